@@ -1,5 +1,5 @@
-//! The size of a YAML document once its aliases are written out: some lines can stand for more than any memory has. It
-//! is counted before anything of it is kept.
+//! The size of a YAML document after the expansion of its aliases: a few lines can expand to more than any memory. It
+//! must be checked before a document is parsed into a value.
 
 use std::{cell::Cell, fmt};
 
@@ -8,12 +8,12 @@ use serde::{
     de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor},
 };
 
-/// Counts what documents hold. Aliases may add `most_added` to what stands there, in values and in bytes of texts.
+/// Checks the size of documents. Aliases may add at most `most_added` to it, in values and bytes of strings.
 ///
 /// # Errors
-/// When it is too much, or no YAML.
+/// If that is exceeded, or the text isn't YAML.
 pub(crate) fn check(text: &str, most_added: usize) -> Result<(), serde_yaml::Error> {
-    // Without an alias a text holds no more than it is long.
+    // Without an alias, a document is never larger than its text.
     if !text.contains('*') {
         return Ok(());
     }
@@ -21,7 +21,7 @@ pub(crate) fn check(text: &str, most_added: usize) -> Result<(), serde_yaml::Err
     serde_yaml::Deserializer::from_str(text).try_for_each(|document| Counted(&left).deserialize(document))
 }
 
-/// Counts one value and all within.
+/// Counts a value and everything within it.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Cell<usize>);
 
@@ -94,7 +94,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
         Ok(())
     }
 
-    /// A value with a tag.
+    /// Counts a tagged value.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
         let ((), value) = tagged.variant_seed(self)?;
         value.newtype_variant_seed(self)

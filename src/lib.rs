@@ -1,7 +1,7 @@
 //! A cloud provider for the Kubernetes Cluster Autoscaler that scales Cluster API's node groups over the
-//! `externalgrpc` protocol and answers every read from memory. Beside it, [`cli`] has commands that look:
-//! `groups` prints the node groups of a running server, `explain` says what is told of them and why, and `watch` what
-//! changes in a cluster.
+//! `externalgrpc` protocol and answers every read from memory. [`cli`] also has read-only commands: `groups` prints
+//! the node groups of a running server, `explain` shows the answers for node groups and the sources of their values,
+//! and `watch` shows the changes in a cluster.
 //!
 //! `docs/design/architecture.md` shows the modules of this crate and the flow of data through them.
 
@@ -23,7 +23,7 @@ pub mod state;
 pub mod text;
 pub mod traces;
 
-/// Types, client and server of `proto/externalgrpc.proto`, generated.
+/// The generated types, client and server of `proto/externalgrpc.proto`.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]
 pub mod proto {
     tonic::include_proto!("clusterautoscaler.cloudprovider.v1.externalgrpc");

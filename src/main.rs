@@ -1,4 +1,4 @@
-//! The binary: it reads the command line, runs what it says, and tells how it ended.
+//! The binary: parses the command line, runs the command, and reports its result.
 
 use std::process::ExitCode;
 

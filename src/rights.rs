@@ -1,5 +1,5 @@
-//! The rights this program needs, as one table: `check` asks for each of them, and the chart's RBAC is tested against them.
-//! Each says what breaks without it. Nothing is asked or written here, and no right is listed that nothing uses.
+//! The permissions that this program needs, as one table: `check` verifies each of them, and the chart's RBAC is
+//! tested against them. Each names the function that breaks without it. Never list a permission that nothing uses.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,14 +10,14 @@ use crate::{connect::ClusterRef, discovery::CoreResources};
 /// A cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Side {
-    /// Where Cluster API runs.
+    /// The cluster in which Cluster API runs.
     Management,
-    /// Whose Nodes are scaled.
+    /// The cluster whose Nodes are scaled.
     Workload,
 }
 
 impl Side {
-    /// As in names of checks.
+    /// Returns the name for checks.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -30,34 +30,34 @@ impl Side {
 /// One permission that this program needs.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Right {
-    /// Of which cluster.
+    /// The cluster.
     pub cluster: Side,
     /// The API group; empty for the core group.
     pub group: String,
     /// The resource, in the plural.
     pub resource: String,
-    /// `scale`, or none.
+    /// The subresource: `scale`, or none.
     pub subresource: Option<&'static str>,
     /// The verb.
     pub verb: &'static str,
-    /// The namespace; `None` is all of them, or a resource that is in none.
+    /// The namespace; `None` is all of them, or a cluster-scoped resource.
     pub namespace: Option<String>,
-    /// The one object it is needed for; `None` is all of them.
+    /// The only object for which it is needed; `None` is all of them.
     pub name: Option<String>,
-    /// The kind of node group that needs it alone.
+    /// The only kind of node group that needs it.
     pub only_for: Option<ScalableKind>,
     /// The function that breaks without it.
     pub breaks: Breaks,
 }
 
-/// The function that breaks without a right. Nothing else does.
+/// The function that breaks without a permission. Nothing else breaks.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Breaks {
-    /// `list` of a kind of the picture.
+    /// `list` of a kind of the index.
     FirstList,
-    /// `list` of Machines, which deletes need too.
+    /// `list` of Machines, which deletes also need.
     MachineList,
-    /// `watch` of a kind of the picture.
+    /// `watch` of a kind of the index.
     Picture,
     /// `get` of the kubeconfig Secret.
     WorkloadAccess,
@@ -84,7 +84,7 @@ pub enum Breaks {
 }
 
 impl Breaks {
-    /// All of them.
+    /// All functions.
     pub const ALL: [Self; 14] = [
         Self::FirstList,
         Self::MachineList,
@@ -102,7 +102,7 @@ impl Breaks {
         Self::TemplateChanges,
     ];
 
-    /// For programs.
+    /// Returns the name for programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +124,7 @@ impl Breaks {
     }
 }
 
-/// For people: what doesn't work.
+/// Writes the consequence for people.
 impl fmt::Display for Breaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -168,7 +168,7 @@ impl fmt::Display for Breaks {
 }
 
 impl Right {
-    /// The resource with its subresource and group, as kubectl takes it: `machines.cluster.x-k8s.io`.
+    /// Returns the resource with its subresource and group, in kubectl's syntax: `machines.cluster.x-k8s.io`.
     #[must_use]
     pub fn target(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
@@ -176,7 +176,7 @@ impl Right {
         format!("{}{group}{part}", self.resource)
     }
 
-    /// The rule of RBAC that grants it, and what it belongs in.
+    /// Returns the RBAC rule that grants it, and the role to which the rule belongs.
     #[must_use]
     pub fn rule(&self) -> String {
         let part = self.subresource.map(|part| format!("/{part}")).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Right {
     }
 }
 
-/// `patch machines.cluster.x-k8s.io in namespace team-a`
+/// Writes `patch machines.cluster.x-k8s.io in namespace team-a`.
 impl fmt::Display for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.target())?;
@@ -206,18 +206,18 @@ impl fmt::Display for Right {
     }
 }
 
-/// The inputs that decide which rights are needed.
+/// The inputs that determine the needed permissions.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Needs {
     /// Cluster API's group.
     pub group: String,
     /// The namespaces of the scope; `None` is all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// The plurals of those kinds that may be missing and that the group doesn't serve, such as `machinepools`.
+    /// The plurals of optional kinds that the group doesn't serve, such as `machinepools`.
     pub not_served: BTreeSet<&'static str>,
-    /// The kinds of infrastructure templates that groups name: group and plural.
+    /// The kinds of infrastructure templates that groups refer to: group and plural.
     pub templates: Vec<(String, String)>,
-    /// The Cluster whose Secret leads to the workload cluster.
+    /// The Cluster whose kubeconfig Secret gives access to the workload cluster.
     pub secret: Option<ClusterRef>,
     /// True if anything is written.
     pub writes: bool,
@@ -225,7 +225,7 @@ pub struct Needs {
     pub events: bool,
 }
 
-/// Rights of one resource.
+/// The permissions for one resource.
 struct Row {
     resource: &'static str,
     subresource: Option<&'static str>,
@@ -257,8 +257,8 @@ const CLUSTERS: &str = "clusters";
 const DEPLOYMENTS: &str = "machinedeployments";
 const POOLS: &str = "machinepools";
 
-/// The plurals of the kinds that a group doesn't serve. Where nothing is known of it, it is taken to have all but
-/// MachinePools.
+/// Returns the plurals of the kinds that a group doesn't serve. If its resources are unknown, it is assumed to serve
+/// all but MachinePools.
 #[must_use]
 pub fn not_served(core: Option<&CoreResources>) -> BTreeSet<&'static str> {
     let Some(core) = core else { return [POOLS].into() };
@@ -266,7 +266,7 @@ pub fn not_served(core: Option<&CoreResources>) -> BTreeSet<&'static str> {
     optional.into_iter().filter(|(_, resource)| resource.is_none()).map(|(plural, _)| plural).collect()
 }
 
-/// Rights of Cluster API's own kinds, in the namespaces of the scope.
+/// The permissions for Cluster API's own kinds, in the namespaces of the scope.
 const CORE: [Row; 12] = [
     read(CLUSTERS),
     read(DEPLOYMENTS),
@@ -286,7 +286,7 @@ const OF_TEMPLATES: &[(&str, Breaks)] = &[("list", Breaks::Templates), ("watch",
 const OF_EVENTS: &[(&str, Breaks)] = &[("create", Breaks::Events), ("patch", Breaks::EventSeries)];
 
 impl Needs {
-    /// All rights that are needed, in an order for people.
+    /// Returns all needed permissions, in an order for people.
     #[must_use]
     pub fn rights(&self) -> Vec<Right> {
         let rows = CORE.iter().filter(|row| (self.writes || !row.writes) && !self.not_served.contains(row.resource));
@@ -323,7 +323,7 @@ impl Needs {
             .collect()
     }
 
-    /// The right in each namespace of the scope.
+    /// Returns the permission in each namespace of the scope.
     fn in_scope(&self, right: Right) -> Vec<Right> {
         match &self.namespaces {
             None => vec![right],

@@ -1,9 +1,10 @@
-//! Texts of a cluster on their way to people, as text and within JSON. Whoever may name an object must not be able to
-//! steer a terminal: nothing is printed that didn't go through here.
+//! Escapes texts from a cluster for people, as text and within JSON. A user who can name an object must not be able
+//! to control a terminal: nothing from a cluster may be printed without this.
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// The text with every character escaped that moves the cursor, colours, hides or turns around what follows.
+/// Returns the text with every character escaped that moves the cursor, sets colours, hides text or changes its
+/// direction.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_steering) {
@@ -25,13 +26,13 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same of a text of several lines, which stay lines.
+/// Returns the same for a text of several lines, which remain lines.
 #[must_use]
 pub fn visible_lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
 
-/// JSON that says the same without the characters that JSON leaves as they are and a terminal obeys.
+/// Returns equivalent JSON without the characters that JSON doesn't escape and a terminal interprets.
 #[must_use]
 pub fn visible_json(json: String) -> String {
     if !json.contains(is_left_by_json) {
@@ -40,7 +41,7 @@ pub fn visible_json(json: String) -> String {
     let mut shown = String::with_capacity(json.len() + 8);
     for c in json.chars() {
         if is_left_by_json(c) {
-            // All of them have code points of four digits. Writing to a String can't fail.
+            // All of them have code points of four hex digits, and writing to a String can't fail.
             let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);
@@ -49,14 +50,14 @@ pub fn visible_json(json: String) -> String {
     shown
 }
 
-/// Returns true for characters that a terminal obeys, and that JSON and YAML may hold as they are: control characters
-/// below a space are escaped within texts there, and lay out what is between them.
+/// Returns true for characters that a terminal interprets and that JSON and YAML may hold unescaped. Control
+/// characters below a space are escaped within strings there, and are layout between them.
 #[must_use]
 pub fn is_left_by_json(c: char) -> bool {
     c >= ' ' && is_steering(c)
 }
 
-/// At most `limit` characters, with a mark where the rest was cut off.
+/// Returns at most `limit` characters, with a mark if the rest was cut off.
 #[must_use]
 pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     match text.char_indices().nth(limit) {
@@ -65,7 +66,7 @@ pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     }
 }
 
-/// Control characters, marks and overrides of the direction of writing, separators of lines, characters of no width.
+/// Returns true for control characters, direction marks and overrides, line separators, and zero-width characters.
 fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

@@ -16,7 +16,7 @@ use super::{
     patch, readable,
 };
 
-/// The version of the form of JSON lines. Fields may be added within a version; none changes its meaning or goes.
+/// The version of the form of the JSON lines. A version may gain fields; none changes its meaning or disappears.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The kind of an object, as the API server names it.
@@ -28,34 +28,34 @@ pub struct Kind {
     pub version: String,
     /// The kind.
     pub kind: String,
-    /// The resource: the plural.
+    /// The plural name, such as `machines`.
     pub plural: String,
 }
 
 impl Kind {
-    /// As `apiVersion` has it.
+    /// Returns the value of `apiVersion`: `group/version`, or the version alone for the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Returns true if its objects are Secrets.
+    /// Returns true if its objects are Secrets of the core group.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.group.is_empty() && self.kind == "Secret"
     }
 }
 
-/// Which object changed, and when that was seen.
+/// The changed object, and the time at which the change was observed.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// When it was seen here.
+    /// The time at which the change was observed here.
     pub time: Timestamp,
-    /// Which cluster: `management` or `workload`.
+    /// The cluster: `management` or `workload`.
     pub cluster: &'static str,
     /// The object's kind.
     pub kind: Arc<Kind>,
-    /// Empty for a cluster-scoped object.
+    /// The namespace, empty for a cluster-scoped object.
     pub namespace: String,
     /// The name.
     pub name: String,
@@ -68,22 +68,22 @@ pub struct Identity {
 /// The action that changed an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// It is new here.
+    /// The object is new to this watch.
     Added {
-        /// It was there before the watch began.
+        /// True if the object existed before the watch began.
         initial: bool,
     },
-    /// It changed.
+    /// The object changed.
     Modified,
-    /// It is gone.
+    /// The object is gone.
     Deleted {
-        /// It was missing from a list: when it went isn't known.
+        /// True if a relist found the object missing, so that the time of its deletion is unknown.
         found_by_relist: bool,
     },
 }
 
 impl Action {
-    /// As programs read it, in Kubernetes' own words.
+    /// Returns the event type in Kubernetes' own words, such as `ADDED`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,22 +97,22 @@ impl Action {
 /// One change of one object.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Which object.
+    /// The changed object.
     pub identity: Identity,
     /// The action: added, modified or deleted.
     pub action: Action,
-    /// From the filtered old object to the filtered new one; empty for a delete.
+    /// The patch from the filtered old object to the filtered new one; empty for a delete.
     pub patch: Patch,
     /// The field managers that made the change, as far as they can be known.
     pub changed_by: Vec<ChangedBy>,
-    /// Why what changed can't be told.
+    /// The reason why the difference can't be shown.
     pub problem: Option<String>,
     old: Option<Arc<Snapshot>>,
     new: Option<Arc<Snapshot>>,
 }
 
 impl Change {
-    /// An object that is new here.
+    /// Returns the change of an object that is new.
     #[must_use]
     pub fn added(identity: Identity, new: Arc<Snapshot>, initial: bool) -> Self {
         let changed_by = managers::all(&new.managers);
@@ -128,7 +128,7 @@ impl Change {
         }
     }
 
-    /// A modified object; `None` when the change was only noise.
+    /// Returns the change of an object, or `None` if only ignored fields differ.
     #[must_use]
     pub fn modified(identity: Identity, old: Arc<Snapshot>, new: Arc<Snapshot>) -> Option<Self> {
         let patch = patch::between(Some(&old), &new);
@@ -142,14 +142,14 @@ impl Change {
         Some(Self { identity, action: Action::Modified, patch, changed_by, problem: None, old, new })
     }
 
-    /// An object that is gone.
+    /// Returns the change of an object that is gone.
     #[must_use]
     pub fn deleted(identity: Identity, last: Option<Arc<Snapshot>>, found_by_relist: bool) -> Self {
         let action = Action::Deleted { found_by_relist };
         Self { identity, action, patch: Patch::default(), changed_by: vec![], problem: None, old: last, new: None }
     }
 
-    /// A change of an object whose JSON can't be read.
+    /// Returns the change of an object whose JSON can't be read.
     #[must_use]
     pub fn unreadable(identity: Identity, action: Action, problem: String) -> Self {
         let (patch, changed_by) = (Patch::default(), Vec::new());
@@ -166,18 +166,18 @@ impl Change {
         }
     }
 
-    /// Where it changed, as JSON pointers; empty for a delete.
+    /// Returns the JSON pointers at which the object changed; empty for a delete.
     #[must_use]
     pub fn pointers(&self) -> Vec<String> {
         patch::pointers(&self.patch)
     }
 
-    /// The states of the object, the newest first.
+    /// Iterates over the states of the object, the newest first.
     pub fn states(&self) -> impl Iterator<Item = &Value> {
         [&self.new, &self.old].into_iter().flatten().map(|snapshot| &snapshot.value)
     }
 
-    /// The object as people name it: `Machine team-a/one`.
+    /// Returns the object's name for people: `Machine team-a/one`.
     #[must_use]
     pub fn object(&self) -> String {
         let Identity { kind, namespace, name, .. } = &self.identity;
@@ -185,14 +185,14 @@ impl Change {
         format!("{} {namespace}{separator}{name}", kind.kind)
     }
 
-    /// As a line of JSON, without its end.
+    /// Returns the change as a line of JSON, without the newline.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Texts and maps with texts as keys: nothing here can fail to be JSON.
+        // This can't fail: all is strings, and maps with string keys.
         visible_json(serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// As [`Change::to_json`], without the patch where the whole would be longer than `limit` bytes.
+    /// Returns [`Change::to_json`], without the patch if the line would be longer than `limit` bytes.
     #[must_use]
     pub fn to_json_within(&self, limit: usize) -> String {
         let whole = self.to_json();

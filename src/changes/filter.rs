@@ -1,4 +1,4 @@
-//! From an object's JSON to what is compared of it: without noise, without what the operator ignores, without secrets.
+//! Reduces an object's JSON to the part that is compared: without noise, ignored paths and secrets.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ use super::{
     redact::{Redacted, redact},
 };
 
-/// The paths that are left out of the objects of one kind.
+/// The paths that are removed from the objects of one kind before they are compared.
 #[derive(Clone, Debug)]
 pub struct Filter {
     kind: Kind,
     ignored: Vec<Pattern>,
 }
 
-/// The part of an object that is compared. It holds no value of a Secret.
+/// The part of an object that is compared. It must never hold a value of a Secret.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(super) value: Value,
@@ -25,7 +25,7 @@ pub struct Snapshot {
 }
 
 impl Filter {
-    /// For objects of this kind; `ignored` is left out besides noise.
+    /// Returns the filter for objects of this kind, which removes `ignored` and the noise.
     #[must_use]
     pub fn new(kind: Kind, ignored: &[Pattern]) -> Self {
         let ignored = noise(&kind).into_iter().chain(ignored.iter().cloned()).collect();
@@ -37,11 +37,11 @@ impl Filter {
     pub fn snapshot(&self, mut value: Value) -> Snapshot {
         let managers = managers::entries(&value["metadata"]["managedFields"]);
         if let Value::Object(map) = &mut value {
-            // The items of a list don't say what they are; events of a watch do.
+            // A list leaves out the kind of its items; a watch event carries it.
             map.entry("apiVersion").or_insert_with(|| self.kind.api_version().into());
             map.entry("kind").or_insert_with(|| self.kind.kind.clone().into());
         }
-        // Before what is ignored goes: an ignored path must not turn a Secret into something else.
+        // Redaction comes first: an ignored path must not make a Secret look like another kind.
         let mut redacted = redact(&mut value, self.kind.is_secret());
         for pattern in &self.ignored {
             pattern.remove_from(&mut value);
@@ -52,7 +52,7 @@ impl Filter {
 }
 
 impl Snapshot {
-    /// The object, filtered.
+    /// Returns the filtered object.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
@@ -73,7 +73,7 @@ fn noise(kind: &Kind) -> Vec<Pattern> {
     ];
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("coordination.k8s.io", "Lease") => noise.push(Pattern::of(["spec", "renewTime"])),
-        // The kubelet writes the images of a Node anew with its heartbeats, in any order.
+        // The kubelet rewrites the images of a Node with its heartbeats, in any order.
         ("", "Node") => noise.push(Pattern::of(["status", "images"])),
         _ => {}
     }

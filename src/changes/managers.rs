@@ -1,5 +1,5 @@
-//! The authors of a change, read from the object's `metadata.managedFields`: the API server writes there which manager
-//! owns which fields and when it last changed one. A delete leaves no trace there.
+//! Finds the authors of a change in the object's `metadata.managedFields`, where the API server records which manager
+//! owns which fields and when it last changed one. A delete leaves no record there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ pub struct ChangedBy {
     /// The subresource that it wrote, such as `status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subresource: Option<String>,
-    /// When, to the second, by the API server's clock.
+    /// The time of the manager's last write, in whole seconds of the API server's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
 }
@@ -29,7 +29,7 @@ pub struct ChangedBy {
 pub(super) struct Entry {
     by: ChangedBy,
     api_version: String,
-    /// As text: it is seldom looked into, and a tree would be many times its size.
+    /// The JSON text of `fieldsV1`: it is seldom parsed, and a tree would take many times the memory.
     fields: Box<str>,
 }
 
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// The entries, read leniently.
+/// Parses `managedFields`; a malformed field counts as empty.
 pub(super) fn entries(managed_fields: &Value) -> Vec<Entry> {
     let entry = |value: &Value| {
         let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -57,20 +57,20 @@ pub(super) fn entries(managed_fields: &Value) -> Vec<Entry> {
     managed_fields.as_array().map(|entries| entries.iter().map(entry).collect()).unwrap_or_default()
 }
 
-/// The evidence from which the authors of a change are found.
+/// The input from which the authors of a change are found.
 pub(super) struct Evidence<'a> {
     pub(super) old: &'a [Entry],
     pub(super) new: &'a [Entry],
-    /// The changed object.
+    /// The object after the change.
     pub(super) object: &'a Value,
-    /// Where it changed, as JSON pointers.
+    /// The JSON pointers at which the object changed.
     pub(super) pointers: &'a [String],
 }
 
 impl Evidence<'_> {
-    /// Returns the authors of the change: managers that are new or whose time moved on. Times are whole seconds, so
-    /// that the second change of one second moves none: then those whose fields changed, or else those that wrote last
-    /// among all owners of the changed fields.
+    /// Returns the authors of the change: managers that are new or whose time advanced. Times are whole seconds, so a
+    /// second change within one second advances none: then the managers whose fields changed are the authors, or else
+    /// the last to write among the owners of the changed fields.
     pub(super) fn changed_by(&self) -> Vec<ChangedBy> {
         let before = |entry: &Entry| self.old.iter().find(|old| old.is_same_manager(entry));
         let moved = |entry: &Entry| before(entry).is_none_or(|old| old.by.time != entry.by.time);
@@ -99,14 +99,14 @@ impl Evidence<'_> {
     }
 }
 
-/// Everyone who has an entry: of a new object, whoever took part in making it.
+/// Returns every manager that has an entry: all took part in making a new object.
 pub(super) fn all(entries: &[Entry]) -> Vec<ChangedBy> {
     entries.iter().map(|entry| entry.by.clone()).collect()
 }
 
-/// Returns true if a set of fields has one of these paths in it, or something below or above it. Paths that begin alike
-/// are followed together, so that the time grows with the paths and the fields, not with both at once: whoever may
-/// write long lists into an object must not be able to keep a thread busy.
+/// Returns true if a set of fields owns one of these paths, or a path below or above one. Paths with a common prefix
+/// are walked together, so that the time grows with the sum of paths and fields rather than their product: a user who
+/// can write long lists into an object must not be able to keep a thread busy.
 fn owns_any(fields: &Map<String, Value>, paths: &[&[String]], value: &Value) -> bool {
     let mut steps: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
     for path in paths {
@@ -134,11 +134,11 @@ fn owns_any(fields: &Map<String, Value>, paths: &[&[String]], value: &Value) -> 
     })
 }
 
-/// The items of a list that a set of fields has, by their keys, their value or their index.
+/// The items of a list that a set of fields owns, by their keys, their value or their index.
 struct OwnedItems<'a> {
-    /// By the values of the keys, in the order of the names.
+    /// The items by the values of their keys, in the order of the keys' names.
     by_keys: HashMap<String, &'a Value>,
-    /// Which names make up keys.
+    /// The sets of names that serve as keys.
     names: BTreeSet<Vec<String>>,
     by_value: HashMap<String, &'a Value>,
     by_index: HashMap<usize, &'a Value>,
@@ -172,7 +172,7 @@ impl<'a> OwnedItems<'a> {
         Self { by_keys, names, by_value, by_index }
     }
 
-    /// The field of this item.
+    /// Returns the field that owns this item.
     fn field(&self, index: usize, item: &Value) -> Option<&'a Value> {
         let by_keys = || {
             self.names.iter().find_map(|names| {
@@ -185,7 +185,7 @@ impl<'a> OwnedItems<'a> {
     }
 }
 
-/// Keys of an item as one text.
+/// Returns the keys of an item as JSON.
 fn text_of<'a>(keys: impl Iterator<Item = (&'a str, &'a Value)>) -> String {
     Value::Object(keys.map(|(name, value)| (name.to_owned(), value.clone())).collect()).to_string()
 }

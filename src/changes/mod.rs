@@ -1,8 +1,6 @@
-//! The difference between two states of an object, as people and programs read it: noise left out, secrets redacted,
-//! the rest as an RFC 6902 patch and as lines by path, with the field managers that changed it.
-//!
-//! Everything here is a pure function of JSON. This room must never know of clusters, and never let out a value of a
-//! Secret: what [`Filter::snapshot`] returns holds none.
+//! The difference between two states of an object: noise removed, secrets redacted, the rest as an RFC 6902 patch and
+//! as lines by path, with the field managers that changed it. Everything here is a pure function of JSON. This module
+//! must never know of clusters, nor emit a value of a Secret: the result of [`Filter::snapshot`] holds none.
 
 mod change;
 mod filter;

@@ -1,11 +1,11 @@
-//! The RFC 6902 patch that leads from one snapshot to the next. Applied to the filtered old object it gives the filtered
-//! new one; that a withheld value changed is told by replacing its mark with itself.
+//! The RFC 6902 patch between two snapshots: applied to the filtered old object, it gives the filtered new one. A
+//! redacted value that changed appears as the replacement of its mark by the same mark.
 
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 
 use super::{Snapshot, redact::Redacted};
 
-/// From old to new; an object that is new is added as a whole.
+/// Returns the patch from old to new. A new object is one `add` of the whole.
 pub(super) fn between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
     let Some(old) = old else {
         let whole = AddOperation { path: PointerBuf::new(), value: new.value.clone() };
@@ -21,12 +21,13 @@ pub(super) fn between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
     patch
 }
 
-/// Where a withheld value changed. One that came or went is told by its mark.
+/// Returns the pointers of redacted values that changed. A value that was added or removed isn't among them: its mark
+/// was.
 pub(super) fn changed<'a>(old: &'a Redacted, new: &'a Redacted) -> impl Iterator<Item = &'a String> {
     new.iter().filter(|(pointer, digest)| old.get(*pointer).is_some_and(|old| old != *digest)).map(|(p, _)| p)
 }
 
-/// Where a patch changes something.
+/// Returns the pointers at which a patch changes something.
 pub(super) fn pointers(patch: &Patch) -> Vec<String> {
     patch.0.iter().map(|operation| operation.path().to_string()).collect()
 }

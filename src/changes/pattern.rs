@@ -1,4 +1,4 @@
-//! Paths into an object, as `--ignore` and rules name them: RFC 6901 pointers in which a segment `*` stands for every
+//! Paths into an object, as `--ignore` and rules write them: RFC 6901 pointers in which a segment `*` matches every
 //! key of an object and every item of a list.
 
 use std::{fmt, str::FromStr};
@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 use serde_json::Value;
 use thiserror::Error;
 
-/// A pointer with wildcards. It means what it points to and all below.
+/// A pointer with wildcards. It matches its target and everything below.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pattern {
     segments: Vec<Segment>,
@@ -18,39 +18,39 @@ enum Segment {
     Exact(String),
 }
 
-/// Why a text is no path.
+/// The reason why a text is no path.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum PatternError {
-    /// It doesn't begin with a slash.
+    /// The path doesn't begin with a slash.
     #[error("a path is a JSON pointer and begins with a slash, such as /status/conditions/*/message")]
     NoSlash,
-    /// It would be the whole object.
+    /// The path is that of the whole object.
     #[error("it means the whole object: name a path in it, such as /status")]
     Everything,
-    /// A slash at its end, or two in a row: they would name a field without a name, which no object has.
+    /// The path has an empty segment, from a slash at its end or two in a row: no field has an empty name.
     #[error(
         "it has an empty segment, which names no field: write /status, with no slash at the end and no two in a row"
     )]
     EmptySegment,
-    /// A tilde that escapes nothing.
+    /// A tilde escapes nothing.
     #[error("a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key")]
     Escape,
 }
 
 impl Pattern {
-    /// A path that is known to be one.
+    /// Returns the pattern of segments that are known to be valid.
     pub(super) fn of<const N: usize>(segments: [&str; N]) -> Self {
         let segment = |text: &str| if text == "*" { Segment::Any } else { Segment::Exact(text.to_owned()) };
         Self { segments: segments.into_iter().map(segment).collect() }
     }
 
-    /// Takes what it means out of a value.
+    /// Removes the values that the pattern matches.
     pub fn remove_from(&self, value: &mut Value) {
         remove(&self.segments, value);
     }
 
-    /// Returns true if a change at this JSON pointer changes a value that the pattern matches: at it, below it, or of a
-    /// whole that holds it.
+    /// Returns true if a change at this JSON pointer affects a value that the pattern matches: the pointer is at it,
+    /// below it, or above it.
     #[must_use]
     pub fn touches(&self, pointer: &str) -> bool {
         let mut path = pointer.split('/').skip(1);
@@ -79,7 +79,7 @@ fn remove(segments: &[Segment], value: &mut Value) {
         (Value::Array(items), Segment::Exact(key)) => {
             let Some(index) = key.parse().ok().filter(|index: &usize| *index < items.len()) else { return };
             if rest.is_empty() {
-                // Not removed: the others keep their places, for other patterns, for the patch and for marks.
+                // Removing the item would shift the others, to which other patterns, the patch and the marks point.
                 items[index] = Value::Null;
             } else {
                 remove(rest, &mut items[index]);
@@ -89,12 +89,12 @@ fn remove(segments: &[Segment], value: &mut Value) {
     }
 }
 
-/// One segment of a pointer as the key that it means.
+/// Returns the key that a segment of a pointer stands for.
 pub(super) fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
-/// A key as a segment of a pointer.
+/// Returns a key as a segment of a pointer.
 pub(super) fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

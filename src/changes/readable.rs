@@ -1,5 +1,5 @@
-//! Differences line by line, as people read them: paths with dots, items of lists named by their type or name instead
-//! of by a position that shifts, old and new value side by side.
+//! Differences for people, line by line: paths with dots, list items named by their type or name instead of a
+//! position that shifts, and the old value beside the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,36 +7,36 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, patch, pattern::unescape};
 
-/// The keys that may name an item of a list, the best first.
+/// The keys that may name an item of a list, in order of preference.
 const ITEM_KEYS: [&str; 4] = ["type", "name", "key", "uid"];
 
 /// One difference.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Line {
-    /// Where: `status.conditions[Ready].status`.
+    /// The path, such as `status.conditions[Ready].status`.
     pub path: String,
     /// The difference at that path.
     pub difference: Difference,
 }
 
-/// One difference of a value. Values are JSON.
+/// The difference of a value; values are JSON.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Difference {
-    /// It is new.
+    /// The value is new.
     Added(String),
-    /// It is gone.
+    /// The value is gone.
     Removed(String),
-    /// It was the first and is the second.
+    /// The old value and the new one.
     Changed(String, String),
-    /// It changed, and must not be shown.
+    /// The value changed and is redacted.
     Redacted,
 }
 
-/// From old to new.
+/// Returns the differences from old to new.
 pub(super) fn lines(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     let mut lines = Vec::new();
     compare(&old.value, &new.value, "", &mut lines);
-    // A new `observedGeneration` in every condition is of no interest beside other changes.
+    // A new `observedGeneration` in every condition is noise beside other changes.
     if lines.iter().any(|line| !is_observed_generation(line)) {
         lines.retain(|line| !is_observed_generation(line));
     }
@@ -46,12 +46,12 @@ pub(super) fn lines(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     lines
 }
 
-/// Returns true if the line is only about the generation for which a condition was computed.
+/// Returns true if the line is about the `observedGeneration` of a condition.
 fn is_observed_generation(line: &Line) -> bool {
     line.path.contains("conditions[") && line.path.ends_with("].observedGeneration")
 }
 
-/// An object that is new: all it holds, but for what names it.
+/// Returns all fields of a new object, except those that identify it and its creation time.
 pub(super) fn whole(new: &Snapshot) -> Vec<Line> {
     let mut lines = Vec::new();
     flatten(&new.value, "", &mut lines);
@@ -80,7 +80,7 @@ fn compare(old: &Value, new: &Value, path: &str, lines: &mut Vec<Line>) {
 }
 
 fn compare_maps(old: &Map<String, Value>, new: &Map<String, Value>, path: &str, lines: &mut Vec<Line>) {
-    // When a condition changed says nothing beside that it did.
+    // The transition time of a condition is noise beside the transition itself.
     let is_condition = new.contains_key("type") && new.contains_key("lastTransitionTime");
     let differs = |key: &str| old.get(key) != new.get(key);
     let folded = is_condition && ["status", "reason", "message"].into_iter().any(differs);
@@ -122,12 +122,12 @@ fn compare_lists(old: &[Value], new: &[Value], path: &str, lines: &mut Vec<Line>
     }
 }
 
-/// Items by name; that only their order changed is one line.
+/// Compares items by name. If only their order changed, that is one line.
 fn compare_named(key: &str, old: &[Value], new: &[Value], path: &str, lines: &mut Vec<Line>) {
     fn name<'a>(item: &'a Value, key: &str) -> &'a str {
         item[key].as_str().unwrap_or_default()
     }
-    // Lists may be as long as their authors please: no item is searched for among all others.
+    // Maps avoid a quadratic search: users decide how long a list is.
     fn by_name<'a>(items: &'a [Value], key: &str) -> BTreeMap<&'a str, &'a Value> {
         items.iter().map(|item| (name(item, key), item)).collect()
     }
@@ -144,19 +144,19 @@ fn compare_named(key: &str, old: &[Value], new: &[Value], path: &str, lines: &mu
     }
 }
 
-/// Returns true if every item has this key, with a text that no other has.
+/// Returns true if every item has this key and each value is a unique string.
 fn names_items(key: &str, items: &[Value]) -> bool {
     let names: Option<BTreeSet<_>> = items.iter().map(|item| item.get(key)?.as_str()).collect();
     names.is_some_and(|names| names.len() == items.len())
 }
 
-/// As JSON, those that aren't among the others.
+/// Returns the items that aren't among the others, as JSON.
 fn without(items: &[Value], others: &[Value]) -> Vec<String> {
     let others: BTreeSet<_> = others.iter().map(Value::to_string).collect();
     items.iter().map(Value::to_string).filter(|item| !others.contains(item)).collect()
 }
 
-/// A key below a path; one that isn't a plain word is quoted.
+/// Returns the path of a key below a path, quoted if it isn't a plain word.
 fn field(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     match (plain, path.is_empty()) {
@@ -166,7 +166,7 @@ fn field(path: &str, key: &str) -> String {
     }
 }
 
-/// A JSON pointer as a path.
+/// Returns a JSON pointer as a path with dots.
 fn path_of(pointer: &str, root: &Value) -> String {
     let mut path = String::new();
     let mut value = Some(root);

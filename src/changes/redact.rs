@@ -1,7 +1,7 @@
-//! Redaction: the values of Secrets, wherever in an object or in a text of one a Secret stands, tokens and files that
-//! kubeadm's configuration holds in clear text, and the copies of whole objects that `kubectl apply` leaves in an
-//! annotation. A mark takes their place, and a digest of this process's own reveals whether a value changed; it is never
-//! shown.
+//! Redaction of the values of Secrets, wherever one stands in an object or in a text; of tokens and files that
+//! kubeadm's configuration holds in clear text; and of the copies that `kubectl apply` keeps in an annotation. A mark
+//! replaces each value, and a digest with a per-process key reveals whether the value changed; neither value nor
+//! digest must ever be shown.
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +13,14 @@ use serde_json::{Map, Value};
 
 use super::pattern::escape;
 
-/// In place of a value of a Secret.
+/// The mark that replaces a value of a Secret.
 pub(super) const SECRET: &str = "[secret]";
-/// In place of what would only repeat the object.
+/// The mark that replaces a copy of the object.
 pub(super) const NOT_SHOWN: &str = "[not shown]";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Where kubeadm's configuration holds secrets in clear text: whoever has a bootstrap token can join a Node, and files
-/// are keys and kubeconfigs as often as not. `*` is every item or value.
+/// The paths at which kubeadm's configuration holds secrets in clear text: a bootstrap token lets its holder join a
+/// Node, and files are often keys and kubeconfigs. `*` is every item or value.
 const OF_KUBEADM: [&[&str]; 8] = [
     &["initConfiguration", "bootstrapTokens", "*", "token"],
     &["joinConfiguration", "discovery", "bootstrapToken", "token"],
@@ -32,13 +32,13 @@ const OF_KUBEADM: [&[&str]; 8] = [
     &["ignition", "containerLinuxConfig", "additionalConfig"],
 ];
 
-/// Keyed by chance at every start, so that a digest says nothing about a value to anyone else.
+/// Random at every start, so that a digest reveals nothing about a value to anyone else.
 static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Digests of what was withheld, by JSON pointer.
+/// Digests of redacted values, by JSON pointer.
 pub(super) type Redacted = BTreeMap<String, u64>;
 
-/// Withholds in `value`, which is a Secret itself when `secret` says so.
+/// Redacts `value`; `secret` is true if it is a Secret itself.
 pub(super) fn redact(value: &mut Value, secret: bool) -> Redacted {
     let mut redacted = Redacted::new();
     walk(value, secret, &mut String::new(), &mut redacted);
@@ -49,7 +49,7 @@ fn walk(value: &mut Value, secret: bool, path: &mut String, redacted: &mut Redac
     match value {
         Value::Object(map) => {
             let secret = secret || is_secret(map);
-            // The items of a list need not say what they are.
+            // A list may leave out the kind of its items.
             let secrets = text(map, "kind") == Some("SecretList");
             if secret {
                 redact_values(map, path, redacted);
@@ -79,8 +79,8 @@ fn walk(value: &mut Value, secret: bool, path: &mut String, redacted: &mut Redac
 }
 
 /// Returns true if a text holds the manifest of a Secret, as the ConfigMaps of a ClusterResourceSet do: in YAML, in
-/// JSON, or in either within JSON. Such a text is redacted as a whole: finding its secret parts would take a parser for
-/// each form.
+/// JSON, or in either within JSON. Such a text is redacted as a whole, because finding its secret parts would take a
+/// parser for each form.
 fn holds_a_secret(text: &str) -> bool {
     let is_secret = |value: &str| {
         let rest = value.strip_prefix("Secret").map(|rest| rest.strip_prefix("List").unwrap_or(rest));
@@ -91,12 +91,12 @@ fn holds_a_secret(text: &str) -> bool {
         && ["data", "stringData"].into_iter().any(|key| values_of(key, text).next().is_some())
 }
 
-/// The text that follows each occurrence of a key.
+/// Returns the text after each occurrence of a key.
 fn values_of<'a>(key: &'static str, text: &'a str) -> impl Iterator<Item = &'a str> {
     let quote = ['"', '\'', '\\'];
     text.match_indices(key).filter_map(move |(at, _)| {
         let (before, behind) = (&text[..at], &text[at + key.len()..]);
-        // A line may end in an escape of its own.
+        // Within JSON, the line before the key ends in an escape such as `\n`.
         if before.ends_with(is_of_a_word) && !["\\n", "\\r", "\\t"].into_iter().any(|end| before.ends_with(end)) {
             return None;
         }
@@ -109,7 +109,7 @@ fn is_of_a_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')
 }
 
-/// A Secret of the core group, whatever its version.
+/// Returns true for a Secret of the core group, in any version.
 fn is_secret(map: &Map<String, Value>) -> bool {
     text(map, "kind") == Some("Secret") && text(map, "apiVersion").is_none_or(|version| !version.contains('/'))
 }
@@ -124,8 +124,8 @@ fn redact_values(map: &mut Map<String, Value>, path: &mut String, redacted: &mut
     }
 }
 
-/// Redacts the secrets in the kinds of Cluster API's kubeadm providers, before anything else of them is looked at, so
-/// that each digest is that of the original value.
+/// Redacts the secrets in the kinds of Cluster API's kubeadm providers. This comes before any other redaction of the
+/// object, so that each digest is that of the original value.
 fn redact_kubeadm(map: &mut Map<String, Value>, path: &mut String, redacted: &mut Redacted) {
     let group = text(map, "apiVersion").and_then(|version| version.split_once('/')).map(|(group, _)| group);
     let within: &[&str] = match (group, text(map, "kind")) {
@@ -162,13 +162,14 @@ fn mark_at(value: &mut Value, segments: &[&str], path: &mut String, redacted: &m
             let items = items.iter_mut().enumerate();
             items.for_each(|(index, item)| at(path, &index.to_string(), |path| mark_at(item, rest, path, redacted)));
         }
-        // An odd form of what may be secret.
+        // A string in place of an object may be secret as well.
         Value::String(_) => mark(value, SECRET, path, redacted),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
     }
 }
 
-/// Of a Secret no annotation's value is shown: tools keep copies of whole objects there, under any name.
+/// Redacts the annotations: all of a Secret, since tools keep copies of whole objects there under any name, and the
+/// copy of `kubectl apply` of every other object.
 fn redact_annotations(map: &mut Map<String, Value>, secret: bool, path: &mut String, redacted: &mut Redacted) {
     let Some(Value::Object(metadata)) = map.get_mut("metadata") else { return };
     let Some(annotations) = metadata.get_mut("annotations") else { return };
@@ -200,7 +201,7 @@ fn mark(value: &mut Value, mark: &str, path: &str, redacted: &mut Redacted) {
     *value = mark.into();
 }
 
-/// Does something one step further down the path.
+/// Calls `then` with the path extended by one key.
 fn at(path: &mut String, key: &str, then: impl FnOnce(&mut String)) {
     let length = path.len();
     path.push('/');

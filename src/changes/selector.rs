@@ -1,5 +1,5 @@
-//! Label and field selectors as `kubectl` takes them: checked before anything is asked of an API server, and applied
-//! here where a rule narrows what is told to whom.
+//! Label and field selectors as `kubectl` takes them: validated before any request to an API server, and applied here
+//! where a rule of a notification narrows its objects.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -7,36 +7,36 @@ use kube::core::{Expression, Selector, SelectorExt as _};
 use serde_json::Value;
 use thiserror::Error;
 
-/// A selector of labels.
+/// A label selector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelSelector {
     text: String,
     selector: Selector,
 }
 
-/// A selector of fields.
+/// A field selector.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FieldSelector {
     text: String,
-    /// Path, whether it shall be equal, value.
+    /// Path, true if it must be equal, value.
     terms: Vec<(String, bool, String)>,
 }
 
-/// Why a text is no selector.
+/// The reason why a text is no selector.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum SelectorError {
-    /// No requirement on labels.
+    /// The text is no requirement on labels.
     #[error("{0:?} is none of key, !key, key=value, key!=value, key in (a,b) and key notin (a,b)")]
     Label(String),
-    /// No label key.
+    /// The text is no label key.
     #[error("{0:?} is no label key, such as app or example.com/app")]
     Key(String),
-    /// No label value.
+    /// The text is no label value.
     #[error(
         "{0:?} is no label value: at most 63 letters, digits, -, _ and ., beginning and ending with one of the former"
     )]
     Value(String),
-    /// No requirement on a field.
+    /// The text is no requirement on a field.
     #[error("{0:?} is none of path=value and path!=value, such as metadata.name=one")]
     Field(String),
 }
@@ -54,7 +54,7 @@ impl LabelSelector {
         self.selector.matches(&labels)
     }
 
-    /// The selector itself, to be applied to labels that belong to no object.
+    /// Returns the selector itself, for labels that belong to no object.
     #[must_use]
     pub fn into_selector(self) -> Selector {
         self.selector
@@ -70,7 +70,7 @@ impl FromStr for LabelSelector {
     }
 }
 
-/// The parts between commas that stand in no parentheses.
+/// Splits at the commas outside of parentheses.
 fn requirements(text: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     text.split(|c| {
@@ -141,7 +141,7 @@ fn is_label_text(text: &str) -> bool {
 }
 
 impl FieldSelector {
-    /// Returns true if an object's fields match; a missing one is empty.
+    /// Returns true if an object's fields match; a missing field counts as empty.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|(path, equal, value)| {

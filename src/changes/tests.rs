@@ -1,4 +1,4 @@
-//! The reports of changes, by examples of objects before and after them.
+//! Changes of example objects, from their state before to the one after.
 
 mod managers;
 mod patches;
@@ -250,7 +250,7 @@ fn ignored_items_of_a_list_are_those_of_the_object() {
     assert_eq!(change.pointers(), ["/spec/x/2"]);
 }
 
-/// Whoever may write a list into an object must not be able to keep a thread busy for minutes.
+/// A user who can write a list into an object must not be able to keep a thread busy for minutes.
 #[rstest::rstest]
 #[case::texts(|n: usize| Value::from(n.to_string()))]
 #[case::named(|n: usize| json!({"name": n.to_string()}))]

@@ -1,4 +1,4 @@
-//! Manual pages and completions for packages and shells, made of the help texts of the command line.
+//! Manual pages and shell completions, made from the help texts of the command line.
 
 use std::{
     fs, io,
@@ -27,16 +27,16 @@ pub struct ManArgs {
     pub directory: PathBuf,
 }
 
-/// Why nothing was made.
+/// The reason why nothing was generated.
 #[derive(Debug, Error)]
 pub enum GenerateError {
-    /// It can't be printed.
+    /// The completions can't be printed.
     #[error("can't print: {0}")]
     Print(#[from] io::Error),
-    /// They can't be written.
+    /// The manual pages can't be written.
     #[error("can't write the manual pages to {}: {error}: give a directory that may be written", directory.display())]
     Write {
-        /// Where to.
+        /// The directory.
         directory: PathBuf,
         /// The error of the operating system.
         error: io::Error,
@@ -62,6 +62,6 @@ impl ManArgs {
 
 fn write_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    // The environment of whoever makes the pages sets no defaults in them.
+    // The environment must not set defaults in the pages.
     clap_mangen::generate_to(Cli::command(), directory)
 }

@@ -1,5 +1,5 @@
-//! Clusters as commands read them that look and end: the same lists and the same projections as those of a server. Nothing is
-//! written, and nothing is left running.
+//! Reads clusters for commands that look and end, with the same lists and projections as a server. It must never
+//! write, nor leave anything running.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::{
     server::{Check, CheckState, Checks as _},
 };
 
-/// The interval at which the checks are looked at.
+/// The interval at which the checks are polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A picture that comes to be.
+/// An index that is being filled from the clusters.
 pub(super) struct Picture {
     management: Management,
     workload: Workload,
@@ -43,7 +43,7 @@ impl Picture {
         Self { management, workload }
     }
 
-    /// Waits until all is there that is waited for, by its checks; false when it isn't in time.
+    /// Waits until all checks that are waited for are ready. Returns false if they aren't at the deadline.
     pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
         loop {
             let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
@@ -61,7 +61,7 @@ impl Picture {
         self.workload.index()
     }
 
-    /// Returns the names of what isn't there or can't be read, with the reason.
+    /// Returns the names of the checks that aren't ready, with the reason.
     pub(super) fn missing(&self) -> Vec<(String, String)> {
         let checks = self.workload.checks();
         let missing = checks.into_iter().filter_map(|check| match check.state {
@@ -71,7 +71,7 @@ impl Picture {
         missing.collect()
     }
 
-    /// Ends all that was started.
+    /// Ends everything that was started.
     pub(super) async fn end(self) {
         self.workload.shutdown().await;
         self.management.shutdown().await;

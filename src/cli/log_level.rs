@@ -1,4 +1,5 @@
-//! `log-level`: shows or changes what a running server logs, by its admin listener. It knows no cluster.
+//! `log-level`: shows or changes the log filter of a running server, over its admin listener. It must never connect
+//! to a cluster.
 
 use std::{io, time::Duration};
 
@@ -66,10 +67,10 @@ impl TryFrom<LogLevelArgs> for LogLevelConfig {
 }
 
 impl LogLevelConfig {
-    /// Asks, and prints what is logged then.
+    /// Sends the request, and prints the resulting filter.
     ///
     /// # Errors
-    /// When the server can't be asked, or refuses the change.
+    /// If the server doesn't answer, or refuses the change.
     pub(super) fn run(self) -> Result<(), GroupsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let change = match &self.change {

@@ -1,6 +1,6 @@
-//! The command line: one file per subcommand, and what all of them share. Texts are parsed here, at the border,
-//! into the types of the rooms below; what is wrong is said with the flag, its variable and the remedy, and ends
-//! the program with code 2 before anything is started.
+//! The command line: one file per subcommand, and the parts that all share. Texts are parsed here, at the border,
+//! into the types of the modules below. A wrong call is reported with the flag, its variable and the remedy, and must
+//! end the program with code 2 before anything is started.
 
 mod check;
 mod explain;
@@ -91,37 +91,37 @@ pub enum Command {
     Man(ManArgs),
 }
 
-/// Why the program ended with an error.
+/// The reason why the program ended with an error.
 #[derive(Debug, Error)]
 pub enum CliError {
-    /// It was called wrongly.
+    /// The command line is wrong.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// The server couldn't be asked, or what it told couldn't be printed.
+    /// The server couldn't be asked, or its answer couldn't be printed.
     #[error(transparent)]
     Groups(#[from] GroupsError),
-    /// Nothing could be explained, or what was explained is invalid.
+    /// Nothing could be explained, or something explained is invalid.
     #[error(transparent)]
     Explain(#[from] ExplainError),
-    /// Something isn't as it should be.
+    /// A check failed.
     #[error(transparent)]
     Check(#[from] CheckError),
-    /// Neither completions nor manual pages could be made.
+    /// Completions or manual pages couldn't be made.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// Nothing could be watched, or what was seen couldn't be printed.
+    /// Nothing could be watched, or the changes couldn't be printed.
     #[error("{0:#}")]
     Watch(anyhow::Error),
-    /// It couldn't do what it was called for. The text has the whole chain of causes.
+    /// The command failed. The text has the whole chain of causes.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
 }
 
 impl Cli {
-    /// Does what the command line says, until it is done.
+    /// Runs the command until it ends.
     ///
     /// # Errors
-    /// When it was called wrongly, or what it does failed.
+    /// If the command line is wrong, or the command failed.
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
@@ -146,7 +146,7 @@ impl Cli {
 }
 
 impl CliError {
-    /// Says what is wrong: in the log, or on standard error where there is no log yet.
+    /// Reports the error: in the log, or on standard error if there is no log yet.
     pub fn report(&self) {
         match self {
             Self::Usage(_)
@@ -161,7 +161,7 @@ impl CliError {
         }
     }
 
-    /// 2 for a wrong call, as clap's own errors, and for an `explain` that can't read what it should; else 1.
+    /// Returns 2 for a wrong call, as clap does, and for an `explain` that can't read its input; else 1.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         match self {

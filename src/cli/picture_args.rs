@@ -1,5 +1,5 @@
-//! The flags that say what the picture is made of: which clusters are read, which node groups count, and what the operator
-//! says about all of them. Every subcommand that has a picture takes them, so that all see the same.
+//! The flags that determine the index: the clusters, the node groups, and the operator's rules for all of them. Every
+//! subcommand that has an index takes these flags, so that all have the same one.
 
 use clap::Args;
 
@@ -69,7 +69,7 @@ pub struct PictureArgs {
     pub prices: Option<String>,
 }
 
-/// Parses true or false as an environment variable says it; a typing error is neither.
+/// Parses a boolean as environment variables spell it; a typing error is neither true nor false.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),

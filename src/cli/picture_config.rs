@@ -1,5 +1,5 @@
-//! The flags of [`PictureArgs`] as typed configuration, judged together, in the types of the modules below. Nothing is read
-//! or opened here.
+//! The flags of [`PictureArgs`] as typed configuration, validated together, in the types of the modules below.
+//! Nothing may be read or opened here.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -10,7 +10,7 @@ use regex::Regex;
 use super::{PictureArgs, UsageError};
 use crate::connect::{ClusterRef, Source, WorkloadSource};
 
-/// The value of a kubeconfig flag that means the Pod's service account.
+/// The value of a kubeconfig flag for the Pod's service account.
 const IN_CLUSTER: &str = "in-cluster";
 
 /// The clusters and the rules from which the index is built.
@@ -20,16 +20,16 @@ pub(super) struct PictureConfig {
     pub(super) management: Source,
     /// The configuration for reaching the workload cluster.
     pub(super) workload: WorkloadSource,
-    /// Which node groups count, and what the operator says about all of them; without the prices of the file.
+    /// The scope, and the operator's rules for all node groups; without the prices of the file.
     pub(super) rules: Rules,
-    /// Cluster API's version; `None` is the one that the API server prefers.
+    /// The version of Cluster API; `None` is the one that the API server prefers.
     pub(super) capi_version: Option<String>,
     /// The price file.
     pub(super) prices: Option<PathBuf>,
 }
 
 impl PictureConfig {
-    /// Judges the flags. `unless_chosen` is the scope when they choose none; without one that is an error.
+    /// Validates the flags. `unless_chosen` is the scope if they choose none; without it, that is an error.
     pub(super) fn judge(
         args: &PictureArgs,
         unless_chosen: Option<Scope>,
@@ -57,7 +57,7 @@ impl PictureConfig {
                     default_overhead: default_overhead(args.default_node_overhead.as_deref())?,
                     learn_extended_resources: args.learn_extended_resources,
                 },
-                // They are read from the file at the start.
+                // The prices are read from the file at the start.
                 prices: Arc::default(),
                 errors: ErrorRules::default(),
             },
@@ -67,7 +67,7 @@ impl PictureConfig {
     }
 }
 
-/// A flag, its environment variable, and what an empty value of either means.
+/// A flag, its environment variable, and the meaning of an empty value.
 pub(super) struct Flag {
     pub(super) name: &'static str,
     pub(super) variable: &'static str,
@@ -86,7 +86,7 @@ pub(super) const SYNCED_LABELS: Flag = Flag {
 };
 pub(super) const OVERHEAD: Flag =
     Flag { name: TemplateRules::DEFAULT_OVERHEAD_FLAG, variable: "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", default: "" };
-/// Those that have a value which is parsed here, to be compared with the flags there are.
+/// The flags whose values are parsed here, for a comparison with the existing flags.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 6] = [CLUSTER, DISCOVERY, CAPI_GROUP, CAPI_VERSION, SYNCED_LABELS, OVERHEAD];
 const ALL_CLUSTERS: &str = "--all-clusters";
@@ -106,7 +106,7 @@ impl Flag {
     }
 }
 
-/// A value without the space around it; an empty one counts as none.
+/// Returns a value without surrounding space; `None` if it is empty.
 pub(super) fn given(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
@@ -115,7 +115,7 @@ pub(super) fn source(text: &str) -> Source {
     if text == IN_CLUSTER { Source::InCluster } else { Source::File(PathBuf::from(text)) }
 }
 
-/// Neither labels nor names hold space or semicolons, so both separate.
+/// Parses specs separated by space or semicolons, neither of which labels and names contain.
 fn specs(values: &[String]) -> Result<Vec<ScopeSpec>, UsageError> {
     values
         .iter()
@@ -159,7 +159,7 @@ pub(super) fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageEr
     }
 }
 
-/// As the in-tree provider: what isn't known is amd64 (contract, section 4).
+/// Parses the architecture. An unknown one counts as amd64, as in the in-tree provider (contract, section 4).
 fn architecture(text: &str, warnings: &mut Vec<String>) -> Architecture {
     let Some(text) = given(Some(text)) else { return Architecture::default() };
     text.parse().unwrap_or_else(|_| {
@@ -171,7 +171,7 @@ fn architecture(text: &str, warnings: &mut Vec<String>) -> Architecture {
     })
 }
 
-/// Not separated by commas, which regular expressions hold; nor does Cluster API's own flag.
+/// Parses expressions separated by space. Commas may be part of an expression, as in Cluster API's own flag.
 fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
     values
         .iter()

@@ -1,5 +1,5 @@
-//! The progress of the first lists at the start: bars on a terminal, else a line per cache from time to time. It must never
-//! hold up the lists, and ends when all of them are complete.
+//! Reports the progress of the first lists at the start: bars on a terminal, else a log line per cache from time to
+//! time. It must never delay the lists, and ends when all of them are complete.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,23 @@ use tracing::info;
 
 use shared_informer::Status;
 
-/// The interval at which the caches are looked at.
+/// The interval at which the caches are polled.
 const LOOK: Duration = Duration::from_millis(200);
-/// After how long a cache's first line is said. The time between lines doubles from there.
+/// The time after which a cache's first line is logged. The time between lines doubles from there.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A cache and the cluster that it is of.
+/// The caches, each with its cluster.
 type Caches = Vec<(&'static str, Status)>;
 
-/// Tells of the caches until `look` says that all there will be are there and all of them are complete.
+/// Reports the caches until `look` says that no more will be added and all of them are complete.
 pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Option<&MultiProgress>) {
     let mut told = Told::new(bars);
     let mut ticks = tokio::time::interval(LOOK);
     loop {
         ticks.tick().await;
         let (caches, all_there) = look();
-        // One that is broken isn't waited for: what needs it isn't all there either.
+        // A broken cache isn't waited for; a check that needs it keeps `all_there` false.
         let complete = caches.iter().all(|(_, status)| status.synced || status.reason.is_some());
         told.look(&caches, Instant::now());
         if all_there && complete {
@@ -33,13 +33,13 @@ pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Optio
     }
 }
 
-/// The progress reported so far. Dropped, it takes its bars off the screen.
+/// The progress that was reported so far. Dropping it removes its bars from the screen.
 struct Told<'a> {
     bars: Option<&'a MultiProgress>,
     caches: Vec<Cache>,
 }
 
-/// The progress of one cache as reported so far.
+/// The reported progress of one cache.
 struct Cache {
     name: Name,
     begun: Instant,
@@ -92,7 +92,7 @@ impl<'a> Told<'a> {
 
 impl Cache {
     fn new(name: Name, bars: Option<&MultiProgress>, now: Instant) -> Self {
-        // It is complete before it is first drawn.
+        // The bar is configured before it is first drawn.
         let named =
             || styled(ProgressBar::no_length(), None).with_prefix(format!("{}: {}", name.cluster, name.resource));
         let bar = bars.map(|bars| bars.add(named()));
@@ -108,7 +108,7 @@ impl Cache {
         let seconds = now.saturating_duration_since(self.begun).as_secs();
         if status.synced {
             self.complete = true;
-            // The bar goes first, so that the line stands where it was.
+            // The bar is removed first, so that the line takes its place.
             self.bar.take().inspect(ProgressBar::finish_and_clear);
             info!(cluster, resource, namespaces, objects, seconds, "the first list is complete");
             return;
@@ -124,13 +124,13 @@ impl Cache {
     }
 }
 
-/// A bar where it is known how much there is, else a wheel that turns.
+/// Styles a bar if the total is known, else as a spinner.
 fn styled(bar: ProgressBar, total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "{prefix} [{bar:20}] {human_pos} of {human_len}  {elapsed}  {wide_msg}",
         None => "{prefix} {spinner} {human_pos} objects  {elapsed}  {wide_msg}",
     };
-    // The templates are this program's own; one that couldn't be read would leave the bar as it is.
+    // The templates are constants; if one were invalid, the bar would keep its style.
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
@@ -187,7 +187,7 @@ mod tests {
         vec![("management", status)]
     }
 
-    /// The lines that are said when the cache is looked at after so many seconds.
+    /// Returns the lines that are logged when the cache is polled after these numbers of seconds.
     fn said(bars: Option<&MultiProgress>, looks: &[(u64, Caches)]) -> Vec<String> {
         let begun = Instant::now();
         let text = Said::of(|| {

@@ -1,5 +1,5 @@
-//! `serve`: joins the rooms and runs them until the program is asked to end. [`Server`] is the same in-process, for
-//! tests and examples.
+//! `serve`: connects the modules and runs them until the program is asked to end. [`Server`] is the same program
+//! in-process, for tests and examples.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -35,21 +35,21 @@ use crate::{
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
 
-/// The time that calls and commands under way have after the end has been asked for; it leaves time for the rest of
-/// [`crate::server::GRACE`].
+/// The time that running calls and commands have after the end was requested; the rest of [`crate::server::GRACE`] is
+/// left for everything else.
 const DRAIN: Duration = Duration::from_secs(8);
 
-/// The time in which spans may still be sent at the end.
+/// The time limit for sending the last spans.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
 
-/// Serves until asked to end.
+/// Serves until the program is asked to end.
 pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
         Server::start(config, shutdown).await?.finish().await
     });
-    // Tasks that are still running were given their time.
+    // Tasks that are still running had their time.
     runtime.shutdown_background();
     result
 }
@@ -71,11 +71,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listeners and starts everything; whatever an API server has to say is waited for in the background.
-    /// It needs a running multi-thread Tokio runtime, on which watches, writes and pages live.
+    /// Opens the listeners and starts everything. API servers are waited for in the background. It needs a running
+    /// multi-thread Tokio runtime, which runs watches, writes and HTTP.
     ///
     /// # Errors
-    /// When an address can't be listened on, or a kubeconfig can't be used.
+    /// If a listener can't be opened, or a kubeconfig is unusable.
     pub async fn start(config: ServeConfig, shutdown: Shutdown) -> anyhow::Result<Self> {
         info!(version = env!("CARGO_PKG_VERSION"), "starting");
         for warning in &config.warnings {
@@ -93,7 +93,8 @@ impl Server {
         let access = config.management.access().await.context("management cluster")?;
         info!(source = %config.management, "management cluster");
         if !config.workload.needs_request() {
-            // A fault that only the operator can mend ends the program now, not the first loop of its caller.
+            // A fault that only the operator can fix ends the program now, instead of failing the caller's first
+            // loop.
             config.workload.connect(access.clients()).await.context("workload cluster")?;
         }
         info!(source = %config.workload, "workload cluster");
@@ -179,58 +180,58 @@ impl Server {
         })
     }
 
-    /// Where gRPC is served.
+    /// Returns the address of gRPC.
     #[must_use]
     pub fn grpc_address(&self) -> &GrpcAddress {
         self.grpc.address()
     }
 
-    /// Where probes and metrics are served.
+    /// Returns the address of probes and metrics.
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.addresses.http
     }
 
-    /// Where probes alone are served; `None` when they aren't.
+    /// Returns the address of probes alone; `None` if there is none.
     #[must_use]
     pub fn probe_address(&self) -> Option<SocketAddr> {
         self.addresses.probes
     }
 
-    /// Where the debug state is served; `None` when it isn't.
+    /// Returns the address of the debug state; `None` if there is none.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.addresses.admin
     }
 
-    /// The whole picture, as the admin listener shows it.
+    /// Returns the live state, as the admin listener shows it.
     #[must_use]
     pub fn state(&self) -> &StateSource {
         &self.picture
     }
 
-    /// The workload cluster it serves.
+    /// Returns the workload cluster that is served.
     #[must_use]
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// Waits until the program shall end; then lets calls and commands under way finish, and ends all tasks.
+    /// Waits until the program is asked to end; then lets running calls and commands finish, and ends all tasks.
     ///
     /// # Errors
-    /// When gRPC ended by itself.
+    /// If gRPC ended by itself.
     pub async fn finish(mut self) -> anyhow::Result<()> {
         let mut served = Ok(());
         let shutdown = self.shutdown.clone();
         let outcome = shutdown
             .finish(async {
-                // Calls end as their commands do; commands whose caller has gone away are waited for as well.
+                // Calls end with their commands; commands whose caller is gone are waited for as well.
                 let (grpc, drained) = tokio::join!(self.grpc.ended(), self.scale.drain(DRAIN));
                 served = grpc;
                 if let Err(running) = drained {
                     warn!(running, "commands were still running at the end and have been cut off");
                 }
-                // A task that panicked has nothing left to end.
+                // If the task panicked, there is nothing left to end.
                 let _ = self.health.await;
                 if let Some(prices) = self.prices {
                     let _ = prices.await;
@@ -255,7 +256,7 @@ impl Server {
     }
 }
 
-/// The listeners. They are open before anything is started.
+/// The listeners, which are opened before anything is started.
 struct Listeners {
     grpc: GrpcListener,
     http: TcpListener,
@@ -263,7 +264,7 @@ struct Listeners {
     admin: Option<TcpListener>,
 }
 
-/// The addresses of those that speak HTTP.
+/// The addresses of the HTTP listeners.
 struct Addresses {
     http: SocketAddr,
     probes: Option<SocketAddr>,
@@ -302,7 +303,7 @@ impl Addresses {
     }
 }
 
-/// TLS of the gRPC listener, where there is any; without it there are no metrics of it either.
+/// Loads the certificates of the gRPC listener, if it has TLS; without TLS it has no metrics of it either.
 fn certificates(
     files: Option<TlsFiles>,
     registry: &SharedRegistry,
@@ -313,14 +314,14 @@ fn certificates(
     Ok(Some(Certificates::follow(files, metrics, stopping).context("TLS")?))
 }
 
-/// Tells how the first lists come along.
+/// Reports the progress of the first lists.
 async fn tell_progress(workload: Workload, log: Option<LogControl>, stopping: CancellationToken) {
     let look = || (workload.informers(), workload.check().is_ok());
     let bars = log.as_ref().and_then(|log| log.screen().bars());
     stopping.run_until_cancelled(progress::follow(look, bars)).await;
 }
 
-/// Traces, where an endpoint is given, and the task that sends them.
+/// Starts traces if there is an endpoint, and returns them with the task that sends them.
 fn start_traces(
     endpoint: Option<&OtlpEndpoint>,
     registry: &SharedRegistry,
@@ -338,7 +339,7 @@ fn start_traces(
     Ok((traces, Some(sender)))
 }
 
-/// The gRPC service of a workload cluster and the commands behind it, with their metrics.
+/// Returns the gRPC service of a workload cluster, and the commands behind it, with their metrics.
 fn service(
     management: &Management,
     workload: &Workload,
@@ -350,7 +351,7 @@ fn service(
     let client = management.clients().writes.clone();
     let metrics = ScaleMetrics::register(&mut registry);
     let events = if events {
-        // In a Pod it is the Pod's name.
+        // In a Pod, this is the Pod's name.
         let instance = std::env::var("HOSTNAME").unwrap_or_default();
         EventRecorder::start(client.clone(), management.resources(), &instance, metrics.clone(), runtime)
     } else {
@@ -364,7 +365,7 @@ fn service(
     (service.with_call_log(slow_rpc, traces), scale)
 }
 
-/// Tells the index of a workload cluster what a price file says, until the end is asked for.
+/// Applies the prices of a file to the index of a workload cluster, until the end is requested.
 fn follow_prices(
     file: PriceFile,
     metrics: PriceMetrics,
@@ -378,7 +379,7 @@ fn follow_prices(
     })
 }
 
-/// The checks of a workload cluster; once the end has been asked for, this program isn't ready any more.
+/// Returns the checks of a workload cluster. Once the end was requested, one of them isn't ready.
 fn checks(workload: Workload, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
     Arc::new(move || {
         let mut checks = workload.checks();

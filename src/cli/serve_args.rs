@@ -1,13 +1,13 @@
 //! The flags of `serve` as they are typed, with their environment variables. The help texts here are where they
 //! are documented: `docs/reference/flags.md` is made from them, by a test that also fails when it is out of date.
 //!
-//! An environment variable that is set but empty counts as unset, as manifests often have it so.
+//! An environment variable that is set but empty counts as unset, since manifests often contain such variables.
 
 use clap::Args;
 
 use super::{PictureArgs, TlsArgs, picture_args::parse_bool};
 
-/// The value by which a listener is turned off.
+/// The value that turns a listener off.
 pub(super) const NONE: &str = "none";
 
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";

@@ -1,5 +1,5 @@
-//! The configuration of `serve`, in the types of the modules below. Its flags are judged together here. Nothing is read or
-//! opened here.
+//! The configuration of `serve`, in the types of the modules below. The flags are validated together. Nothing may be
+//! read or opened here.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -26,54 +26,54 @@ use crate::{
 /// The configuration of `serve`.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Where to serve gRPC.
+    /// The address of gRPC.
     pub listen: GrpcAddress,
-    /// The rights of its file, where that is a Unix socket.
+    /// The mode and owner of its file, if it is a Unix socket.
     pub socket_rights: SocketRights,
     /// The files of its TLS; `None` is without TLS.
     pub tls: Option<TlsFiles>,
     /// True if gRPC reflection is served.
     pub reflection: bool,
-    /// Where to serve probes and metrics.
+    /// The address of probes and metrics.
     pub http_listen: SocketAddr,
-    /// Where to serve probes alone; `None` is nowhere.
+    /// The address of probes alone; `None` is nowhere.
     pub probe_listen: Option<SocketAddr>,
-    /// Where to serve the status page and the debug state; `None` is nowhere.
+    /// The address of the status page and the debug state; `None` is nowhere.
     pub admin_listen: Option<SocketAddr>,
-    /// Names by which the admin listener is asked, besides loopback's and its own address.
+    /// The host names that requests to the admin listener may have, besides loopback's and its own address.
     pub admin_allowed_hosts: Vec<HostName>,
     /// The configuration for reaching the management cluster.
     pub management: Source,
     /// The configuration for reaching the workload cluster.
     pub workload: WorkloadSource,
-    /// Which node groups to serve, and what the operator says about all of them.
+    /// The scope of the node groups, and the operator's rules for all of them.
     pub rules: Rules,
     /// The time for which a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
-    /// Reads that take longer are logged.
+    /// The duration above which reads are logged.
     pub slow_rpc: Duration,
-    /// Where to send traces; `None` is nowhere.
+    /// The collector of traces; `None` is none.
     pub otlp: Option<OtlpEndpoint>,
     /// The choice between series for each node group and sums only.
     pub group_series: GroupSeries,
     /// True if Kubernetes Events are posted.
     pub events: bool,
-    /// Cluster API's version; `None` is the one that the API server prefers.
+    /// The version of Cluster API; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
     /// The options that an operator has for writes.
     pub scale: ScaleOptions,
-    /// The control that changes the log while the program runs; without it the log is somebody else's.
+    /// The control of the log at runtime; `None` if this program doesn't own the log.
     pub log: Option<LogControl>,
-    /// Settings that are allowed but should be known, to be logged at start.
+    /// Settings that are allowed but deserve attention, to be logged at the start.
     pub warnings: Vec<String>,
 }
 
-/// A wrong call. Each text names the flag and what to do.
+/// A wrong call. Each message names the flag and the remedy.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum UsageError {
-    /// A value of a flag without a variable that can't be used.
+    /// The value of a flag without a variable is invalid.
     #[error("{flag}: {value:?} can't be used: {reason}")]
     Flag {
         /// The flag.
@@ -83,7 +83,7 @@ pub enum UsageError {
         /// The reason why it can't be used.
         reason: String,
     },
-    /// A value that can't be used.
+    /// The value of a flag is invalid.
     #[error("{flag} (or {variable}): {value:?} can't be used: {reason}")]
     Value {
         /// The flag.
@@ -95,7 +95,7 @@ pub enum UsageError {
         /// The reason why it can't be used.
         reason: String,
     },
-    /// Two flags that exclude each other.
+    /// Two flags exclude each other.
     #[error(
         "{first} and {second} exclude each other, each chooses the node groups to serve: give only one (environment \
              variables count too)"
@@ -106,7 +106,7 @@ pub enum UsageError {
         /// The other.
         second: &'static str,
     },
-    /// A flag that is of no use without another.
+    /// A flag is useless without another.
     #[error("{given} needs {other} (or {variable}): {why}")]
     Needs {
         /// The flag that was given.
@@ -115,13 +115,13 @@ pub enum UsageError {
         other: &'static str,
         /// Its environment variable.
         variable: &'static str,
-        /// Why it is needed.
+        /// The reason why it is needed.
         why: &'static str,
     },
     /// A wrong call of `watch`.
     #[error("{0}")]
     Watch(String),
-    /// No scope.
+    /// No scope is chosen.
     #[error(
         "no scope is chosen, and without one the node groups of all Clusters would be scaled. Choose one:\n  \
          --cluster NAMESPACE/NAME\n      one Cluster; its workload cluster is reached by the Secret NAME-kubeconfig\n  \
@@ -205,7 +205,7 @@ pub(super) const CAPACITY_ERROR_GRACE: Flag = Flag {
     variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE",
     default: DEFAULT_CAPACITY_ERROR_GRACE,
 };
-/// Those of `serve` alone, to be compared with the flags there are.
+/// The flags of `serve` alone, for a comparison with the existing flags.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 10] = [
     LISTEN,
@@ -281,7 +281,7 @@ fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
     }
 }
 
-/// Parses the OTLP endpoint. An error leaves out the value, which may hold a password.
+/// Parses the OTLP endpoint. An error doesn't quote the value, which may hold a password.
 fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
     text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))

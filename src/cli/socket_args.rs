@@ -1,4 +1,4 @@
-//! The flags of gRPC's Unix socket, and what they mean together with its address.
+//! The flags of gRPC's Unix socket, and their meaning for its address.
 
 use super::{
     ServeArgs, UsageError,
@@ -10,13 +10,13 @@ use crate::server::{GrpcAddress, SocketRights};
 const MODE: Flag = Flag { name: "--listen-socket-mode", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", default: "" };
 const OWNER: Flag =
     Flag { name: "--listen-socket-owner", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_OWNER", default: "" };
-/// All of them, to be compared with the flags there are.
+/// All of these flags, for a comparison with the existing flags.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 2] = [MODE, OWNER];
 
 const OTHERS_MAY_WRITE: u32 = 0o002;
 
-/// The rights of the socket at `listen`. Without a socket there must be none.
+/// Returns the mode and owner of the socket at `listen`. Without a socket, the flags are an error.
 pub(super) fn rights(
     args: &ServeArgs,
     listen: &GrpcAddress,
@@ -58,7 +58,7 @@ fn octal(text: &str) -> Option<u32> {
 }
 
 fn ids(text: &str) -> Option<(Option<u32>, Option<u32>)> {
-    // The highest means that nothing changes.
+    // The highest id means no change to the operating system.
     let id = |text: &str| text.parse().ok().filter(|id| *id != u32::MAX && text.bytes().all(|it| it.is_ascii_digit()));
     match text.split_once(':') {
         None => Some((Some(id(text)?), None)),

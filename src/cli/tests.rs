@@ -1,4 +1,4 @@
-//! Tests of the flags of `serve`, alone and together. Environment variables are tested on the binary, in
+//! Tests of the flags of `serve`, alone and together. Environment variables are tested with the binary, in
 //! `tests/command_line.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -286,7 +286,7 @@ fn the_log_level_is_a_filter(#[case] level: &str, #[case] good: bool) {
     assert_eq!(cli.log.filter().is_ok(), good);
 }
 
-/// All flags of a subcommand, those that all subcommands share too.
+/// Returns all flags of a subcommand, including the global ones.
 fn flags_of(subcommand: &str) -> Vec<Arg> {
     let mut cli = Cli::command();
     cli.build();
@@ -330,7 +330,7 @@ fn errors_name_the_flags_and_variables_that_there_are() {
     }
 }
 
-/// A row of the documented flags; an argument without a flag stands under its name.
+/// Returns a row of the documented flags; an argument without a flag has its value name there.
 fn documented(arg: &Arg) -> String {
     let names = arg.get_value_names().filter(|_| arg.get_action().takes_values());
     let value = names.map(|names| names[0].to_string());
@@ -347,7 +347,7 @@ fn documented(arg: &Arg) -> String {
     let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let possible =
         if possible.is_empty() || value.is_none() { String::new() } else { format!(": {}", possible.join(", ")) };
-    // A bar ends a cell, within code as well.
+    // A bar ends a cell, even within code.
     let [flag, help] = [flag, arg.get_help().unwrap().to_string()].map(|text| text.replace('|', "\\|"));
     format!("| `{flag}` | {variable} | {default} | {help}{possible} |\n")
 }

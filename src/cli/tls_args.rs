@@ -1,4 +1,4 @@
-//! The flags of TLS as they are typed, and what they mean together: who may reach the gRPC listener.
+//! The flags of TLS, as typed, and their joint meaning: who may reach the gRPC listener.
 
 use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
 
@@ -86,12 +86,12 @@ const READ_ONLY: Flag =
     Flag { name: "--tls-read-only-client-names", variable: "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", default: "" };
 const KEYS: Flag =
     Flag { name: "--tls-allowed-client-keys", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", default: "" };
-/// All of them, to be compared with the flags there are.
+/// All of these flags, for a comparison with the existing flags.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 6] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY, KEYS];
 
-/// The files of TLS; `None` is none. A listener that others can reach needs TLS with client certificates, or the word
-/// of the operator that it doesn't.
+/// Returns the files of TLS; `None` is no TLS. A listener that other machines can reach needs TLS with client
+/// certificates, or the operator's explicit permission to do without.
 pub(super) fn tls(
     args: &TlsArgs,
     listen: &GrpcAddress,
@@ -176,7 +176,7 @@ fn missing(given: &Flag, other: &Flag, why: &'static str) -> UsageError {
     UsageError::Needs { given: given.name, other: other.name, variable: other.variable, why }
 }
 
-/// The values of a flag; an empty one is none.
+/// Returns the values of a flag; an empty value counts as none.
 fn words(values: &[String]) -> impl Iterator<Item = &str> {
     values.iter().flat_map(|value| value.split_whitespace())
 }
@@ -185,7 +185,7 @@ fn list<T: FromStr<Err: Display>>(flag: &Flag, values: &[String]) -> Result<Vec<
     words(values).map(|text| text.parse().map_err(|error| flag.wrong(text, &error))).collect()
 }
 
-/// An IPv4 address in IPv6's clothes counts as what it is.
+/// Returns true for loopback, including IPv4-mapped IPv6 addresses.
 pub(super) fn is_loopback(listen: SocketAddr) -> bool {
     listen.ip().to_canonical().is_loopback()
 }

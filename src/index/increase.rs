@@ -1,9 +1,10 @@
-//! The ids of instances while a larger size is new.
+//! The ids of instances shortly after an increase of the size.
 //!
-//! Since 1.36 Cluster Autoscaler takes an increase for done as soon as each missing Node has an instance that has been
-//! waited for too long, even if both times end in one loop: the group isn't backed off then, and is increased again and
-//! again. The time of an instance begins with its id, the time of an increase with its answer. So instances that come with
-//! an increase have another id for its first minute: their time ends that much later, and a loop comes in between.
+//! Since 1.36, Cluster Autoscaler considers an increase complete as soon as every missing Node is an instance that
+//! has timed out, even if the increase times out in the same loop: the group is then not backed off, and is increased
+//! again and again. The timeout of an instance starts with its id, that of an increase with its answer. Instances of
+//! an increase therefore have another id for its first minute: their timeout ends that much later, and at least one
+//! loop runs in between.
 
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 use nodegroup::{Instance, MachineView, placeholder};
 use tokio::time::Instant;
 
-/// The instances of an increase have ids of their own for so long. A loop of Cluster Autoscaler must be shorter, and the
-/// clocks of API server and this process differ by less.
+/// The time for which the instances of an increase have ids of their own. A loop of Cluster Autoscaler must be
+/// shorter, and the clocks of API server and this process must differ by less.
 const NEW_FOR: Duration = Duration::from_secs(60);
 
-/// A larger size that this process has written.
+/// An increase that this process has written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Increase {
     at: Instant,
@@ -23,13 +24,13 @@ pub(super) struct Increase {
 }
 
 impl Increase {
-    /// One that was just written.
+    /// Returns an increase that was just written.
     pub(super) fn now() -> Self {
         Self { at: Instant::now(), time: Timestamp::now() }
     }
 
-    /// Gives instances the ids that they have while it is new: those of Machines without a Node that came with it, and of
-    /// replicas without a Machine. `members` are the Machines of the first instances, in the same order.
+    /// Replaces the ids of the increase's instances while it is new: those of Machines without a Node that came with
+    /// it, and of replicas without a Machine. `members` are the Machines of the first instances, in the same order.
     pub(super) fn rename(self, instances: &mut [Instance], members: &[MachineView<'_>]) {
         if self.at.elapsed() >= NEW_FOR {
             return;
@@ -44,7 +45,8 @@ impl Increase {
         }
     }
 
-    /// Returns true for a Machine that was made for it, as far as the clocks of API server and this process can tell.
+    /// Returns true if a Machine was made for the increase, within the tolerance of two clocks: API server and this
+    /// process.
     fn brought(self, member: &MachineView<'_>) -> bool {
         let tolerance = SignedDuration::try_from(NEW_FOR).unwrap_or_default();
         member.machine.created.time().is_some_and(|created| created >= self.time - tolerance)

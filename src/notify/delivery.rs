@@ -1,5 +1,5 @@
-//! The task behind one destination: it gathers changes into batches, keeps to the rate, and tries again until a batch is
-//! delivered, refused, or too old.
+//! The task of one destination: it gathers changes into batches, limits the rate, and retries until a batch is
+//! delivered, refused or too old.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,27 +14,27 @@ use super::{
     url::SecretUrl,
 };
 
-/// The longest wish of a receiver to be left alone that is followed.
+/// The longest `Retry-After` that is respected.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
-/// Between attempts when the end is near.
+/// The pause between attempts while `watch` is ending.
 const HURRIED: Duration = Duration::from_millis(250);
-/// The longest wish of a receiver that is followed then: after the end nothing is sent at all.
+/// The longest `Retry-After` that is respected while `watch` is ending: nothing is sent after the end.
 const LAST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The pace and patience of sending.
+/// The rate and the timeouts of sending.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pace {
-    /// The time for which the first change of a batch waits for others.
+    /// The time for which the first change of a batch waits for more.
     pub gather: Duration,
     /// The shortest time between two messages.
     pub interval: Duration,
     /// The longest time that one request may take.
     pub timeout: Duration,
-    /// The pause after the first failure; each further one is twice as long.
+    /// The pause after the first failure; it doubles with each further failure.
     pub backoff: Duration,
     /// The longest pause.
     pub longest_backoff: Duration,
-    /// A batch that can't be delivered for so long is given up.
+    /// The time after which a batch that can't be delivered is given up.
     pub give_up: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// With what a rule says.
+    /// Returns the pace with the overrides of a rule.
     pub(super) fn of(self, rule: &Rule) -> Self {
         Self { gather: rule.gather.unwrap_or(self.gather), interval: rule.interval.unwrap_or(self.interval), ..self }
     }
@@ -68,7 +68,7 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Runs until nothing more is to come and nothing is left.
+    /// Runs until `closing` is cancelled and the queue is empty.
     pub(super) async fn run(self) {
         let mut earliest = Instant::now();
         loop {
@@ -87,7 +87,7 @@ impl Delivery {
         }
     }
 
-    /// Waits for more to send, but not when there is enough already.
+    /// Waits for more changes, unless there are enough for a batch.
     async fn gather(&self) {
         let end = Instant::now() + self.pace.gather;
         let enough = self.to.kind.limits().changes;
@@ -118,7 +118,7 @@ impl Delivery {
             if begun.elapsed() >= self.pace.give_up {
                 return self.give_up(batch, &why);
             }
-            // A receiver may ask for more patience than ours, but not for less: one that is down may say 0.
+            // A receiver may ask for a longer pause than ours, but not for a shorter one: one that is down may say 0.
             let wait = after.map_or(pause, |after| after.min(LONGEST_RETRY_AFTER).max(pause));
             if failures == 0 {
                 tracing::warn!(rule = self.name, ?wait, "a notification can't be delivered and is tried again: {why}");
@@ -131,7 +131,8 @@ impl Delivery {
         }
     }
 
-    /// The end wakes it, and lets it try again soon: there is no later time.
+    /// Waits before the next attempt. The end of `watch` interrupts the wait and shortens the next ones, because
+    /// nothing is sent after it.
     async fn wait(&self, wait: Duration, asked: Option<Duration>) {
         if self.closing.is_cancelled() {
             let hurried = asked.map_or(HURRIED, |asked| asked.clamp(HURRIED, LAST_RETRY_AFTER));
@@ -147,8 +148,8 @@ impl Delivery {
         }
     }
 
-    /// The URL as it is kept now: the file may have been rotated, or be on a disk that hangs, which must hold up no
-    /// other task.
+    /// Reads the current URL: the file may have been rotated. It may also be on a disk that hangs, which must not
+    /// block any other task.
     async fn url(&self) -> Result<SecretUrl, String> {
         let (source, allow_http) = (self.to.url.clone(), self.to.allow_http);
         let reading = tokio::task::spawn_blocking(move || source.read(allow_http));

@@ -1,8 +1,9 @@
-//! Notifications of `watch`: changes that match a rule are sent to webhooks, in batches, at a bounded rate, with retries.
+//! Notifications of `watch`: changes that match a rule are sent to webhooks, in batches, at a limited rate, with
+//! retries.
 //!
-//! Offering a change never waits: it goes into a queue of bounded length and size, and when that is full the oldest is
-//! dropped and counted. A URL is a secret here, since whoever has it can post: it is read from a file or an environment
-//! variable, and no log line, error or debug text shows it.
+//! Offering a change never blocks: it goes into a queue of bounded length and size, and if that is full, the oldest
+//! change is dropped and counted. A URL is a secret, since it allows its holder to post: it is read from a file or an
+//! environment variable, and must never appear in a log line, an error or a debug text.
 
 mod delivery;
 mod post;
@@ -34,11 +35,11 @@ pub use self::{
 /// The time that `watch` leaves for sending queued changes when it is asked to end.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
-/// Where changes are sent. Dropping it stops all sending.
+/// Sends changes to their destinations. Dropping it stops all sending.
 pub struct Notifier {
     routes: Vec<Route>,
     tasks: TaskTracker,
-    /// Cancelled when queued changes shall be sent without delay, and nothing more is taken.
+    /// Cancelled when queued changes must be sent without delay, and no further ones are accepted.
     closing: CancellationToken,
     ended: CancellationToken,
 }
@@ -58,10 +59,10 @@ pub struct Summary {
 }
 
 impl Notifier {
-    /// Starts a task per rule on `runtime`. It makes no request before there is something to send.
+    /// Starts a task per rule on `runtime`. It makes no request until there is something to send.
     ///
     /// # Errors
-    /// When a URL can't be read or used, or the system's certificates can't be read.
+    /// If a URL can't be read or is invalid, or the system's certificates can't be read.
     pub fn start(rules: Vec<Rule>, limits: Limits, pace: Pace, runtime: &Handle) -> Result<Self, UrlError> {
         let mut needs_tls = false;
         for rule in &rules {
@@ -88,7 +89,7 @@ impl Notifier {
         Ok(Self { routes, tasks, closing, ended })
     }
 
-    /// Queues a change for every rule that it matches. Never waits.
+    /// Queues a change for every rule that matches it. Never blocks.
     pub fn offer(&self, change: &Change) {
         if self.closing.is_cancelled() {
             return;
@@ -100,8 +101,8 @@ impl Notifier {
         }
     }
 
-    /// Takes nothing more, sends what is queued at once, and waits for that, at most for `patience`. Then nothing is
-    /// left running.
+    /// Stops accepting changes, sends the queued ones without delay, and waits for that for at most `patience`. All
+    /// tasks have ended when it returns.
     pub async fn drain(&self, patience: Duration) -> Vec<Summary> {
         self.closing.cancel();
         let deadline = Instant::now() + patience;
@@ -133,7 +134,7 @@ impl fmt::Debug for Notifier {
 }
 
 impl Summary {
-    /// Returns true if a change did not arrive.
+    /// Returns true if a change didn't arrive.
     #[must_use]
     pub fn has_losses(&self) -> bool {
         self.counts.dropped > 0 || self.counts.failed > 0 || self.counts.queued > 0

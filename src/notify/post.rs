@@ -1,5 +1,5 @@
-//! One HTTP request: a POST of JSON, and what its answer means. Redirects aren't followed, since a secret URL would be
-//! told to whoever they lead to. No text here holds the URL: errors are put into words of our own.
+//! One HTTP request: a POST of JSON, and the meaning of its answer. Redirects are never followed, since that would
+//! reveal the secret URL to another host. No text may hold the URL, so errors are worded here.
 
 use std::{error::Error as StdError, io, time::Duration};
 
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::url::SecretUrl;
 use crate::connect::{Connector, Proxies, USER_AGENT};
 
-/// Makes requests. Clones share their connections.
+/// Sends requests. Clones share their connections.
 #[derive(Clone)]
 pub(super) struct Poster {
     client: Client<HttpsConnector<Connector>, Body>,
@@ -26,18 +26,19 @@ pub(super) struct Poster {
 /// The outcome of a request.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Outcome {
-    /// It was taken.
+    /// The receiver accepted it.
     Delivered,
-    /// It may be taken later; the receiver may have said when.
+    /// It may be accepted later; the receiver may have said when.
     Later { why: String, after: Option<Duration> },
-    /// It never will be.
+    /// It will never be accepted.
     Refused(String),
 }
 
 impl Poster {
-    /// One that trusts the system's root certificates; without them only where no receiver `needs_tls`.
+    /// Returns a poster that trusts the system's root certificates. They may be missing only if no receiver
+    /// `needs_tls`.
     pub(super) fn new(timeout: Duration, needs_tls: bool) -> io::Result<Self> {
-        // Fails only if a provider is installed already, and then there is one.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -56,7 +57,7 @@ impl Poster {
         Ok(Self { client, timeout })
     }
 
-    /// Posts JSON.
+    /// Posts a JSON body.
     pub(super) async fn post(&self, url: &SecretUrl, body: Vec<u8>) -> Outcome {
         let request = Request::post(url.expose())
             .header(header::CONTENT_TYPE, "application/json")
@@ -81,7 +82,7 @@ fn judge(status: StatusCode, headers: &HeaderMap) -> Outcome {
     }
 }
 
-/// `Retry-After`, as seconds or as a date.
+/// Parses `Retry-After`, as seconds or as a date.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -91,7 +92,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
-/// A failed request in words that hold no part of the URL, as those of the libraries may.
+/// Describes a failed request without any part of the URL, which the texts of libraries may hold.
 fn reason(error: &ClientError) -> String {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(cause) = next {
@@ -105,7 +106,7 @@ fn reason(error: &ClientError) -> String {
             if io.raw_os_error().is_some() {
                 return format!("connection: {}", io.kind());
             }
-            // The source of an `io::Error` is that of what it holds: what it holds itself would be passed over.
+            // The source of an `io::Error` skips its inner error, which is therefore followed here.
             if let Some(inner) = io.get_ref() {
                 next = Some(inner);
                 continue;

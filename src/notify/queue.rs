@@ -1,5 +1,5 @@
-//! Messages that wait for one destination. Bounded in number and size: what doesn't fit pushes the oldest out, which is
-//! counted and told with the next message.
+//! The messages that wait for one destination. Their number and size are bounded: the oldest ones are dropped,
+//! counted, and reported with the next message.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 /// The limits of a destination's queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Changes.
+    /// The number of changes.
     pub changes: usize,
-    /// Bytes of rendered changes.
+    /// The number of bytes of rendered changes.
     pub bytes: usize,
 }
 
@@ -30,15 +30,15 @@ pub struct Counts {
     pub sent: u64,
     /// Messages that arrived, of one or more changes each.
     pub messages: u64,
-    /// Changes pushed out of a full queue.
+    /// Changes dropped from a full queue.
     pub dropped: u64,
-    /// Changes that were given up: refused for good, or failing for too long.
+    /// Changes that were given up: refused for good, or failed for too long.
     pub failed: u64,
-    /// Changes that wait or are being sent.
+    /// Changes that are waiting or being sent.
     pub queued: u64,
 }
 
-/// Changes on their way to one destination.
+/// The changes that wait for one destination.
 pub(super) struct Queue {
     limits: Limits,
     waiting: Mutex<Waiting>,
@@ -49,16 +49,16 @@ pub(super) struct Queue {
 struct Waiting {
     messages: VecDeque<String>,
     bytes: usize,
-    /// Dropped since the last batch was taken.
+    /// The number of changes dropped since the last batch was taken.
     lost: u64,
     counts: Counts,
 }
 
-/// Changes that are sent together.
+/// Changes that are sent in one message.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) changes: Vec<String>,
-    /// Changes that were dropped before these.
+    /// The number of changes dropped before these.
     pub(super) lost: u64,
 }
 
@@ -67,7 +67,7 @@ impl Queue {
         Self { limits, waiting: Mutex::default(), filled: Notify::new() }
     }
 
-    /// Queues a change. True when the queue has just begun to overflow.
+    /// Queues a change. Returns true if the queue has just begun to overflow.
     pub(super) fn push(&self, change: String) -> bool {
         let mut waiting = self.waiting.lock();
         let before = waiting.lost;
@@ -93,7 +93,7 @@ impl Queue {
         self.waiting.lock().messages.len()
     }
 
-    /// Takes the oldest changes, at least one, within these limits; `None` when none waits.
+    /// Takes the oldest changes, at least one, within these limits; `None` if the queue is empty.
     pub(super) fn take(&self, limits: Limits) -> Option<Batch> {
         let mut waiting = self.waiting.lock();
         let mut changes: Vec<String> = Vec::new();
@@ -115,7 +115,7 @@ impl Queue {
         Some(Batch { changes, lost })
     }
 
-    /// A batch arrived.
+    /// Records that a batch was delivered.
     pub(super) fn sent(&self, changes: usize) {
         let counts = &mut self.waiting.lock().counts;
         counts.sent += changes as u64;
@@ -123,7 +123,7 @@ impl Queue {
         counts.queued -= changes as u64;
     }
 
-    /// A batch was given up; what was lost before it is still to be told, and so is its own loss.
+    /// Records that a batch was given up. Its changes, and those lost before it, are reported with the next message.
     pub(super) fn failed(&self, batch: &Batch) {
         let waiting = &mut *self.waiting.lock();
         let changes = batch.changes.len() as u64;

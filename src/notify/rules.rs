@@ -1,5 +1,5 @@
-//! Which changes are sent where: the rules file, parsed at the border. A rule matches when all of its conditions do; a
-//! condition that is left out always does.
+//! The rules file, which decides which changes are sent where. A rule matches if all of its conditions do; an absent
+//! condition always does.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -13,43 +13,44 @@ use super::{
 };
 use crate::changes::{Action, Change, FieldSelector, Kind, LabelSelector, Pattern};
 
-/// Which changes are sent where.
+/// A rule: the changes that it matches, and their destination.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The rule's name in logs.
     pub name: String,
-    /// Kinds as `watch` takes them; none means all.
+    /// The kinds, in the syntax of `watch`; an empty list matches all.
     pub kinds: Vec<String>,
-    /// Namespaces; none means all.
+    /// The namespaces; an empty set matches all.
     pub namespaces: BTreeSet<String>,
-    /// Labels.
+    /// The label selector.
     pub labels: Option<LabelSelector>,
-    /// Fields.
+    /// The field selector.
     pub fields: Option<FieldSelector>,
-    /// The actions that match; none means all.
+    /// The actions that match; an empty list matches all.
     pub actions: Vec<ActionName>,
-    /// Where it changed; none means anywhere. An object that is new or gone changed everywhere.
+    /// The paths that must have changed; an empty list matches all. In a new or deleted object, every path has
+    /// changed.
     pub paths: Vec<Pattern>,
-    /// Where it is sent.
+    /// The destination.
     pub to: Destination,
-    /// The time for which the first change of a batch waits for others.
+    /// The time for which the first change of a batch waits for more.
     pub gather: Option<Duration>,
     /// The shortest time between two messages.
     pub interval: Option<Duration>,
 }
 
-/// Where changes are sent.
+/// A destination of changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Destination {
-    /// In which form.
+    /// The form of the messages.
     pub kind: SinkKind,
-    /// Where its URL is kept.
+    /// The source of its URL.
     pub url: UrlSource,
-    /// Plain http may be used beyond loopback.
+    /// True if plain http is allowed beyond loopback.
     pub allow_http: bool,
 }
 
-/// An action, as rules name it.
+/// An action, as rules spell it.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum ActionName {
@@ -61,16 +62,16 @@ pub enum ActionName {
     Deleted,
 }
 
-/// Why a rules file can't be used. No text quotes a value of the file, which might be a URL.
+/// The reason why a rules file is unusable. No text quotes a value of the file, which might be a URL.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum RulesError {
-    /// It isn't YAML, or not of this form.
+    /// The file isn't YAML, or not in this format.
     #[error("{0}")]
     Form(String),
-    /// It has no rule.
+    /// The file has no rule.
     #[error("it has no rules")]
     Empty,
-    /// A rule is wrong.
+    /// A rule is invalid.
     #[error("rule {rule:?}: {field}: {reason}")]
     Rule {
         /// Its name.
@@ -118,7 +119,7 @@ struct DestinationForm {
 }
 
 impl Rule {
-    /// Sends everything to one destination, as a flag asks.
+    /// Returns a rule that sends all changes to one destination, for a flag.
     #[must_use]
     pub fn everything(name: &str, to: Destination) -> Self {
         Self {
@@ -135,7 +136,7 @@ impl Rule {
         }
     }
 
-    /// Returns true if a change is to be sent. Objects from before the watch never are.
+    /// Returns true if a change must be sent. Objects from before the watch never are.
     #[must_use]
     pub fn matches(&self, change: &Change) -> bool {
         let action = match change.action {
@@ -154,7 +155,7 @@ impl Rule {
             && (self.paths.is_empty() || action != ActionName::Modified || self.touches(change))
     }
 
-    /// The first of its kinds that none of these is.
+    /// Returns the first of the rule's kinds that is none of these.
     #[must_use]
     pub fn unknown_kind(&self, kinds: &[&Kind]) -> Option<&str> {
         let unknown = |name: &&String| !kinds.iter().any(|kind| names(name, kind));
@@ -167,14 +168,14 @@ impl Rule {
     }
 }
 
-/// Returns true if a name means a kind: `Machine`, `machines`, and either with its group.
+/// Returns true if a name means this kind: `Machine`, `machines`, and either with its group.
 pub(super) fn names(name: &str, kind: &Kind) -> bool {
     let (plain, group) = name.split_once('.').map_or((name, None), |(plain, group)| (plain, Some(group)));
     (plain.eq_ignore_ascii_case(&kind.plural) || plain.eq_ignore_ascii_case(&kind.kind))
         && group.is_none_or(|group| group == kind.group)
 }
 
-/// Reads a rules file. Whether its URLs can be used is another question.
+/// Parses a rules file. It doesn't check that the URLs are usable.
 ///
 /// # Errors
 /// When it isn't of the form that `docs/reference/watch.md` describes.
@@ -198,7 +199,7 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
     }
 }
 
-/// The parser's message without what stands in double quotes: values of the file.
+/// Returns the parser's message without the texts in double quotes, which are values of the file.
 fn without_values(message: &str) -> String {
     let (mut shown, mut quoted, mut escaped) = (String::new(), false, false);
     for c in message.chars() {
@@ -230,7 +231,7 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     if name.trim().is_empty() || name.contains("://") {
         return Err(wrong(&name, "name", &"give it a name, by which the log tells rules apart"));
     }
-    // Names that aren't found among the watched kinds and namespaces are quoted later.
+    // These names are quoted later if they aren't among the watched kinds and namespaces.
     for (field, text) in
         form.kinds.iter().map(|kind| ("kinds", kind)).chain(form.namespaces.iter().map(|name| ("namespaces", name)))
     {

@@ -1,4 +1,4 @@
-//! The messages that are sent: JSON for programs, a readable message for people in a chat.
+//! The content of messages: JSON for programs, text for people in a chat.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,22 @@ use crate::{
     text::{shortened, visible},
 };
 
-/// The longest JSON of one change; a longer one is sent without its patch.
+/// The longest JSON of one change; a longer change is sent without its patch.
 const LONGEST_CHANGE: usize = 256 << 10;
-/// Slack cuts messages beyond 40,000 characters, and asks for no more than 4,000.
+/// The longest message. Slack truncates beyond 40,000 characters, and recommends at most 4,000.
 pub(super) const SLACK_LIMIT: usize = 3800;
-/// The longest text of one change in a chat.
+/// The longest text of one change in a message.
 const SLACK_CHANGE: usize = 1500;
 const SLACK_LINES: usize = 12;
 const SLACK_VALUE: usize = 120;
 
-/// The form of what is sent.
+/// The form of messages.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum SinkKind {
     /// JSON: `docs/reference/watch.md` has its form.
     Webhook,
-    /// A message for Slack's incoming webhooks, and what is compatible with them.
+    /// A message for Slack's incoming webhooks, and for services that are compatible with them.
     Slack,
 }
 
@@ -34,13 +34,13 @@ pub enum SinkKind {
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a> {
     schema_version: u32,
-    /// Changes lost before these: pushed out of a full queue, or given up.
+    /// The number of changes lost before these: dropped from a full queue, or given up.
     dropped: u64,
     changes: Vec<&'a RawValue>,
 }
 
 impl SinkKind {
-    /// A change as it waits in the queue.
+    /// Renders a change for the queue.
     pub(super) fn render(self, change: &Change) -> String {
         match self {
             Self::Webhook => change.to_json_within(LONGEST_CHANGE),
@@ -48,7 +48,7 @@ impl SinkKind {
         }
     }
 
-    /// The most that goes into one message. Changes that don't fit into a chat message are counted in it.
+    /// Returns the limits of one message. Changes that don't fit into a chat message are counted in it.
     pub(super) fn limits(self) -> Limits {
         match self {
             Self::Webhook => Limits { changes: 100, bytes: 1 << 20 },
@@ -56,7 +56,7 @@ impl SinkKind {
         }
     }
 
-    /// The body of a message.
+    /// Returns the body of a message.
     pub(super) fn body(self, batch: &Batch) -> Vec<u8> {
         let body = match self {
             Self::Webhook => {
@@ -65,12 +65,12 @@ impl SinkKind {
             }
             Self::Slack => serde_json::to_vec(&json!({ "text": slack_message(batch) })),
         };
-        // Texts and numbers: nothing here can fail to be JSON.
+        // This can't fail: all is strings and numbers.
         body.unwrap_or_default()
     }
 }
 
-/// As many changes as fit, and how many more there were.
+/// Returns as many changes as fit, and the number of the others.
 fn slack_message(batch: &Batch) -> String {
     let mut message = String::new();
     if batch.lost > 0 {
@@ -80,7 +80,7 @@ fn slack_message(batch: &Batch) -> String {
     let mut left = batch.changes.len();
     for change in &batch.changes {
         length += change.chars().count() + 1;
-        // Room for the last line.
+        // The last line needs some space.
         if length > SLACK_LIMIT - 60 && left < batch.changes.len() {
             break;
         }
@@ -103,7 +103,7 @@ fn slack_text(change: &Change) -> String {
     let mut text = format!("*{}* {what}", slack_name(&shortened(&change.object(), 400)));
     let mut by: Vec<&str> = Vec::new();
     for manager in change.changed_by.iter().map(|by| by.manager.as_str()) {
-        // One that wrote the object and its status is named once.
+        // A manager that wrote the object and its status is named once.
         if !by.contains(&manager) {
             by.push(manager);
         }
@@ -114,7 +114,7 @@ fn slack_text(change: &Change) -> String {
     if let Some(problem) = &change.problem {
         let _ = write!(text, ": {}", slack_name(&shortened(problem, 200)));
     }
-    // Of a new object its name says enough.
+    // A new object is described well enough by its name.
     if change.action == Action::Modified {
         slack_lines(change, &mut text);
     }
@@ -146,12 +146,13 @@ fn slack_lines(change: &Change, text: &mut String) {
     text.push_str("\n```");
 }
 
-/// A text outside of a code block, where Slack makes links of bare URLs, and others take a bare `@channel` for a mention.
+/// Escapes a text outside of a code block, where Slack makes links of bare URLs, and others treat a bare `@channel`
+/// as a mention.
 fn slack_name(text: &str) -> String {
     slack(text).replace('@', "＠").replace("://", ":∕∕")
 }
 
-/// A text as Slack shows it as it is: no mention, no link, no end of a code block.
+/// Escapes a text so that Slack shows it literally: no mention, no link, no end of a code block.
 fn slack(text: &str) -> String {
     visible(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('`', "'").replace('*', "∗")
 }

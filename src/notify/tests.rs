@@ -1,4 +1,4 @@
-//! Notifications against a receiver on loopback that does what each test says, and the rules file by its texts.
+//! Tests of notifications against a receiver on loopback with prepared answers, and of the rules file.
 
 mod delivering;
 mod messages;
@@ -24,7 +24,7 @@ use crate::changes::{Change, Filter, Identity, Kind};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The part of the URL that must never be seen.
+/// The part of the URL that must never be visible.
 const TOKEN: &str = "T0P-S3CR3T";
 
 fn kind(name: &str) -> Kind {
@@ -44,7 +44,7 @@ fn identity(kind: &Kind, namespace: &str, name: &str) -> Identity {
     }
 }
 
-/// A Machine of this name whose phase changed.
+/// Returns the change of the phase of a Machine with this name.
 fn modified(name: &str) -> Change {
     changed(name, &json!({"status": {"phase": "Pending"}}), &json!({"status": {"phase": "Running"}}))
 }
@@ -60,24 +60,24 @@ fn changed(name: &str, old: &Value, new: &Value) -> Change {
 enum Answer {
     Status(u16),
     RetryAfter(u16, &'static str),
-    /// Leads elsewhere.
+    /// Redirects to this URL.
     Redirect(String),
-    /// Doesn't answer.
+    /// Never answers.
     Never,
 }
 
-/// A receiver with a list of answers; after them it takes everything.
+/// A receiver with prepared answers; after them it accepts everything.
 struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
-    /// Holds the file with the URL.
+    /// The directory of the file with the URL.
     folder: TempDir,
 }
 
 struct Shared {
     answers: Mutex<VecDeque<Answer>>,
-    /// Bodies with the times at which they came.
+    /// The bodies, with the times of their arrival.
     received: watch::Sender<Vec<(Instant, Value)>>,
 }
 
@@ -126,7 +126,7 @@ impl Receiver {
         Notifier::start(vec![rule], limits, pace, &Handle::current()).unwrap()
     }
 
-    /// Waits until so many messages have come, and gives them.
+    /// Waits for this many messages and returns them.
     async fn messages(&self, count: usize) -> Vec<(Instant, Value)> {
         let mut received = self.shared.received.subscribe();
         let enough = received.wait_for(|received| received.len() >= count);
@@ -144,7 +144,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Without waiting for more than a test needs.
+/// Returns a pace without needless waits.
 fn quick() -> Pace {
     Pace {
         gather: Duration::ZERO,
@@ -156,7 +156,7 @@ fn quick() -> Pace {
     }
 }
 
-/// Names of the objects in a message for programs.
+/// Returns the names of the objects in a JSON message.
 fn names(message: &Value) -> Vec<String> {
     let changes = message["changes"].as_array().unwrap();
     changes.iter().map(|change| change["name"].as_str().unwrap().to_owned()).collect()

@@ -1,27 +1,27 @@
-//! The URL of a webhook: where it is kept, and what it must be. It is a secret, so no type here shows it.
+//! The URL of a webhook: its source, and its validation. It is a secret, so no type may show it.
 
 use std::{env, fmt, fs, io, net::IpAddr, path::PathBuf, str::FromStr};
 
 use http::Uri;
 use thiserror::Error;
 
-/// Where a URL is kept.
+/// The source of a URL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum UrlSource {
-    /// A file whose first line is the URL. It is read anew for every message, so that it may be rotated.
+    /// A file whose first line is the URL. It is read for every attempt, so that it can be rotated.
     File(PathBuf),
     /// An environment variable.
     Variable(String),
 }
 
-/// A URL that may be posted to.
+/// A URL that can be posted to.
 #[derive(Clone)]
 pub(super) struct SecretUrl(Uri);
 
-/// Why there is no URL to post to. No text quotes one.
+/// The reason why there is no usable URL. No text quotes one.
 #[derive(Debug, Error)]
 pub enum UrlError {
-    /// It isn't said where the URL is kept.
+    /// The source is neither a file nor a variable.
     #[error(
         "say where the URL is kept, as file:PATH or env:NAME: a URL itself would show in the list of processes \
              (what was given isn't repeated here)"
@@ -38,7 +38,7 @@ pub enum UrlError {
     /// The variable isn't set.
     #[error("environment variable {0}: not set: put the webhook's URL there")]
     Unset(String),
-    /// The value kept there is no URL.
+    /// The source holds no usable URL.
     #[error("{0}: {1} (the URL isn't shown, since it is a secret)")]
     Unusable(UrlSource, &'static str),
     /// The system's root certificates can't be read.
@@ -47,7 +47,7 @@ pub enum UrlError {
 }
 
 impl UrlSource {
-    /// The URL as it is kept now. `http` is refused beyond loopback unless it is allowed.
+    /// Reads the current URL. `http` is refused beyond loopback unless it is allowed.
     pub(super) fn read(&self, allow_http: bool) -> Result<SecretUrl, UrlError> {
         let text = match self {
             Self::File(path) => {
@@ -88,12 +88,12 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl SecretUrl {
-    /// Returns true if it is reached by TLS.
+    /// Returns true if the URL uses TLS.
     pub(super) fn is_https(&self) -> bool {
         self.0.scheme_str() == Some("https")
     }
 
-    /// For the request alone.
+    /// Returns the URL, for the request only.
     pub(super) fn expose(&self) -> Uri {
         self.0.clone()
     }

@@ -1,5 +1,5 @@
-//! Follows a price file: looks at it every few seconds, and takes over what it says once two looks have found the same,
-//! so that a file that is just being written isn't read by halves.
+//! Follows a price file: reads it every few seconds, and applies its prices as soon as two reads in a row were the
+//! same, so that a half-written file is never applied.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use super::{PriceFile, PriceFileError, parse, read};
 /// The settings for following a price file.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The time between two looks.
+    /// The time between two reads.
     pub interval: Duration,
 }
 
-/// A mounted ConfigMap changes a minute after it was written; seconds don't count.
+/// A mounted ConfigMap changes up to a minute after it was written, so seconds don't matter.
 impl Default for Settings {
     fn default() -> Self {
         Self { interval: Duration::from_secs(5) }
@@ -48,7 +48,7 @@ impl PriceMetrics {
             "Whether the price file can't be used and the prices from before are in force (1) or not (0)",
             metrics.stale.clone(),
         );
-        // From 0 on, so that the first failure is an increase to whoever watches the counter.
+        // Counters start at 0, so that the first failure is an increase.
         for result in ["ok", "error"] {
             let _ = metrics.count(result);
         }
@@ -60,17 +60,17 @@ impl PriceMetrics {
     }
 }
 
-/// The findings of the last look.
+/// The state between two reads.
 #[derive(Default)]
 pub(super) struct Found {
-    /// A text that isn't in force and waits for a second look.
+    /// A text that isn't in force yet and must be read a second time.
     candidate: Option<String>,
     /// The problem, as it was logged.
     problem: Option<String>,
 }
 
 impl PriceFile {
-    /// Follows the file for ever: `apply` is told its prices whenever they change.
+    /// Follows the file for ever, and calls `apply` with its prices whenever they change.
     pub async fn follow(mut self, settings: Settings, metrics: PriceMetrics, apply: impl Fn(Arc<PriceList>)) {
         let mut found = Found::default();
         loop {
@@ -84,7 +84,7 @@ impl PriceFile {
                 }
                 Err(error) => {
                     let problem = error.to_string();
-                    // Once per problem, not per look.
+                    // Each problem is logged once, not at every read.
                     if found.problem.as_ref() != Some(&problem) {
                         metrics.count("error").inc();
                         tracing::warn!("{problem}; the prices from before stay in force");
@@ -96,7 +96,7 @@ impl PriceFile {
         }
     }
 
-    /// One look: prices that are new, `None` where there are none.
+    /// Reads the file once. Returns new prices, or `None` if they haven't changed.
     pub(super) async fn look(&mut self, found: &mut Found) -> Result<Option<Arc<PriceList>>, PriceFileError> {
         let text = read_apart(self.path.clone()).await?;
         if text == self.text {
@@ -117,7 +117,7 @@ impl PriceFile {
     }
 }
 
-/// Reads on a thread where waiting for a disk holds nothing up.
+/// Reads the file on a thread where waiting for a disk blocks no task.
 async fn read_apart(path: PathBuf) -> Result<String, PriceFileError> {
     let apart = path.clone();
     let reading = tokio::task::spawn_blocking(move || read(&apart)).await;

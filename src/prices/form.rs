@@ -1,5 +1,5 @@
-//! The form of a price file: YAML, parsed at the border into the price list of the rules. What isn't of this form is an
-//! error with its place; nothing is guessed.
+//! The format of a price file: YAML, parsed into the price list of the rules. Anything else is an error with its
+//! position; nothing may be guessed.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -44,10 +44,10 @@ struct PriceForm(Price);
 #[derive(Default)]
 struct InstanceTypes(BTreeMap<ArcStr, Price>);
 
-/// The prices of a file.
+/// Parses the prices of a file.
 ///
 /// # Errors
-/// When the text is no price list, with the defect and its place.
+/// If the text is no price list, with the defect and its position.
 pub(super) fn parse(text: &str) -> Result<PriceList, String> {
     let form: Option<FileForm> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
     let form = form.ok_or_else(nothing)?;
@@ -112,7 +112,7 @@ impl Visitor<'_> for PriceVisitor {
     }
 }
 
-/// A map in which a key that stands twice is an error: which of the prices counts would be chance.
+/// A map in which a repeated key is an error, because it would be arbitrary which price counts.
 impl<'de> Deserialize<'de> for InstanceTypes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(InstanceTypesVisitor).map(Self)

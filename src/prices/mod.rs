@@ -1,5 +1,5 @@
-//! The price file: read at the start, where a bad one is an error, and followed as it changes, where a bad one leaves
-//! the prices from before in force. It must never make anyone wait for a disk but its own task.
+//! The price file. It is read at the start, where a bad file is an error, and followed afterwards, where a bad file
+//! leaves the previous prices in force. Only its own task may ever wait for a disk.
 
 mod follow;
 mod form;
@@ -16,35 +16,35 @@ use thiserror::Error;
 pub use self::follow::{PriceMetrics, Settings};
 use nodegroup::PriceList;
 
-/// A ConfigMap holds no more, and the prices of all instance types of a cloud are a tenth of it.
+/// The largest file: no ConfigMap holds more, and the prices of all instance types of a cloud are a tenth of it.
 const LARGEST: u64 = 1 << 20;
 
-/// Why a price file can't be used.
+/// The reason why a price file is unusable.
 #[derive(Debug, Error)]
 pub enum PriceFileError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("price file {}: it can't be read: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It is no file of prices.
+    /// The file holds no price list.
     #[error("price file {}: {reason}", path.display())]
     Form {
         /// The file.
         path: PathBuf,
-        /// The defect, and its place.
+        /// The defect and its position.
         reason: String,
     },
 }
 
-/// A price file whose prices are known.
+/// A price file that was read.
 #[derive(Debug)]
 pub struct PriceFile {
     path: PathBuf,
-    /// The text of the prices that are in force.
+    /// The text of the prices in force.
     text: String,
 }
 
@@ -52,7 +52,7 @@ impl PriceFile {
     /// Reads a price file.
     ///
     /// # Errors
-    /// When it can't be read, or is no file of prices.
+    /// If the file can't be read, or holds no price list.
     pub fn open(path: &Path) -> Result<(Self, Arc<PriceList>), PriceFileError> {
         let text = read(path)?;
         let prices = parse(path, &text)?;
@@ -63,7 +63,7 @@ impl PriceFile {
 fn read(path: &Path) -> Result<String, PriceFileError> {
     let form = |reason: String| PriceFileError::Form { path: path.to_owned(), reason };
     let failed = |error| PriceFileError::Read { path: path.to_owned(), error };
-    // Opening a pipe would wait for who writes it.
+    // Opening a pipe would block until somebody writes to it.
     if !path.metadata().map_err(failed)?.is_file() {
         return Err(form("it is no file".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! A price file on disk: read at the start, and followed.
+//! Tests of a price file on disk, at the start and while it is followed.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -13,14 +13,14 @@ const FIRST: &str = "instanceTypes: {a: 1}\n";
 const SECOND: &str = "instanceTypes: {a: 2}\n";
 const BROKEN: &str = "instanceTypes: {a: -2}\n";
 
-/// Longer than anything here takes; only a defect reaches it.
+/// A limit that only a defect reaches.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn price(list: &PriceList) -> f64 {
     list.instance_types["a"].per_hour()
 }
 
-/// A price file that is followed.
+/// A price file that is being followed.
 struct World {
     dir: TempDir,
     applied: Arc<Mutex<Vec<f64>>>,
@@ -46,7 +46,7 @@ impl World {
         self.dir.path().join("prices.yaml")
     }
 
-    /// As ConfigMaps and careful editors do it.
+    /// Replaces the file by a rename, as ConfigMaps and careful editors do.
     fn replace(&self, text: &str) {
         let other = self.dir.path().join("other");
         fs::write(&other, text).unwrap();
@@ -118,7 +118,7 @@ async fn a_file_that_is_emptied_does_not_take_the_prices_away() {
     assert_eq!(*world.applied.lock(), [1.0]);
 }
 
-/// Returns the prices found by looks in a row, with one of these texts in the file at each.
+/// Returns the prices of consecutive reads, with one of these texts in the file at each.
 async fn looks(file: &mut PriceFile, path: &Path, texts: &[&str]) -> Vec<Option<f64>> {
     let mut found = follow::Found::default();
     let mut prices = Vec::new();
@@ -135,7 +135,7 @@ async fn what_only_one_look_has_found_is_not_taken_over() {
     let path = dir.path().join("prices.yaml");
     fs::write(&path, FIRST).unwrap();
     let (mut file, _) = PriceFile::open(&path).unwrap();
-    // The second text is one that a writer left by halves, though it is a file of prices.
+    // The second text stands for a half-written file, though it is a valid price list.
     let third = "instanceTypes: {a: 2, b: 3}\n";
     assert_eq!(looks(&mut file, &path, &[SECOND, third, third, third]).await, [None, None, Some(2.0), None]);
 }

@@ -1,10 +1,10 @@
-//! Where a collector is.
+//! The address of a collector.
 
 use std::{fmt, str::FromStr};
 
 use http::Uri;
 
-/// The URL of an OTLP collector that takes gRPC. It holds no credentials.
+/// The URL of an OTLP collector over gRPC. It must never hold credentials.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OtlpEndpoint {
     url: String,

@@ -1,4 +1,4 @@
-//! Counts of spans by what became of them. The label is a closed set.
+//! Counters of spans by outcome. The label is a closed set.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -9,11 +9,11 @@ use prometheus_client::{
 /// The outcome of a span.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
-    /// The collector has taken it.
+    /// The collector accepted it.
     Sent,
-    /// The collector didn't answer, or refused it.
+    /// The collector refused it, or didn't answer.
     Failed,
-    /// There were too many that waited.
+    /// The queue was full.
     Dropped,
 }
 
@@ -34,7 +34,7 @@ struct Labels {
     result: &'static str,
 }
 
-/// Counts spans.
+/// The counters of spans.
 #[derive(Clone, Debug, Default)]
 pub struct TraceMetrics {
     spans: Family<Labels, Counter>,

@@ -1,5 +1,5 @@
-//! Traces by OTLP: a span for each write command and each API call under it, and for each read that is worth a line of the
-//! log. It must never wait for a collector, and never tell one what an object or a header holds.
+//! Traces over OTLP: a span for each write command, for each API call under it, and for each read that is slow enough
+//! for a log line. It must never wait for a collector, nor send it the content of an object or a header.
 
 mod endpoint;
 mod metrics;
@@ -35,7 +35,7 @@ pub use self::{
 
 const SERVICE: &str = "capi-autoscaler-provider";
 
-/// Why there are no traces.
+/// The reason why traces can't be sent.
 #[derive(Debug, Error)]
 #[error("traces can't be sent to {endpoint}")]
 pub struct TracesError {
@@ -43,14 +43,14 @@ pub struct TracesError {
     source: ExporterBuildError,
 }
 
-/// The source of spans; by default there are none, which costs nothing.
+/// The source of spans. The default creates none, at no cost.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Arc<Running>>);
 
 #[derive(Debug)]
 struct Running {
     tracer: SdkTracer,
-    /// The tracer has no use for it, but would be mute without.
+    /// The provider is kept alive, since the tracer would stop without it.
     _provider: SdkTracerProvider,
 }
 
@@ -62,7 +62,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends what there is, for that long at most.
+    /// Sends the remaining spans, for at most `limit`.
     pub async fn finish(self, limit: Duration) {
         self.ending.cancel();
         let abort = self.task.abort_handle();
@@ -73,12 +73,12 @@ impl Sender {
 }
 
 impl Traces {
-    /// Sends spans to a collector, by a task on `runtime`, which must be the one that this is called on. Whether the
-    /// collector answers isn't waited for. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`,
-    /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` count too.
+    /// Sends spans to a collector from a task on `runtime`, which must be the current one. It doesn't wait for an
+    /// answer of the collector. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`,
+    /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are respected.
     ///
     /// # Errors
-    /// When these can't be used, or there are no certificates to trust.
+    /// If these variables are invalid, or there are no certificates to trust.
     pub fn start(
         endpoint: &OtlpEndpoint,
         metrics: TraceMetrics,
@@ -108,7 +108,7 @@ impl Traces {
         Ok((Self(Some(Arc::new(running))), Sender { task, ending }))
     }
 
-    /// A call has come that writes. Its trace is the caller's, where that has one.
+    /// Begins the span of a write call. It is part of the caller's trace, if there is one.
     #[must_use]
     pub fn call(&self, rpc: &'static str, metadata: &MetadataMap) -> Span {
         let Some(running) = &self.0 else { return Span::default() };
@@ -116,7 +116,7 @@ impl Traces {
         Span::begun(running.tracer.build_with_context(builder, &caller_of(metadata)))
     }
 
-    /// A call that has just been answered, and took that long.
+    /// Begins the span of a call that has just been answered and took this long.
     #[must_use]
     pub fn past_call(&self, rpc: &'static str, metadata: &MetadataMap, took: Duration) -> Span {
         let Some(running) = &self.0 else { return Span::default() };
@@ -125,7 +125,7 @@ impl Traces {
         Span::begun(running.tracer.build_with_context(builder.with_start_time(begun), &caller_of(metadata)))
     }
 
-    /// A part of what runs now.
+    /// Begins a child span of the current context.
     #[must_use]
     pub fn part(&self, name: String, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
         let Some(running) = &self.0 else { return Span::default() };
@@ -133,8 +133,7 @@ impl Traces {
         Span::begun(running.tracer.build_with_context(builder, &Context::current()))
     }
 
-    /// Begins the span of work that is done for several callers: a part of the first one's trace, linked to the
-    /// others'.
+    /// Begins the span of work for several callers: part of the first one's trace, linked to the others'.
     #[must_use]
     pub fn work<'a>(&self, name: &'static str, mut asked: impl Iterator<Item = &'a Context>) -> Span {
         let Some(running) = &self.0 else { return Span::default() };
@@ -147,7 +146,7 @@ impl Traces {
         span
     }
 
-    /// Returns true if there are traces.
+    /// Returns true if spans are sent.
     #[must_use]
     pub fn are_on(&self) -> bool {
         self.0.is_some()

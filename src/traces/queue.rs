@@ -1,5 +1,5 @@
-//! Spans that have ended, on their way to a collector. The SDK's own queue tells what it drops only to its log; here it is
-//! counted. It must never hold up who ends a span.
+//! The queue of ended spans. The SDK's own queue reports dropped spans only in its log; here they are counted. It
+//! must never block a caller that ends a span.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use tracing::{debug, info, warn};
 
 use super::metrics::{Fate, TraceMetrics};
 
-/// The most spans that may wait: a minute of 8 writes a second, each with its calls.
+/// The maximum number of waiting spans: a minute of 8 writes per second, each with its calls.
 const LONGEST: usize = 2048;
-/// The most spans that are sent at once.
+/// The maximum number of spans in one request.
 const BATCH: usize = 512;
-/// The time for which the first span waits for others.
+/// The time for which the first span waits for more.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Takes spans in.
+/// The input of the queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     spans: Sender<SpanData>,
     metrics: TraceMetrics,
 }
 
-/// A queue, and the task that sends what is in it until `ending` is cancelled and nothing is left.
+/// Returns a queue, and the task that sends its spans until `ending` is cancelled and the queue is empty.
 pub(super) fn start(
     exporter: impl SpanExporter + 'static,
     metrics: TraceMetrics,
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Remembers how many spans came at once; fails, or never answers, where it shall.
+    /// Records the sizes of batches; it can be set to fail, or to never answer.
     #[derive(Clone, Debug, Default)]
     struct Collector {
         batches: Arc<Mutex<Vec<usize>>>,
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Ends that many spans and asks for the end.
+    /// Ends this many spans, then cancels `ending`.
     async fn spans(count: usize, collector: &Collector, metrics: &TraceMetrics) -> JoinHandle<()> {
         let ending = CancellationToken::new();
         let (queue, task) = start(collector.clone(), metrics.clone(), ending.clone(), &Handle::current());
@@ -144,7 +144,7 @@ mod tests {
         for _ in 0..count {
             drop(tracer.start("span"));
         }
-        // The first batch is under way, or waits for others.
+        // The first batch is being sent, or waits for more.
         tokio::task::yield_now().await;
         ending.cancel();
         task

@@ -1,4 +1,4 @@
-//! A span under way, or nothing where there are no traces. Nobody who has one needs to know which.
+//! A span in progress, or nothing if traces are off. Its holders needn't know which.
 
 use opentelemetry::{
     Context, KeyValue, Value,
@@ -6,17 +6,17 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace;
 
-/// A span under way. Dropped before its end it says that whoever asked has gone away.
+/// A span in progress. If it is dropped before its end, it is marked as cancelled by the caller.
 #[derive(Debug, Default)]
 pub struct Span(Option<Context>);
 
-/// Returns the context of this task, to continue its trace elsewhere.
+/// Returns the context of the current task, to continue its trace elsewhere.
 #[must_use]
 pub fn current() -> Context {
     Context::current()
 }
 
-/// Adds attributes to what goes on in this task, as [`Span::set`] does.
+/// Adds attributes to the span of the current task, as [`Span::set`] does.
 pub fn set(attributes: &[(&'static str, i64)]) {
     Context::map_current(|context| {
         for &(key, value) in attributes {
@@ -25,7 +25,7 @@ pub fn set(attributes: &[(&'static str, i64)]) {
     });
 }
 
-/// Links this task's span to the trace of one more caller that it works for, as [`super::Traces::work`] does.
+/// Links the current task's span to the trace of another caller that it works for, as [`super::Traces::work`] does.
 pub fn asked_by(other: &Context) {
     let other = other.span().span_context().clone();
     if other.is_valid() {
@@ -57,14 +57,14 @@ impl Span {
         }
     }
 
-    /// The trace that it is part of; `None` when it isn't sent.
+    /// Returns the id of its trace; `None` if the span isn't sent.
     #[must_use]
     pub fn trace_id(&self) -> Option<String> {
         let span = self.0.as_ref()?.span().span_context().clone();
         span.is_sampled().then(|| span.trace_id().to_string())
     }
 
-    /// It ends with this code; `error` is why.
+    /// Ends the span with this code and, if it failed, the error.
     pub fn end(mut self, code: &'static str, error: Option<String>) {
         if let Some(context) = self.0.take() {
             let span = context.span();
@@ -76,7 +76,7 @@ impl Span {
         }
     }
 
-    /// It ends, and what became of it is told elsewhere.
+    /// Ends the span; its outcome is reported elsewhere.
     pub fn close(mut self) {
         if let Some(context) = self.0.take() {
             context.span().end();

@@ -1,10 +1,10 @@
-//! The architectures that can be the default of Nodes to come.
+//! The architectures that can be the default of a group's future Nodes.
 
 use std::{fmt, str::FromStr};
 
 use thiserror::Error;
 
-/// The architectures that can be the default.
+/// An architecture that can be the default.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Architecture {
     /// x86, 64 bits.
@@ -18,16 +18,16 @@ pub enum Architecture {
     S390x,
 }
 
-/// The text is no architecture known here.
+/// The error for a text that is no supported architecture.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("architecture {0:?} isn't known: it must be amd64, arm64, ppc64le or s390x")]
 pub struct UnknownArchitecture(String);
 
 impl Architecture {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Self; 4] = [Self::Amd64, Self::Arm64, Self::Ppc64le, Self::S390x];
 
-    /// As the label `kubernetes.io/arch` spells it.
+    /// Returns the value of the label `kubernetes.io/arch`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The least and the largest size of a node group, from its two annotations.
+//! The min and max size of a node group, from its two annotations.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, num::IntErrorKind};
@@ -7,12 +7,12 @@ use capi::Keys;
 
 use super::{Bounds, Problem, ProblemKind};
 
-/// The bounds that the annotations say. A missing one is 0; `None` when the largest size is 0: such an object isn't
-/// autoscaled.
+/// Returns the bounds that the annotations state. A missing annotation counts as 0. `None` if the max size is 0: such
+/// an object isn't autoscaled.
 ///
 /// # Errors
-/// When one isn't a base-10 integer (as Go's strconv reads them: an optional sign and digits), is negative or beyond
-/// i32, or the largest is below the least.
+/// If a value isn't a base-10 integer (as Go's strconv reads them: an optional sign and digits), is negative or
+/// exceeds i32, or if the max size is below the min size.
 pub fn bounds(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<Option<Bounds>, Problem> {
     let min = size(&keys.min_size, annotations)?;
     let max = size(&keys.max_size, annotations)?;

@@ -1,5 +1,5 @@
-//! The capacity of the Node to come, resource by resource: the group's capacity annotations over the infrastructure
-//! template's `status.capacity` (kubernetes/autoscaler#8712). Every bad entry is dropped alone.
+//! The capacity of the Node that would join, resource by resource: the group's capacity annotations override the
+//! infrastructure template's `status.capacity` (kubernetes/autoscaler#8712). A bad entry is dropped alone.
 
 mod annotations;
 pub(super) mod own;
@@ -29,23 +29,24 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 /// The resource of local disk for pods, in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// The resource of how many pods fit on a Node.
+/// The resource of pods: the number that fit on a Node.
 pub const PODS: &str = "pods";
 
-/// The number of pods that fit on a Node when nothing states it, as Kubernetes recommends.
+/// The number of pods that fit on a Node if nothing states it, as Kubernetes recommends.
 pub const DEFAULT_PODS: i64 = 110;
 
-/// The root disk in OpenStack's `status.capacity`. No Node has a resource of that name.
+/// The root disk in OpenStack's `status.capacity`. Nodes have no resource of this name.
 const STORAGE: &str = "storage";
 
-/// A GPU on Windows.
+/// The resource of a GPU on Windows.
 const DIRECTX: &str = "microsoft.com/directx";
 
-/// The resources, and where each value comes from.
+/// Resources, each with its source.
 pub type Capacity = SourcedMap<Quantity>;
 
-/// From weakest to strongest: the default number of pods, `status.capacity`, what a Node of the same templates showed, the
-/// annotations that Cluster Autoscaler's own provider knows, the annotation `resources`. CPU and memory may be missing.
+/// Returns the capacity. The sources, from weakest to strongest: the default number of pods, `status.capacity`, an
+/// observed Node of the same templates, the annotations that Cluster Autoscaler's own provider reads, the annotation
+/// `resources`. The result may lack CPU and memory.
 pub(super) fn capacity(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
@@ -78,8 +79,9 @@ fn put_all(capacity: &mut Capacity, stated: Capacity) {
     }
 }
 
-/// A Node knows better than `status.capacity`, which is that of the machine: the kernel keeps some of its memory. None of
-/// an extended resource says little: the device plugin may not have started yet.
+/// Adds the resources of an observed Node. They are stronger than `status.capacity`, which is that of the machine:
+/// the kernel reserves some of its memory. An extended resource of 0 doesn't override another amount: the device
+/// plugin may not have started yet.
 fn put_learned(capacity: &mut Capacity, lesson: &ObservedResources, context: &Context<'_>) {
     for (resource, Amounts { capacity: seen, .. }) in &lesson.resources {
         let wanted = is_never_zero(resource) || context.rules.learn_extended_resources;
@@ -92,7 +94,7 @@ fn put_learned(capacity: &mut Capacity, lesson: &ObservedResources, context: &Co
     }
 }
 
-/// By so many percent an annotation may differ from what a Node showed.
+/// The percentage by which an annotation may differ from an observed Node.
 const TOLERANCE: i64 = 10;
 
 /// Returns a note for each annotation whose amount differs by more than [`TOLERANCE`] percent from the real Node's.
@@ -112,8 +114,8 @@ fn contradictions(capacity: &Capacity, lesson: &ObservedResources) -> Vec<String
     capacity.iter().filter_map(contradiction).collect()
 }
 
-/// The resources that are GPUs, without those of 0: the one that `gpu-type` and `gpu-count` say, and those that call
-/// themselves so.
+/// Returns the resources that are GPUs, without those of 0: the one that `gpu-type` and `gpu-count` state, and those
+/// whose name says so.
 pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
     capacity
         .iter()
@@ -125,8 +127,9 @@ pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
         .map(|(resource, count)| (resource.as_str(), count.value))
 }
 
-/// Returns the capacity in `status.capacity`. A cpu, memory, ephemeral-storage or pods of 0 says nothing: no Node has
-/// none. OpenStack writes its root disk as `storage`; it becomes ephemeral-storage unless that is there too.
+/// Returns the capacity in `status.capacity`. An amount of 0 of cpu, memory, ephemeral-storage or pods is skipped:
+/// every Node has some. OpenStack reports its root disk as `storage`, which becomes ephemeral-storage unless that is
+/// there too.
 #[must_use]
 pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();
@@ -162,10 +165,11 @@ fn is_never_zero(resource: &str) -> bool {
     matches!(resource, CPU | MEMORY | EPHEMERAL_STORAGE | STORAGE | PODS)
 }
 
-/// The resources that Cluster Autoscaler takes for GPUs.
+/// The resources that Cluster Autoscaler counts as GPUs.
 const KNOWN_GPUS: [&str; 5] = ["amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi", DIRECTX, "nvidia.com/gpu"];
 
-/// Cluster Autoscaler counts a Node that has the GPU label and no GPU as not ready, for ever.
+/// Returns a problem if a Node would have the GPU label and no GPU: Cluster Autoscaler counts such a Node as unready
+/// for ever.
 pub(super) fn gpu_label_without_gpu(template: &NodeTemplate, drivers: &Drivers) -> Option<Problem> {
     let label = template.labels.get(GPU_LABEL)?;
     let has = |resource: &&str| template.allocatable(resource).is_some_and(|count| !count.is_zero());

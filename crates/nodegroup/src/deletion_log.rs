@@ -13,41 +13,42 @@ use thiserror::Error;
 
 use super::problem::Clipped;
 
-/// The longest uid or ticket, in bytes. UUIDs have 36, and the program's tickets 37; they are written on each Machine.
+/// The longest uid or ticket, in bytes. UUIDs have 36, and the program's tickets 37; tickets are written to every
+/// Machine.
 const LONGEST_ID: usize = 128;
-/// The remedy for a log that is larger than any that is written.
+/// The remedy for a log that is larger than any that the program writes.
 const REMEDY: &str = "the program writes none so large, leaves it as it is, and deletes nothing of the group: see who \
                       writes it, and remove the annotation";
 
-/// The text of the delete-machine annotation besides the ticket, by which a mark of ours is known.
+/// The text of the delete-machine annotation before the ticket, which identifies this program's marks.
 const MARKED_BY: &str = "capi-autoscaler-provider ";
 
-/// Which acceptance an entry is of: unique, and the same for all entries of one write.
+/// The id of one accepted call: unique, and the same for all entries of one write.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(from = "String", into = "String")]
 pub struct Ticket(ArcStr);
 
 impl Ticket {
-    /// The ticket of this time, which is for people, and of 64 bits of chance, by which nobody else has it.
+    /// Returns a ticket of this time, for people, and of 64 random bits, which make it unique.
     #[must_use]
     pub fn new(time: Timestamp, chance: u64) -> Self {
         Self(arcstr::format!("{time:.0}-{chance:016x}"))
     }
 
-    /// When it was made; `None` for one of another form.
+    /// Returns the time at which the ticket was made, or `None` if it has another form.
     #[must_use]
     pub fn time(&self) -> Option<Timestamp> {
         let (time, _) = self.0.rsplit_once('-')?;
         time.parse().ok()
     }
 
-    /// The value of the delete-machine annotation that is set under this ticket.
+    /// Returns the value of the delete-machine annotation that is set under this ticket.
     #[must_use]
     pub fn mark(&self) -> String {
         format!("{MARKED_BY}{self}")
     }
 
-    /// The ticket under which a delete-machine annotation was set; `None` for one that isn't ours.
+    /// Returns the ticket under which a delete-machine annotation was set, or `None` if this program didn't set it.
     #[must_use]
     pub fn of_mark(mark: &str) -> Option<Self> {
         mark.strip_prefix(MARKED_BY).map(|ticket| Self(ticket.into()))
@@ -78,7 +79,7 @@ impl From<&str> for Ticket {
     }
 }
 
-/// The types with which the program fills in the rule of deletion.
+/// The types with which this program instantiates the delete rule.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Types;
 
@@ -105,28 +106,28 @@ pub type Entry = delete_rule::Entry<Types>;
 /// The log of a group. No Machine is in it twice.
 pub type DeletionLog = delete_rule::Log<Types>;
 
-/// The text of a log, as an annotation has it.
+/// The text form of a log, as the annotation holds it.
 pub trait LogAnnotation: Sized {
-    /// Reads the annotation; none is an empty log.
+    /// Parses the annotation; a missing one is an empty log.
     ///
     /// # Errors
-    /// When the text isn't a log.
+    /// If the text isn't a log.
     fn parse(text: Option<&str>) -> Result<Self, LogError>;
 
-    /// The annotation's value; `None` when nothing is on its way.
+    /// Returns the annotation's value, or `None` if no deletion is in progress.
     ///
     /// # Errors
-    /// When it is too large for an annotation.
+    /// If the log is too large for an annotation.
     fn print(&self) -> Result<Option<String>, LogError>;
 
-    /// Fails if it can't be printed. What is surely short enough isn't printed for that.
+    /// Returns an error if the log can't be printed. A log that is surely short enough isn't printed for that.
     ///
     /// # Errors
     /// As [`Self::print`].
     fn check(&self) -> Result<(), LogError>;
 }
 
-/// Why a text is no log, or a log can't be written.
+/// The reason why a text is no log, or a log can't be written.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum LogError {
     /// The annotation holds something else.
@@ -143,7 +144,7 @@ pub enum LogError {
         /// The length of its value.
         bytes: usize,
     },
-    /// The annotation isn't kept, since others take all that is kept of them.
+    /// The annotation isn't kept, because others take all the memory for them.
     #[error(
         "the annotation {DELETING}, of {bytes} bytes, isn't read: those of its namespace have {MOST_LOGS_OF_NAMESPACE} bytes already, or those of all namespaces {MOST_LOGS}, with what their Machines take in memory; nothing of the group is deleted: see which groups have long ones, who writes them, and remove those that this program didn't write. It is read when the group's object changes next"
     )]
@@ -161,13 +162,13 @@ pub enum LogError {
         /// The number of Machines.
         count: usize,
     },
-    /// A Machine that no log can name.
+    /// No log can name a Machine.
     #[error("the annotation {DELETING} can't name a Machine: {why}; delete it by hand")]
     Unwritable {
         /// The reason.
         why: String,
     },
-    /// Too many deletions are on their way.
+    /// Too many deletions are in progress.
     #[error(
         "{count} deletions would be on their way at once, and the annotation {DELETING} has room for {MOST_ENTRIES} of usual names; try again when some have gone"
     )]
@@ -177,7 +178,7 @@ pub enum LogError {
     },
 }
 
-/// Entries of one acceptance, as they are written.
+/// Entries of one acceptance, as they are serialized.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -193,7 +194,7 @@ struct Written {
     machines: BTreeMap<String, String>,
 }
 
-/// The phase of an acceptance's entries, as it is written.
+/// The phase of an acceptance's entries, as it is serialized.
 #[derive(Deserialize, Serialize)]
 #[serde(remote = "Phase", rename_all = "lowercase")]
 enum WrittenPhase {
@@ -209,7 +210,7 @@ impl LogAnnotation for DeletionLog {
             return Err(LogError::TooLong { bytes });
         }
         let foreign = |why: String| LogError::Foreign { why };
-        // The error quotes what it met, which may be all of the text.
+        // The error quotes the text, which may be long.
         let not_read = |error: serde_json::Error| foreign(format!("{:?}", Clipped(&error.to_string())));
         let written: Vec<Written> = serde_json::from_str(text).map_err(not_read)?;
         let count = written.iter().map(|acceptance| acceptance.machines.len()).sum();
@@ -249,7 +250,7 @@ impl LogAnnotation for DeletionLog {
             let alike =
                 acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted, entry.pending)).or_default();
             let name = entry.name.to_string();
-            // Two Machines of one name, one after the other, stand apart.
+            // Two Machines of one name, the second made after the first was deleted, go to separate objects.
             match alike.iter_mut().find(|machines| !machines.contains_key(&name)) {
                 Some(machines) => {
                     machines.insert(name, entry.uid.to_string());
@@ -274,7 +275,7 @@ impl LogAnnotation for DeletionLog {
 
     fn check(&self) -> Result<(), LogError> {
         check_entries(self)?;
-        // Alone in an acceptance, and with each character escaped.
+        // The longest form: each entry alone in an acceptance, with every character escaped.
         let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.to_string().len() + entry.ticket.0.len()) + 100;
         if self.entries().len() <= MOST_ENTRIES && self.entries().iter().map(longest).sum::<usize>() <= LONGEST_LOG {
             return Ok(());
@@ -283,13 +284,13 @@ impl LogAnnotation for DeletionLog {
     }
 }
 
-/// Fails for entries that wouldn't be read again.
+/// Returns an error for entries that couldn't be parsed again.
 fn check_entries(log: &DeletionLog) -> Result<(), LogError> {
     let check = |entry: &Entry| check(&entry.name, &entry.uid.to_string(), &entry.ticket);
     log.entries().iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
 }
 
-/// Fails for a Machine that isn't one, or whose entry is too long to be read.
+/// Returns an error for a name or uid that no Machine can have, or an entry that is too long to be parsed.
 fn check(name: &str, uid: &str, ticket: &Ticket) -> Result<(), String> {
     if !is_object_name(name) || uid.is_empty() {
         return Err(format!("{:?} with uid {:?} is no Machine", Clipped(name), Clipped(uid)));
@@ -303,8 +304,8 @@ fn check(name: &str, uid: &str, ticket: &Ticket) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns true if an API server accepts it as a name. It stands in the paths of requests: anything else could lead
-/// them to another object.
+/// Returns true if an API server accepts the text as a name. Names become part of request paths: anything else could
+/// direct a request to another object.
 fn is_object_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,5 +1,5 @@
 //! The drivers that the annotations `dra-driver` and `csi-driver` name. The protocol can't carry them yet
-//! (kubernetes/autoscaler#10199): they are read and checked, so that a mistake shows now, and reported by `explain`.
+//! (kubernetes/autoscaler#10199); they are parsed so that a mistake is reported now, and `explain` shows them.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,30 @@ use capi::CAPACITY_PREFIX;
 
 use super::{Problem, ProblemKind, Quantity, Source, Sourced, resource_list::whole_quantity};
 
-/// Suffix of the capacity annotation that names the driver of devices.
+/// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
-/// Suffix of the capacity annotation that holds limits of volumes.
+/// The suffix of the capacity annotation that holds volume limits.
 pub(super) const CSI_DRIVER: &str = "csi-driver";
-/// Suffix of the capacity annotation that counts the devices.
+/// The suffix of the capacity annotation that counts the devices.
 const GPU_COUNT: &str = "gpu-count";
 
-/// As many limits of volumes are kept.
+/// The maximum number of volume limits that are kept.
 const MOST_LIMITS: usize = 100;
 
-/// As many devices fit one ResourceSlice.
+/// The maximum number of devices in a ResourceSlice.
 const MOST_DEVICES: i64 = 128;
 
-/// Drivers of the Node to come.
+/// The drivers of the Node that would join.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Drivers {
-    /// Devices of a ResourceSlice.
+    /// The devices of its ResourceSlice.
     pub dra: Option<Sourced<DraDriver>>,
-    /// Limits of a CSINode, by driver.
+    /// The volume limits of its CSINode, by driver.
     pub csi: Vec<Sourced<CsiDriver>>,
 }
 
-/// The devices that a driver of Dynamic Resource Allocation offers on a Node: each has the string attribute `type` = `gpu`.
+/// The devices that a driver of Dynamic Resource Allocation offers on a Node: each has the string attribute `type` =
+/// `gpu`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DraDriver {
     /// The driver's name.
@@ -39,24 +40,24 @@ pub struct DraDriver {
     pub devices: u32,
 }
 
-/// The number of volumes of a CSI driver that a Node takes.
+/// The maximum number of volumes of a CSI driver on a Node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CsiDriver {
     /// The driver's name.
     pub name: String,
-    /// The most volumes.
+    /// The maximum number of volumes.
     pub limit: u32,
 }
 
 impl DraDriver {
-    /// The names of its devices.
+    /// Returns the names of the devices.
     pub fn device_names(&self) -> impl Iterator<Item = String> {
         (0..self.devices).map(|number| format!("gpu-{number}"))
     }
 }
 
 impl Drivers {
-    /// Returns a note for each driver: Cluster Autoscaler doesn't learn of it.
+    /// Returns a note for each driver, since Cluster Autoscaler isn't informed of it.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let dra = self.dra.iter().map(|Sourced { value: driver, source, .. }| {
             format!(
@@ -76,7 +77,8 @@ impl Drivers {
     }
 }
 
-/// The drivers that annotations name, and a problem for everything that names none. Empty values say nothing.
+/// Returns the drivers that the annotations name, and a problem for every entry that is invalid. Empty values are
+/// skipped.
 #[must_use]
 pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>) {
     let mut problems = Vec::new();
@@ -117,7 +119,8 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
     (Drivers { dra, csi }, problems)
 }
 
-/// `None` when the number of devices is 0, or none that can be used: that is a problem of `gpu-count` itself.
+/// Returns the driver. `None` if the number of devices is 0, or invalid: the latter is a problem of `gpu-count`
+/// itself.
 fn dra_driver(name: &str, devices: Option<&str>) -> Result<Option<DraDriver>, String> {
     if name.chars().any(|c| c.is_ascii_uppercase()) || !is_driver_name(name) {
         return Err(format!("it must be a driver's name such as gpu.example.com: {DRIVER_NAME}, in lower case"));

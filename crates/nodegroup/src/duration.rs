@@ -1,5 +1,5 @@
-//! Go's durations: the texts that `time.ParseDuration` takes, with its exact results, and the text that
-//! `Duration.String` prints. Annotations that override autoscaling times are written in it.
+//! Go's durations: the texts that `time.ParseDuration` accepts, with its exact results, and the text that
+//! `Duration.String` prints. Annotations that override autoscaling times use them.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// The magnitude of the least i64, which only a negative duration may have.
+/// The magnitude of `i64::MIN`, which only a negative duration can have.
 const LIMIT: u64 = 1 << 63;
 
 /// The units and their nanoseconds, with both signs for micro (U+00B5 and U+03BC).
@@ -27,31 +27,31 @@ const UNITS: [(&str, u64); 8] = [
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct GoDuration(i64);
 
-/// Why a text is no duration.
+/// The reason why a text is no duration.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum DurationError {
-    /// There is no number where one has to be; signs are allowed only at the very start.
+    /// A number is missing; a sign is allowed only at the very start.
     #[error("it has to be numbers with units, such as 10m, 1h30m or 90s")]
     Malformed,
-    /// A number without a unit.
+    /// A number has no unit.
     #[error("a number lacks its unit: use h, m, s, ms, us or ns, as in 10m")]
     MissingUnit,
-    /// Not one of the units.
+    /// A unit is unknown.
     #[error("{0:?} is no unit of time: use h, m, s, ms, us or ns")]
     UnknownUnit(String),
-    /// More than some 292 years.
+    /// The duration exceeds some 292 years.
     #[error("it is longer than 2562047h47m16.854775807s, the longest duration")]
     TooLong,
 }
 
 impl GoDuration {
-    /// A number of nanoseconds.
+    /// Returns a duration of this many nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// In nanoseconds.
+    /// Returns the number of nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> i64 {
         self.0
@@ -85,7 +85,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// The nanoseconds of the first number and its unit, and what follows them.
+/// Returns the nanoseconds of the first number with its unit, and the rest of the text.
 fn parse_part(text: &str) -> Result<(u64, &str), DurationError> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = rest.strip_prefix('.').map_or(("", rest), split_digits);
@@ -113,8 +113,9 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// The fraction of a unit, cut (not rounded) to nanoseconds. Go computes it in floating point and stops reading digits
-/// when they don't fit into 63 bits; the same is done here, so that every text has Go's result to the nanosecond.
+/// Returns the fraction of a unit, truncated (not rounded) to nanoseconds. Go computes it in floating point and
+/// ignores digits that don't fit into 63 bits; the same is done here, so that every text has Go's result to the
+/// nanosecond.
 fn fraction_nanos(digits: &str, unit: u64) -> u64 {
     let mut value: u64 = 0;
     let mut scale = 1.0_f64;
@@ -160,7 +161,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// A value over a power of ten, without trailing zeros.
+/// A value divided by a power of ten, without trailing zeros.
 struct Decimal(u64, u32);
 
 impl fmt::Display for Decimal {

@@ -1,5 +1,5 @@
-//! From an object to a node group, or to the reason why it is none. Every part of the program that asks whether
-//! something is a group, and with which values, asks here.
+//! Evaluates an object to a node group, or to the reason why it is none. Every part of the program must decide this
+//! here, and nowhere else.
 
 use std::{fmt, sync::Arc};
 
@@ -10,12 +10,12 @@ use super::{
     RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
 };
 
-/// The rules that are the same for all objects of a workload cluster.
+/// The rules that all objects of a workload cluster share.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The annotation keys in force.
     pub keys: Keys,
-    /// Which objects are this program's business.
+    /// The scope: the objects that this program manages.
     pub scope: Scope,
     /// The operator's rules for all templates.
     pub template: TemplateRules,
@@ -28,13 +28,13 @@ pub struct Rules {
 /// The state of an object's infrastructure template.
 #[derive(Clone, Copy, Debug)]
 pub enum InfrastructureState<'a> {
-    /// The object names none.
+    /// The object names no template.
     None,
-    /// It wasn't read yet.
+    /// The template hasn't been read yet.
     Unknown,
-    /// It can't be read, and why: missing, forbidden, not decodable.
+    /// The template can't be read, with the reason: missing, forbidden, not decodable.
     Unreadable(&'a str),
-    /// It was read.
+    /// The template.
     Known(&'a InfrastructureTemplate),
 }
 
@@ -43,7 +43,7 @@ pub enum InfrastructureState<'a> {
 pub enum Verdict {
     /// A node group.
     Group(Box<Definition>),
-    /// No node group, and what is wrong with it, if anything.
+    /// No node group, with the reason and the object's problems.
     LeftOut(LeftOut, Vec<Problem>),
 }
 
@@ -52,47 +52,47 @@ pub enum Verdict {
 pub struct Definition {
     /// Its id.
     pub id: GroupId,
-    /// Its least and largest size.
+    /// Its min and max size.
     pub bounds: Bounds,
-    /// The Node that would join; `None` when too little is known, which is all right while the group has Nodes.
+    /// The Node that would join; `None` if too little is known, which is an error only for a group without replicas.
     pub template: Option<NodeTemplate>,
-    /// Drivers of its Nodes that the template can't carry.
+    /// The drivers of its Nodes, which the template can't carry.
     pub drivers: Drivers,
-    /// The autoscaling options it overrides.
+    /// The autoscaling options that it overrides.
     pub options: Overrides,
-    /// The price of one of its Nodes, where it is stated.
+    /// The price of one of its Nodes, if it is stated.
     pub price: Option<GroupPrice>,
     /// True if its Machines are deleted even while it is rolling out.
     pub ignores_rollouts: bool,
-    /// For how long a lack of capacity of its Machines is waited for before it is an error.
+    /// The time for which a lack of capacity isn't an error of its Machines yet.
     pub capacity_error_grace: Grace,
-    /// Its problems, which are left aside.
+    /// Its problems; each invalid value was skipped.
     pub problems: Vec<Problem>,
-    /// Notes that are no fault and worth knowing.
+    /// Its notes, which are no faults.
     pub notes: Vec<String>,
 }
 
-/// Why an object is no node group.
+/// The reason why an object is no node group.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum LeftOut {
-    /// No scope fits it.
+    /// No scope matches it.
     OutOfScope,
-    /// A MachineSet that its MachineDeployment scales.
+    /// Its MachineDeployment scales it: it is a MachineSet.
     OwnedByMachineDeployment,
-    /// Its largest size is 0.
+    /// Its max size is 0.
     NotAutoscaled,
-    /// Its bounds can't be used.
+    /// Its bounds are invalid.
     InvalidBounds,
     /// It or its Cluster is paused.
     Paused,
-    /// It has no replicas, and the size of a Node isn't known.
+    /// It has no replicas, and the capacity of a Node isn't known.
     NoScaleFromZero,
     /// Its namespace can't be read.
     NamespaceForbidden,
 }
 
 impl LeftOut {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 7] = [
         Self::OutOfScope,
         Self::OwnedByMachineDeployment,
@@ -103,7 +103,7 @@ impl LeftOut {
         Self::NamespaceForbidden,
     ];
 
-    /// As a metric label.
+    /// Returns the reason as a metric label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ impl LeftOut {
         }
     }
 
-    /// Returns true if someone has to mend something, false if the object is left out on purpose.
+    /// Returns true if someone has to fix something, false if the object is left out on purpose.
     #[must_use]
     pub fn is_error(self) -> bool {
         match self {
@@ -127,7 +127,7 @@ impl LeftOut {
     }
 }
 
-/// A sentence for people, with the remedy.
+/// Writes a sentence for people, with the remedy.
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -164,11 +164,11 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Returns the verdict on the object. `cluster` is its Cluster, if it is known; `nodes` is what is known of its real
-/// Nodes.
+/// Returns the verdict on the object. `cluster` is its Cluster, if known; `nodes` is the knowledge of its real Nodes.
 ///
-/// Paused is as Cluster API pauses: the annotation on the object itself, or spec.paused of its Cluster. The annotation
-/// on a Cluster pauses only the Cluster itself. OpenShift's controller pauses what another API has the authority over.
+/// Pausing follows Cluster API: an object is paused by its own annotation or by spec.paused of its Cluster. The
+/// annotation on a Cluster pauses only the Cluster itself. OpenShift's controller pauses an object that another API
+/// has the authority over.
 #[must_use]
 pub fn evaluate(
     object: &ScalableResource,

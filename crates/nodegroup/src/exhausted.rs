@@ -1,32 +1,33 @@
-//! Reasons and messages of a failed or unready infrastructure by which the cloud has run out of capacity or
-//! the account out of quota: InstanceErrorClass 1 (kubernetes/autoscaler#5417).
+//! Detects that a cloud has run out of capacity, or an account out of quota, by the reason and message of a failed or
+//! unready infrastructure: InstanceErrorClass 1 (kubernetes/autoscaler#5417).
 //!
-//! A Machine that is named as exhausted makes Cluster Autoscaler delete it and back its group off, so ordinary
-//! provisioning messages must never match, and what may heal is waited for first: see [`Grace`](super::Grace).
+//! Cluster Autoscaler deletes a Machine that is reported so and backs its group off. Ordinary provisioning messages
+//! must therefore never match, and a lack that may heal becomes an error only after a while: see
+//! [`Grace`](super::Grace).
 
-/// Cluster API's own failureReason for it, whatever the provider.
+/// The failureReason that Cluster API defines for a lack of resources, for all providers.
 pub const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
 
-/// A text by which an infrastructure says that it can't make a machine.
+/// A text by which an infrastructure provider reports that it can't create a machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Cause {
-    /// The infrastructure that says it.
+    /// The provider.
     pub provider: &'static str,
     /// The text.
     pub text: &'static str,
-    /// The way in which it is matched.
+    /// The form in which it is matched.
     pub form: Form,
-    /// True if waiting may end it.
+    /// True if waiting may resolve it.
     pub heals: bool,
 }
 
-/// The way in which a text is matched. A word is made of letters, digits and `_`, so `LimitExceeded` isn't found in AWS's
-/// `RequestLimitExceeded`, which is throttling.
+/// The form in which a text is matched. A word consists of letters, digits and `_`, so that `LimitExceeded` doesn't
+/// match AWS's `RequestLimitExceeded`, which is throttling.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Form {
-    /// As whole words, letter for letter.
+    /// Whole words, case-sensitive.
     Code,
-    /// As whole words, in upper or lower case.
+    /// Whole words, case-insensitive.
     Phrase,
 }
 
@@ -38,9 +39,9 @@ const fn phrase(provider: &'static str, text: &'static str, heals: bool) -> Caus
     Cause { provider, text, form: Form::Phrase, heals }
 }
 
-/// A quota, or something that isn't offered at all: only somebody who changes it ends it.
+/// A quota, or a machine type that isn't offered: it lasts until somebody changes it.
 const LASTS: bool = false;
-/// Capacity that others may give back.
+/// A lack of capacity, which others may release.
 const HEALS: bool = true;
 
 /// The one list of these texts; `docs/reference/failures.md` shows it.
@@ -92,18 +93,18 @@ pub const CAUSES: [Cause; 42] = [
 /// A lack of capacity or quota.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Lack {
-    /// Waiting may end it.
+    /// Waiting may resolve it.
     Heals,
     /// Somebody has to change a quota or a template.
     Lasts,
 }
 
-/// Phrases of throttled API calls: a message with one of them is no lack of capacity, whatever else it says. GCP calls
-/// both a quota.
+/// Phrases of throttled API calls. A message with one of them is no lack of capacity, whatever else it contains: GCP
+/// calls both a quota.
 pub const THROTTLING: [&str; 6] =
     ["ratelimitexceeded", "rate limit", "per minute", "per second", "throttling", "too many requests"];
 
-/// The lack that a reason or message tells of, the lasting one of several; `None` for any other text.
+/// Returns the lack that a reason or message reports, the lasting one if it reports two; `None` for any other text.
 #[must_use]
 pub fn lack(text: &str) -> Option<Lack> {
     let found = CAUSES.iter().filter(|cause| has_words(text, cause.text, cause.form == Form::Phrase));
@@ -111,7 +112,7 @@ pub fn lack(text: &str) -> Option<Lack> {
     (!THROTTLING.iter().any(|phrase| has_words(text, phrase, true))).then_some(lack)
 }
 
-/// Returns true if `words` stand in `text` and neither end is within a longer word.
+/// Returns true if `words` are in `text` and neither end is within a longer word.
 fn has_words(text: &str, words: &str, any_case: bool) -> bool {
     let is_word = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
     let (text, words) = (text.as_bytes(), words.as_bytes());

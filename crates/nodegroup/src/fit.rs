@@ -1,5 +1,5 @@
 //! Checks if a pod would fit an empty Node, by the scheduler's rules for resources, node selector, required node
-//! affinity and taints. Every obstacle is returned, not only the first.
+//! affinity and taints. All obstacles are returned, not only the first.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,10 +11,10 @@ use super::{
     pod::{Operator, Requirement, Term, Toleration, TolerationValue},
 };
 
-/// The one field that a node affinity can name.
+/// The only field that a node affinity can name.
 const NAME_FIELD: &str = "metadata.name";
 
-/// A Node on which nothing runs.
+/// A Node without pods.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EmptyNode {
     /// Its name.
@@ -23,11 +23,11 @@ pub struct EmptyNode {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// The resources it has for pods.
+    /// Its allocatable resources.
     pub allocatable: Requests,
 }
 
-/// From the Node as Cluster Autoscaler gets it. What isn't readable in it isn't there: this program made it.
+/// Converts the Node that Cluster Autoscaler receives. Unreadable parts are skipped: this program wrote the Node.
 impl From<&wire::Node> for EmptyNode {
     fn from(node: &wire::Node) -> Self {
         let metadata = node.metadata.clone().unwrap_or_default();
@@ -52,39 +52,39 @@ impl From<&wire::Node> for EmptyNode {
     }
 }
 
-/// One thing that keeps a pod from an empty Node.
+/// A reason why a pod doesn't fit an empty Node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Obstacle {
-    /// The pod asks for more of a resource than there is.
+    /// The pod requests more of a resource than the Node has.
     Resource {
         /// The resource.
         resource: String,
         /// The amount that the pod requests.
         asked: Quantity,
-        /// The amount that the Node has; `None` when it has no such resource.
+        /// The amount that the Node has; `None` if it has no such resource.
         has: Option<Quantity>,
     },
-    /// The Node selector names a label that is another, or isn't there.
+    /// The node selector names a label that the Node lacks or has with another value.
     Selector {
         /// The label.
         key: String,
-        /// Its value by the selector.
+        /// The value that the selector demands.
         wanted: String,
-        /// Its value on the Node.
+        /// The value on the Node.
         has: Option<String>,
     },
-    /// No term of the required node affinity fits; of each, the first requirement that doesn't.
+    /// No term of the required node affinity matches; each is given with its first unmet requirement.
     Affinity(Vec<Unmet>),
     /// The pod doesn't tolerate a taint.
     Taint(Taint),
 }
 
-/// Why a term of a node affinity doesn't fit.
+/// The reason why a term of a node affinity doesn't match.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Unmet {
-    /// It has no requirement, which fits no Node.
+    /// The term has no requirement and so matches no Node.
     Empty,
-    /// The Node's label or name is another.
+    /// The Node's label or name doesn't meet a requirement.
     Requirement {
         /// The requirement.
         requirement: Requirement,
@@ -93,7 +93,7 @@ pub enum Unmet {
     },
 }
 
-/// Everything that keeps the pod from the Node; nothing when it fits.
+/// Returns all obstacles; none if the pod fits the Node.
 #[must_use]
 pub fn obstacles(needs: &PodNeeds, node: &EmptyNode) -> Vec<Obstacle> {
     let mut obstacles = Vec::new();
@@ -119,12 +119,12 @@ pub fn obstacles(needs: &PodNeeds, node: &EmptyNode) -> Vec<Obstacle> {
     obstacles
 }
 
-/// As the scheduler counts: cpu in thousandths, all else in whole units, both rounded up.
+/// Returns an amount as the scheduler counts it: cpu in thousandths, all else in whole units, both rounded up.
 fn counted(resource: &str, amount: Quantity) -> i64 {
     if resource == CPU { amount.milli_value() } else { amount.value() }
 }
 
-/// Why a term doesn't fit the Node; `None` when it does.
+/// Returns the reason why a term doesn't match the Node; `None` if it does.
 fn unmet(term: &Term, node: &EmptyNode) -> Option<Unmet> {
     if term.labels.is_empty() && term.fields.is_empty() {
         return Some(Unmet::Empty);
@@ -180,7 +180,7 @@ impl fmt::Display for Operator {
     }
 }
 
-/// States the pod's need and the Node's supply.
+/// Writes the pod's need and the Node's supply.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_none = |has: &Option<String>| {

@@ -1,5 +1,5 @@
-//! The time for which a lack of capacity that may heal is waited for before it is an error: on bare metal a host may be on
-//! its way while its Machine says that there is none.
+//! The time for which a lack of capacity that may heal isn't an error yet: on bare metal, a host may be on its way
+//! while its Machine reports that there is none.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -12,22 +12,22 @@ use super::{GoDuration, Problem, ProblemKind, duration::DurationError};
 const NEVER: &str = "never";
 const DEFAULT: GoDuration = GoDuration::from_nanos(5 * 60 * 1_000_000_000);
 
-/// The time from which on a lack of capacity is an error.
+/// The time after which a lack of capacity is an error.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Grace {
-    /// After this time, which isn't negative. 0: at once.
+    /// After this time, which isn't negative; 0 is at once.
     For(GoDuration),
     /// Never.
     Never,
 }
 
-/// A text that is no grace period.
+/// The error for a text that is no grace period.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum GraceError {
-    /// It is neither a duration nor the word.
+    /// The text is neither a duration nor `never`.
     #[error("{0}, or {NEVER}")]
     Duration(#[from] DurationError),
-    /// It is a duration below 0.
+    /// The duration is negative.
     #[error("it has to be 0 or longer, or {NEVER}")]
     Negative,
 }
@@ -39,10 +39,10 @@ impl Default for Grace {
 }
 
 impl Grace {
-    /// The grace period of a group by its annotations; `default` where they don't set one.
+    /// Returns the grace period of a group by its annotation, or `default` if it has none.
     ///
     /// # Errors
-    /// When the annotation can't be used.
+    /// If the annotation is invalid.
     pub fn of_group(annotations: &BTreeMap<ArcStr, ArcStr>, default: Self) -> Result<Self, Problem> {
         let Some(text) = annotations.get(CAPACITY_ERROR_GRACE).map(|text| text.trim()).filter(|text| !text.is_empty())
         else {
@@ -54,7 +54,7 @@ impl Grace {
         })
     }
 
-    /// Returns true if what has lasted since that time is an error now.
+    /// Returns true if a lack of capacity that began at `since` is an error at `now`.
     #[must_use]
     pub fn is_over(self, since: Timestamp, now: Timestamp) -> bool {
         match self {
@@ -76,7 +76,7 @@ impl FromStr for Grace {
     }
 }
 
-/// As it can be parsed.
+/// Writes the form that can be parsed.
 impl fmt::Display for Grace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,26 +8,26 @@ use capi::{Meta, ObjectKey, ScalableKind};
 /// The id of a node group.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct GroupId {
-    /// The kind of the object that is the group.
+    /// The kind of the object.
     pub kind: ScalableKind,
     /// Its namespace and name.
     pub key: ObjectKey,
 }
 
 impl GroupId {
-    /// The id of an object.
+    /// Returns the id of an object.
     #[must_use]
     pub fn new(kind: ScalableKind, key: ObjectKey) -> Self {
         Self { kind, key }
     }
 
-    /// The id of the object with this identity.
+    /// Returns the id of the object with this identity.
     #[must_use]
     pub fn of(kind: ScalableKind, meta: &Meta) -> Self {
         Self::new(kind, meta.key.clone())
     }
 
-    /// Reads an id. `None` for any text that isn't one: three parts, none empty, and a known kind.
+    /// Parses an id. `None` unless the text has three parts, none empty, and a known kind.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');

@@ -1,5 +1,5 @@
-//! The instances of a node group as Cluster Autoscaler sees them: their id, state and error, one per Machine, and
-//! the order in which they are looked at.
+//! The instances of a node group as Cluster Autoscaler sees them, with their id, state and error: one per Machine,
+//! plus placeholders.
 
 pub use super::placeholder::{PlaceholderRef, template_node_groups};
 use super::{
@@ -9,15 +9,15 @@ use super::{
 use capi::{Machine, MachinePhase, Node};
 use jiff::Timestamp;
 
-/// A condition's message may be 32 KiB long, and thousands of Machines may fail at once: an answer beyond 4 MiB is an
-/// error to Cluster Autoscaler, which then takes the group for one without instances.
+/// The longest message of an error, in bytes. A condition's message may be long, and thousands of Machines may fail
+/// at once: Cluster Autoscaler rejects an answer beyond 4 MiB, and then treats the group as one without instances.
 const LONGEST_MESSAGE: usize = 400;
 const ELLIPSIS: &str = "…";
 
 /// An instance of a node group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Instance {
-    /// A provider id, or a placeholder that [`PlaceholderRef::parse`] leads back to its Machine or group.
+    /// A provider id, or a placeholder that [`PlaceholderRef::parse`] resolves to its Machine or group.
     pub id: String,
     /// Its state.
     pub state: InstanceState,
@@ -34,23 +34,23 @@ pub enum InstanceState {
     Creating,
     /// Its Node has joined.
     Running,
-    /// It is on its way out.
+    /// It is being deleted.
     Deleting,
 }
 
-/// The error of an instance. Cluster Autoscaler deletes the creating ones that have one, in every loop and with no
-/// check of the minimum, and backs their group off.
+/// The error of an instance. Cluster Autoscaler deletes the creating instances that have one, in every loop and
+/// without regard to the minimum size, and backs their group off.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InstanceError {
-    /// For machines: `DeletingFailed` or `ProvisioningFailed`.
+    /// The code, for programs: `DeletingFailed` or `ProvisioningFailed`.
     pub code: &'static str,
-    /// For people: the Machine's own words where it has any.
+    /// The message, for people: that of the Machine if it has one.
     pub message: String,
-    /// The class: out of resources, or anything else.
+    /// The class: out of resources, or other.
     pub class: ErrorClass,
 }
 
-/// Classes of errors, with their numbers on the wire.
+/// The class of an error; its value is the number on the wire.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ErrorClass {
     /// Capacity or quota has run out.
@@ -60,7 +60,7 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// `instanceErrorClass` on the wire.
+    /// Returns the `instanceErrorClass` on the wire.
     #[must_use]
     pub fn number(self) -> i32 {
         match self {
@@ -70,21 +70,22 @@ impl ErrorClass {
     }
 }
 
-/// The most placeholders one answer holds: a size beyond all reason must not make an answer beyond what the caller takes
-/// (4 MiB).
+/// The maximum number of placeholders in one answer: an absurdly large size must not make an answer larger than the
+/// caller accepts (4 MiB).
 const MOST_PLACEHOLDERS: u32 = 10_000;
 
-/// Where the deletions of so many failed Machines of a group were refused, no error of it is sent: theirs would take turns.
+/// The number of failed Machines of a group whose deletion was refused, from which on none of its errors is sent: the
+/// Machines would only take turns.
 const MOST_UNDELETABLE: usize = 3;
 
-/// The operator's rules for deletes of failed Machines.
+/// The operator's rules for deletions of failed Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorRules {
-    /// Deletes are carried out: the server may write.
+    /// True if the server may write, and so deletes Machines.
     pub deletes: bool,
-    /// At the minimum size one Machine after the other is replaced.
+    /// True if failed Machines are replaced one by one at the min size.
     pub replaces_at_min: bool,
-    /// The grace period of a lack of capacity; a group may have its own.
+    /// The grace period for a lack of capacity; a group may override it.
     pub grace: Grace,
 }
 
@@ -94,32 +95,32 @@ impl Default for ErrorRules {
     }
 }
 
-/// A Machine with what else is known of it.
+/// A Machine with its Node and what was observed of it.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineView<'a> {
     /// The Machine.
     pub machine: &'a Machine,
-    /// The Node of it that is known.
+    /// Its Node, if known.
     pub node: Option<&'a Node>,
-    /// The lack of capacity that its infrastructure tells of.
+    /// The lack of capacity that its infrastructure reports.
     pub shortage: Option<Shortage>,
-    /// The API server refused lately to delete it, or gave no answer.
+    /// True if the API server recently refused to delete it, or didn't answer.
     pub undeletable: bool,
 }
 
-/// A lack of capacity or quota, and since when without a break.
+/// A lack of capacity or quota, and the time since which it has lasted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shortage {
-    /// Waiting may end it, or not.
+    /// The lack: waiting may resolve it, or not.
     pub lack: Lack,
-    /// Since when.
+    /// The time since which it has lasted without a break.
     pub since: Timestamp,
 }
 
 impl Shortage {
-    /// The shortage of a Machine that was seen at `now`, and before with `known`, if at all: `seen_before` is true for one
-    /// that was. The condition's own time says only since when the infrastructure isn't ready, and so counts for a Machine
-    /// that is seen for the first time alone, as after a restart.
+    /// Returns the shortage of a Machine at `now`. `known` is its shortage at the last observation, and `seen_before`
+    /// is true if there was one. The condition's own time is since when the infrastructure isn't ready; it counts
+    /// only at the first observation, such as after a restart.
     #[must_use]
     pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
         let condition = machine.infrastructure_not_ready.as_ref()?;
@@ -128,7 +129,7 @@ impl Shortage {
         Some(Self { lack, since: known.map_or_else(first, |known| known.since) })
     }
 
-    /// Returns true if it is an error now.
+    /// Returns true if the shortage is an error at `now`.
     #[must_use]
     pub fn is_error(self, grace: Grace, now: Timestamp) -> bool {
         match self.lack {
@@ -138,43 +139,44 @@ impl Shortage {
     }
 }
 
-/// The share of a Machine in the instance counts of its group: what [`of_machine`] returns for it, without the texts.
+/// The contribution of a Machine to the instance counts of its group: the result of [`of_machine`] without the texts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Counted {
     /// Its state.
     pub state: InstanceState,
-    /// Something went wrong with it.
+    /// True if it has an error.
     pub has_error: bool,
-    /// No placeholder stands for it: see [`holds_its_place`].
+    /// True if no placeholder stands for it: see [`holds_its_place`].
     pub holds_its_place: bool,
 }
 
-/// The instances of a group by what they are doing.
+/// The numbers of a group's instances, by state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InstanceCounts {
-    /// Those whose Nodes have joined.
+    /// The number whose Nodes have joined.
     pub running: u64,
-    /// Those that have no Node yet, placeholders among them.
+    /// The number that have no Node yet, including placeholders.
     pub creating: u64,
-    /// Those on their way out.
+    /// The number that are being deleted.
     pub deleting: u64,
-    /// Those that have an error, whatever they are doing.
+    /// The number that have an error, in any state.
     pub failed: u64,
 }
 
 impl InstanceCounts {
-    /// The instances of a MachinePool of this size, which lists so many ids.
+    /// Returns the counts of a MachinePool of this size, whose list has this many provider ids.
     #[must_use]
     pub fn of_provider_ids(size: i32, listed: usize) -> Self {
         Self { running: listed as u64, creating: missing(size, listed).into(), ..Self::default() }
     }
 }
 
-/// Cluster API's reason of InfrastructureReady when what was a Machine's infrastructure is gone.
+/// Cluster API's reason of InfrastructureReady if a Machine's infrastructure was deleted.
 const INFRASTRUCTURE_DELETED: &str = "Deleted";
 
-/// Returns true if a Machine has failed for good. Up to Cluster API 1.10 its phase says so, together with the words of a
-/// failure, which alone also come while bare metal is being prepared; since 1.11 no phase does, and its conditions count.
+/// Returns true if a Machine has failed for good. Up to Cluster API 1.10, that is its phase together with a failure's
+/// reason or message, which on bare metal are also set during provisioning. Since 1.11 there is no such phase, and
+/// its conditions count.
 #[must_use]
 pub fn has_failed(machine: &Machine) -> bool {
     let infrastructure = machine.infrastructure_not_ready.as_ref();
@@ -182,26 +184,26 @@ pub fn has_failed(machine: &Machine) -> bool {
     (machine.phase == MachinePhase::Failed && machine.failure.is_some()) || (is_gone && !machine.deleting)
 }
 
-/// The conditions that a delete of a group's failed Machines would meet now.
+/// The conditions that a deletion of a group's failed Machines would meet now.
 #[derive(Clone, Debug)]
 pub struct DeleteConditions {
     /// The operator's rules, with the group's own grace period.
     pub rules: ErrorRules,
-    /// The group can be scaled down: it is one now, and isn't rolling out.
+    /// True if the group can be scaled down: it is a group now, and isn't rolling out.
     pub accepts: bool,
-    /// The minimum size.
+    /// The min size.
     pub min: i32,
-    /// The deletions that are on their way.
+    /// The deletions in progress.
     pub log: DeletionLog,
-    /// The last replacement at the minimum size.
+    /// The last replacement at the min size.
     pub replaced: Option<Replaced>,
     /// The present time.
     pub now: Timestamp,
 }
 
 impl DeleteConditions {
-    /// The conditions under these rules in a group that can be scaled down or not, by its minimum and its annotations. A log
-    /// that nobody can read stops all deletions.
+    /// Returns the conditions under these rules, by the group's min size and its annotations. A log that can't be
+    /// read stops all deletions.
     #[must_use]
     pub fn of(
         rules: ErrorRules,
@@ -210,7 +212,7 @@ impl DeleteConditions {
         log: Option<&SharedLog>,
         replaced: Option<&str>,
     ) -> Self {
-        // One that accepts nothing may be out of scope, and its log is never read then.
+        // A group that can't be scaled down may be out of scope, and the log of such a group is never parsed.
         let log = log.filter(|_| can_scale_down).map(SharedLog::read);
         let is_refused = log.is_some_and(|log| log.is_err());
         Self {
@@ -224,17 +226,18 @@ impl DeleteConditions {
     }
 }
 
-/// The instances of a group, in the order of its Machines, and placeholders for the rest of its size.
+/// Returns the instances of a group, in the order of its Machines, and placeholders for the rest of its size.
 ///
-/// Each replica of the size is a Node or an instance that Cluster Autoscaler counts as unregistered. Where their sum stays
-/// below the size, it calls DecreaseTargetSize and skips the rest of its loop for all groups, again and again. So
+/// Cluster Autoscaler expects each replica to be a Node or an instance that it counts as unregistered. If their sum
+/// stays below the size, it calls DecreaseTargetSize and skips the rest of its loop for all groups, again and again.
+/// Therefore:
 ///
-/// - a Machine that is being deleted and has no Node any more takes no placeholder's place;
-/// - an error, by which an instance counts as neither, is sent only where the delete that it causes is accepted now: not
-///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, at the
-///   minimum for the one that would be replaced now, and not for a while after the API server refused to delete the Machine, or
-///   several of the group;
-/// - the error of a lack of capacity that may heal is sent only when its grace period is over.
+/// - a Machine that is being deleted and whose Node is gone doesn't replace a placeholder;
+/// - an instance with an error counts as neither, so that an error is sent only if the delete that it causes would be
+///   accepted now: not while the group rolls out; only for as many Machines as the min size leaves, which are deleted
+///   in one call; at the min size only for the one that would be replaced now; and not for a while after the API
+///   server refused to delete the Machine, or several of the group;
+/// - the error of a lack of capacity that may heal is sent only after its grace period.
 pub fn of_group(
     id: &GroupId,
     size: i32,
@@ -265,31 +268,31 @@ pub fn of_group(
     instances
 }
 
-/// Returns true if a Machine that never became a Node has an error that isn't waited for any more.
+/// Returns true if a Machine without a Node has failed, or has a shortage whose grace period is over.
 fn is_error_now(member: &MachineView<'_>, grace: Grace, now: Timestamp) -> bool {
     has_failed(member.machine) || member.shortage.is_some_and(|shortage| shortage.is_error(grace, now))
 }
 
-/// Returns true if a Machine stands for a replica by itself: Cluster Autoscaler sees its Node, or counts its instance as one that
-/// may still come.
+/// Returns true if a Machine accounts for a replica by itself: Cluster Autoscaler sees its Node, or counts its
+/// instance as one that may still come.
 #[must_use]
 pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
     !machine.deleting || has_known_node
 }
 
-/// Placeholders for the replicas of a size that `held` others leave.
+/// Returns placeholders for the replicas of a size that aren't held by `held` others.
 pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item = Instance> {
     (0..missing(size, held)).map(move |index| replica_placeholder(id, index))
 }
 
-/// Returns the number of placeholders for the replicas of a size that `held` others leave.
+/// Returns the number of placeholders for the replicas of a size that aren't held by `held` others.
 #[must_use]
 pub fn missing(size: i32, held: usize) -> u32 {
     let size = u32::try_from(size).unwrap_or_default();
     size.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
 }
 
-/// Those of the failed Machines whose deletion in one call would be accepted now.
+/// Returns the failed Machines whose deletion in one call would be accepted now.
 fn deletable<'a>(
     size: i32,
     failed: &[&'a Machine],
@@ -318,7 +321,7 @@ fn deletable<'a>(
     first.filter(is_due).into_iter().collect()
 }
 
-/// A Machine as an instance.
+/// The role of a Machine as an instance.
 #[derive(Clone, Copy)]
 enum Role<'a> {
     /// It has failed and is being deleted.
@@ -329,9 +332,9 @@ enum Role<'a> {
     Deleting,
     /// It has no Node yet.
     Pending,
-    /// It has a Node that Cluster Autoscaler couldn't recognize by any id; Cluster API sets no nodeRef before there is one.
+    /// It has a Node, but no provider id by which Cluster Autoscaler could recognize it.
     Unrecognized,
-    /// It has a Node, and this is the id of both.
+    /// It has a Node, and both have this id.
     Joined(&'a str),
 }
 
@@ -345,7 +348,8 @@ impl<'a> Role<'a> {
             (true, false) if !has_node => Self::Failed,
             (false, false) if !has_node => Self::Pending,
             (true | false, false) => {
-                // Cluster Autoscaler compares whole ids with those of Nodes, and would name one that differs as never joined.
+                // Cluster Autoscaler compares whole ids with those of Nodes, and would treat a different one as never
+                // joined.
                 let own = machine.provider_id.as_deref();
                 let of_node = node.map(|node| node.provider_id.as_deref());
                 let id = if machine.node_name.is_some() { own.or(of_node.flatten()) } else { of_node.unwrap_or(own) };
@@ -355,7 +359,7 @@ impl<'a> Role<'a> {
     }
 }
 
-/// Returns how a Machine counts among the instances of its group.
+/// Returns the contribution of a Machine to the instance counts of its group.
 #[must_use]
 pub fn counted(member: MachineView<'_>) -> Counted {
     let (state, has_error) = match Role::of(member) {
@@ -369,7 +373,7 @@ pub fn counted(member: MachineView<'_>) -> Counted {
     Counted { state, has_error, holds_its_place: holds_its_place(member.machine, member.node.is_some()) }
 }
 
-/// The instance of a Machine. Its error may have to wait: see [`of_group`].
+/// Returns the instance of a Machine. [`of_group`] decides if its error is sent.
 ///
 /// A Machine that has a Node but no provider id on either keeps its `pending-machine` id and counts as creating, since
 /// Cluster Autoscaler couldn't recognize its Node.
@@ -395,13 +399,13 @@ pub fn of_machine(member: MachineView<'_>) -> Instance {
     Instance { id, state: counted(member).state, error, sends_error: true }
 }
 
-/// An instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.
+/// Returns an instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.
 #[must_use]
 pub fn of_provider_id(id: &str) -> Instance {
     Instance { id: id.to_owned(), state: InstanceState::Running, error: None, sends_error: true }
 }
 
-/// The stand-in for a replica that has no Machine yet, counted from 0 within its group.
+/// Returns the placeholder of a replica that has no Machine yet; `index` counts from 0 within the group.
 #[must_use]
 pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
     Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None, sends_error: true }
@@ -417,8 +421,8 @@ fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> Instanc
     }
 }
 
-/// The words of a Machine's failure, else those of its infrastructure, else `otherwise`; not more than
-/// [`LONGEST_MESSAGE`] bytes of them.
+/// Returns the message of a Machine's failure, or else of its infrastructure, or else `otherwise`; cut to
+/// [`LONGEST_MESSAGE`] bytes.
 fn message(machine: &Machine, otherwise: &str) -> String {
     let mut message = whole_message(machine, otherwise);
     if message.len() > LONGEST_MESSAGE {

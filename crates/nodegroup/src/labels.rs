@@ -1,5 +1,5 @@
-//! Labels of the Node to come: those of the labels annotation, and which of a Machine's labels Cluster API syncs to
-//! its Node.
+//! Labels of the Node that would join: those of the labels annotation, and those of a Machine that Cluster API syncs
+//! to its Node.
 
 use arcstr::ArcStr;
 use std::collections::BTreeMap;
@@ -8,10 +8,11 @@ use regex::Regex;
 
 use super::{Problem, ProblemKind, problem::cut};
 
-/// Suffix of the capacity annotation that holds labels.
+/// The suffix of the capacity annotation that holds labels.
 pub const LABELS: &str = "labels";
 
-/// As many of an annotation are kept: it has room for 4,000, each of which takes fifty times its bytes in a template.
+/// The maximum number of an annotation's labels that are kept: it has space for 4,000, and a label in a template
+/// takes fifty times its bytes.
 const MOST_LABELS: usize = 100;
 
 const NODE_ROLE: &str = "node-role.kubernetes.io";
@@ -31,8 +32,8 @@ pub fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
         || additional.iter().any(|regex| regex.is_match(key))
 }
 
-/// The labels of an annotation `key=value,…`, the last of equal keys, and a problem for every entry that is none.
-/// Space around an entry and empty entries mean nothing.
+/// Parses the labels of an annotation `key=value,…`. The last of equal keys counts; an invalid entry is a problem.
+/// Space around an entry and empty entries are ignored.
 #[must_use]
 pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Problem>) {
     let mut labels = BTreeMap::new();
@@ -64,7 +65,7 @@ fn parse_entry(entry: &str) -> Result<(&str, &str), &'static str> {
     Ok((key, value))
 }
 
-/// Those of a template's metadata labels that reach the Node, and a problem for every one that no Node can have.
+/// Returns those of a template's metadata labels that reach the Node, and a problem for every one that is invalid.
 #[must_use]
 pub(super) fn synced(
     labels: &BTreeMap<ArcStr, ArcStr>,
@@ -74,8 +75,8 @@ pub(super) fn synced(
     usable("spec.template.metadata.labels", synced)
 }
 
-/// The labels that OpenShift puts on the Nodes of a group, which are all that its template has for them, and a problem for
-/// every one that no Node can have.
+/// Returns the labels that OpenShift puts on the Nodes of a group (all that its template has for them), and a problem
+/// for every one that is invalid.
 #[must_use]
 pub(super) fn of_nodes(labels: &BTreeMap<ArcStr, ArcStr>) -> (BTreeMap<String, String>, Vec<Problem>) {
     usable("spec.template.spec.metadata.labels", labels)
@@ -138,7 +139,8 @@ fn is_name(text: &str) -> bool {
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// Lower-case letters, digits and inner dashes; a domain has no limit on the length of a part.
+/// Returns true for lower-case letters, digits and inner dashes; Kubernetes limits the length of the domain, not of
+/// its parts.
 fn is_dns_label(text: &str) -> bool {
     let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.chars().all(|c| is_end(c) || c == '-') && text.starts_with(is_end) && text.ends_with(is_end)

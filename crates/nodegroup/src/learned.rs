@@ -14,12 +14,12 @@ use super::{
     resource_list::quantity,
 };
 
-/// The resources that a Node was observed to have.
+/// The observed resources of a Node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ObservedResources {
     /// The Node's name.
     pub node: ArcStr,
-    /// The group it belongs to, or belonged to.
+    /// The group that it belongs to, or belonged to.
     pub group: GroupId,
     /// Its resources.
     pub resources: BTreeMap<ArcStr, Amounts>,
@@ -28,9 +28,9 @@ pub struct ObservedResources {
 /// A Node's amounts of a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Amounts {
-    /// In all.
+    /// The capacity.
     pub capacity: Quantity,
-    /// For pods: never more than the capacity, never less than 0.
+    /// The amount for pods: never more than the capacity, never less than 0.
     pub allocatable: Quantity,
 }
 
@@ -45,9 +45,9 @@ impl Amounts {
 /// Observations of the real Nodes of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealNodes<'a> {
-    /// A Node that the group has.
+    /// One of the group's Nodes.
     pub sample: Option<&'a Node>,
-    /// The labels of the group's Nodes, of those that are gone too.
+    /// The labels of the group's Nodes, including deleted ones.
     pub observed: Option<&'a ObservedLabels>,
     /// The labels of the Nodes of the other group that `same_templates` is from.
     pub of_sibling: Option<&'a ObservedLabels>,
@@ -60,7 +60,7 @@ pub struct RealNodes<'a> {
 }
 
 impl ObservedResources {
-    /// Returns the resources of a group's Node; `None` while the Node doesn't show all of them, or has no cpu or
+    /// Returns the resources of a group's Node; `None` if the Node doesn't report its resources yet, or has no cpu or
     /// memory.
     #[must_use]
     pub fn of(node: &Node, group: GroupId) -> Option<Self> {
@@ -73,7 +73,7 @@ impl ObservedResources {
         Some(Self { node: node.meta.key.name.clone(), group, resources })
     }
 
-    /// As the source of a value of a group.
+    /// Returns the source of a value that a group takes from this Node.
     #[must_use]
     pub fn source_for(&self, group: &GroupId) -> Source {
         let sibling = (self.group != *group).then(|| self.group.clone());
@@ -81,7 +81,7 @@ impl ObservedResources {
     }
 }
 
-/// A resource that has no name or amount that a template could have is left out.
+/// Returns the amounts of a resource; `None` if a template couldn't have its name or amount.
 fn amounts((name, capacity, allocatable): (&str, &str, &str)) -> Option<(ArcStr, Amounts)> {
     labels::check_key(name).ok()?;
     let capacity = quantity(capacity).ok()?;

@@ -1,5 +1,5 @@
-//! The labels that the Nodes of a group showed, and whether they agree. One Node alone says nothing of a group whose Nodes
-//! are in three zones, so a label counts as long as all that were seen have the same value.
+//! The labels of a group's observed Nodes. A single Node says nothing about a group whose Nodes are in three zones,
+//! so a label counts only while all observed Nodes have the same value.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,22 @@ use capi::{Node, NodeResources};
 
 use super::template::ZONE;
 
-/// As many values of a label are kept, the least ones: two are enough to say that Nodes differ.
+/// The maximum number of values of a label that are kept, the first in order: two are enough to know that Nodes
+/// differ.
 const KEPT: usize = 3;
 
-/// The values of [`Node::TEMPLATE_LABELS`] that Nodes showed, by position. It depends on no order.
+/// The observed values of [`Node::TEMPLATE_LABELS`], by position. The order of observations doesn't matter.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ObservedLabels {
     values: [Values; Node::TEMPLATE_LABELS.len()],
     without_zone: Option<ArcStr>,
 }
 
-/// The values of one label, each with the first Node by name that showed it.
+/// The values of one label, each with the first Node by name that has it.
 pub type Values = BTreeMap<ArcStr, ArcStr>;
 
 impl ObservedLabels {
-    /// Takes in the labels of a Node; an empty value says nothing. Returns true if that changed anything.
+    /// Records the labels of a Node; an empty value is skipped. Returns true if that changed anything.
     pub fn see(&mut self, node: &Node) -> bool {
         let name = &node.meta.key.name;
         let mut changed = false;
@@ -38,7 +39,7 @@ impl ObservedLabels {
         changed
     }
 
-    /// Takes in what other Nodes showed.
+    /// Adds the observations of other Nodes.
     pub fn merge(&mut self, other: &Self) {
         for (values, others) in self.values.iter_mut().zip(&other.values) {
             for (value, node) in others {
@@ -50,7 +51,7 @@ impl ObservedLabels {
         }
     }
 
-    /// The same without one label.
+    /// Returns the observations without one label.
     #[must_use]
     pub fn without(mut self, key: &str) -> Self {
         if let Some(values) = self.values_mut(key) {
@@ -62,26 +63,26 @@ impl ObservedLabels {
         self
     }
 
-    /// True if no Node showed anything.
+    /// Returns true if nothing was observed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.iter().all(BTreeMap::is_empty) && self.without_zone.is_none()
     }
 
-    /// The values of a label.
+    /// Returns the values of a label.
     #[must_use]
     pub fn values(&self, key: &str) -> Option<&Values> {
         Node::TEMPLATE_LABELS.into_iter().zip(&self.values).find(|(known, _)| *known == key).map(|(_, values)| values)
     }
 
-    /// The first Node by name that had long been ready without a zone, while none has shown one.
+    /// Returns the first Node by name that had long been ready without a zone; `None` if any Node has a zone.
     #[must_use]
     pub fn without_zone(&self) -> Option<&ArcStr> {
         let shows_one = self.values(ZONE).is_some_and(|zones| !zones.is_empty());
         self.without_zone.as_ref().filter(|_| !shows_one)
     }
 
-    /// The labels on which all Nodes agree that have them: key, value and the first such Node.
+    /// Returns the labels on which all Nodes that have them agree: key, value and the first such Node.
     pub fn agreed(&self) -> impl Iterator<Item = (&'static str, &ArcStr, &ArcStr)> {
         let only = |values: &'_ Values| values.len() == 1;
         Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(move |(_, values)| only(values)).filter_map(
@@ -92,7 +93,7 @@ impl ObservedLabels {
         )
     }
 
-    /// The labels on which Nodes differ, with their values.
+    /// Returns the labels on which Nodes differ, with their values.
     pub fn differing(&self) -> impl Iterator<Item = (&'static str, &Values)> {
         Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(|(_, values)| values.len() > 1)
     }
@@ -103,7 +104,7 @@ impl ObservedLabels {
     }
 }
 
-/// Keeps the lesser name. Returns true if that is another one.
+/// Keeps the first name in order. Returns true if it changed.
 fn take_first(first: &mut Option<ArcStr>, node: &ArcStr) -> bool {
     let is_first = first.as_ref().is_none_or(|known| node < known);
     if is_first {
@@ -130,7 +131,8 @@ fn add(values: &mut Values, value: &str, node: &ArcStr) -> bool {
     true
 }
 
-/// A Node whose zone isn't its failure domain: with its infrastructure provider the one doesn't name the other.
+/// A Node whose zone isn't its failure domain: its infrastructure provider names zones and failure domains
+/// differently.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct OtherZone {
     /// The Node.

@@ -1,5 +1,5 @@
-//! Autoscaling options of a node group that differ from Cluster Autoscaler's own. A value that
-//! can't be used is dropped alone: its option keeps the default that was sent.
+//! The autoscaling options that a node group overrides. An invalid value is dropped alone: its option keeps the
+//! default that Cluster Autoscaler sent.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};
@@ -8,30 +8,29 @@ use capi::Keys;
 
 use super::{GoDuration, Problem, ProblemKind};
 
-/// The options that annotations override. `None` keeps Cluster Autoscaler's own.
+/// The options that annotations override. `None` keeps Cluster Autoscaler's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
-    /// Below this utilization (1.0 is full) a Node may be scaled down; −1 never.
+    /// The utilization (1.0 is full) below which a Node may be scaled down; −1 is never.
     pub scale_down_utilization_threshold: Option<f64>,
-    /// The same of GPU Nodes.
+    /// The same for GPU Nodes.
     pub scale_down_gpu_utilization_threshold: Option<f64>,
     /// The time for which a Node is unneeded before it is scaled down.
     pub scale_down_unneeded_time: Option<GoDuration>,
     /// The time for which an unready Node is unneeded before it is scaled down.
     pub scale_down_unready_time: Option<GoDuration>,
-    /// The time for which Cluster Autoscaler waits for a Node.
+    /// The time for which Cluster Autoscaler waits for a Node to join.
     pub max_node_provision_time: Option<GoDuration>,
-    /// The time that a Node may take to become ready. The protocol can't carry it yet (KA PR 10266).
+    /// The time that a Node may take to become ready. The protocol can't carry it yet (kubernetes/autoscaler#10266).
     pub max_node_startup_time: Option<GoDuration>,
-    /// True if the group is scaled to its maximum or to zero, and nothing between.
+    /// True if the group is scaled to its max size or to zero only.
     pub zero_or_max_node_scaling: Option<bool>,
     /// True if DaemonSet pods don't count as utilization.
     pub ignore_daemon_sets_utilization: Option<bool>,
 }
 
 impl Overrides {
-    /// Returns true if there is nothing to send: Cluster Autoscaler's options are best left unset then
-    /// (kubernetes/autoscaler#10245).
+    /// Returns true if there is nothing to send: the options are best left unset then (kubernetes/autoscaler#10245).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self {
@@ -53,7 +52,7 @@ impl Overrides {
             && ignore_daemon_sets_utilization.is_none()
     }
 
-    /// The options by what follows the prefix in their annotations.
+    /// The options, as the suffixes of their annotations.
     pub const NAMES: [&'static str; 8] = [
         "scaledownutilizationthreshold",
         "scaledowngpuutilizationthreshold",
@@ -65,7 +64,7 @@ impl Overrides {
         "ignoredaemonsetsutilization",
     ];
 
-    /// Takes one annotation over.
+    /// Sets the option of one annotation.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "scaledownutilizationthreshold" => put(&mut self.scale_down_utilization_threshold, threshold(value)),
@@ -81,8 +80,8 @@ impl Overrides {
     }
 }
 
-/// The overrides of a group, and a problem for every annotation that is none. As in Cluster Autoscaler, an empty value
-/// means nothing, and a value's case doesn't matter.
+/// Returns the overrides of a group, and a problem for every annotation that is invalid. As in Cluster Autoscaler, an
+/// empty value is skipped, and the case of a value doesn't matter.
 #[must_use]
 pub fn overrides(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> (Overrides, Vec<Problem>) {
     let mut overrides = Overrides::default();

@@ -1,5 +1,5 @@
 //! The part of a Node that pods don't get: the difference of capacity and allocatable. Without it, pods that fit a
-//! template and no real Node make Cluster Autoscaler scale up without end (kubernetes/autoscaler#2809).
+//! template but no real Node make Cluster Autoscaler scale up endlessly (kubernetes/autoscaler#2809).
 
 use capi::OWN_CAPACITY_PREFIX;
 
@@ -8,11 +8,11 @@ use super::{
     resource_list, template::Context,
 };
 
-/// Suffix of the annotation.
+/// The suffix of the annotation.
 pub(super) const OVERHEAD: &str = "overhead";
 
-/// From weakest to strongest, resource by resource: the operator's default, the annotation, what a real Node showed. A Node
-/// that gives pods all it has says 0.
+/// Returns the overhead. The sources, from weakest to strongest, for each resource: the operator's default, the
+/// annotation, an observed Node. A Node whose allocatable equals its capacity has an overhead of 0.
 pub(super) fn overhead(
     context: &Context<'_>,
     capacity: &Capacity,

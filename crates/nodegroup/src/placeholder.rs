@@ -1,7 +1,7 @@
-//! Names of things that aren't there: the ids of instances without a Node, and the Nodes that Cluster Autoscaler makes
-//! up from templates. Each leads back to its Machine or group.
+//! The names of things that don't exist: the ids of instances without a Node, and the Nodes that Cluster Autoscaler
+//! makes from templates. Each is resolved to its Machine or group.
 //!
-//! No Kubernetes name holds a `_` and no namespace a `.`, so the texts are unambiguous.
+//! A Kubernetes name contains no `_` and a namespace no `.`, so the texts are unambiguous.
 
 use arcstr::ArcStr;
 use capi::{ObjectKey, ScalableKind};
@@ -12,11 +12,11 @@ const FAILED: &str = "failed-machine-";
 const DELETING: &str = "deleting-machine-";
 const PENDING: &str = "pending-machine-";
 const REPLICA: &str = "replica-";
-/// Comes first in the ids of instances that a new increase has brought.
+/// The prefix of the ids of instances that a new increase has brought.
 const NEW: &str = "new-";
 const TEMPLATE_NODE: &str = "template-node-for-";
 
-/// No Kubernetes name is longer.
+/// The longest name in Kubernetes.
 const LONGEST_NAME: usize = 253;
 
 /// The Machine or replica that a placeholder id stands for.
@@ -29,9 +29,9 @@ pub enum PlaceholderRef {
 }
 
 impl PlaceholderRef {
-    /// Reads `failed-machine-<ns>_<name>`, `deleting-machine-…`, `pending-machine-…` and
-    /// `replica-<Kind>-<ns>_<name>-<i>`, and the last two with `new-` before them. `None` for any other text, provider ids
-    /// above all.
+    /// Parses `failed-machine-<ns>_<name>`, `deleting-machine-…`, `pending-machine-…` and
+    /// `replica-<Kind>-<ns>_<name>-<i>`; the last two may be prefixed by `new-`. `None` for any other text, such as a
+    /// provider id.
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {
         let id = id.strip_prefix(NEW).filter(|id| may_be_new(id)).unwrap_or(id);
@@ -51,7 +51,8 @@ fn may_be_new(id: &str) -> bool {
     id.starts_with(PENDING) || id.starts_with(REPLICA)
 }
 
-/// Gives a Machine without a Node, or a replica without a Machine, its id while the increase that brought it is new.
+/// Replaces the id of a Machine without a Node, or of a replica without a Machine, while the increase that brought it
+/// is new.
 pub fn rename_new(id: &mut String) {
     if may_be_new(id) {
         id.insert_str(0, NEW);
@@ -80,9 +81,10 @@ pub(super) fn replica(group: &GroupId, index: u32) -> String {
     format!("{REPLICA}{}-{}_{}-{index}", group.kind, group.key.namespace, group.key.name)
 }
 
-/// The groups that a Node named `template-node-for-<group id>-…` may have been made up for, the longest name first: the
-/// first that exists is the one. Nothing for any other name, at the cost of one comparison; nothing that is too long for a
-/// name either, so that a long text costs no more candidates than a name can have.
+/// Returns the groups for which a Node named `template-node-for-<group id>-…` may have been made, the longest name
+/// first: the first group that exists is the right one. Any other name has no candidates, at the cost of one
+/// comparison. Candidates that are too long for a name are skipped, so that a long text has no more of them than a
+/// name can.
 pub fn template_node_groups(name: &str) -> impl Iterator<Item = GroupId> + '_ {
     let parts = name.strip_prefix(TEMPLATE_NODE).and_then(|id| {
         let (kind, rest) = id.split_once('/')?;

@@ -1,5 +1,5 @@
-//! A pod's needs of a Node, as far as the scheduler's rules for one pod and one Node go, and the parts of the pod that
-//! those rules don't reach. Must never guess at what only a cluster knows.
+//! The requirements of a pod on a Node, by the scheduler's rules for one pod and one Node, and the parts of the pod
+//! that those rules don't cover. This file must never guess at what only a cluster knows.
 
 use std::collections::BTreeMap;
 
@@ -13,71 +13,72 @@ use super::{
 
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// A pod's needs of a Node.
+/// The requirements of a pod on a Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodNeeds {
-    /// Resources.
+    /// The requested resources.
     pub requests: Requests,
-    /// `spec.nodeSelector`: labels the Node has.
+    /// `spec.nodeSelector`: labels that the Node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// The required node affinity: one of these terms. `None`: the pod has none; no term at all: no Node fits.
+    /// The required node affinity: one of these terms must match. `None` if the pod has none; an empty list matches
+    /// no Node.
     pub affinity: Option<Vec<Term>>,
-    /// The taints that it puts up with.
+    /// Its tolerations.
     pub tolerations: Vec<Toleration>,
 }
 
-/// A term of a node affinity: all of its requirements. Without one, no Node fits it.
+/// A term of a node affinity: all of its requirements must be met. A term without any matches no Node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Term {
     /// Requirements on the Node's labels.
     pub labels: Vec<Requirement>,
-    /// Requirements on the Node's fields, of which there is `metadata.name` alone.
+    /// Requirements on the Node's fields; `metadata.name` is the only one.
     pub fields: Vec<Requirement>,
 }
 
 /// One requirement of a term.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Requirement {
-    /// The label, or the field.
+    /// The key of the label, or the name of the field.
     pub key: String,
     /// The comparison.
     pub operator: Operator,
 }
 
-/// The comparison of a label.
+/// The comparison of a label or field with values.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Operator {
-    /// It is one of these.
+    /// Its value is one of these.
     In(Vec<String>),
-    /// It is none of these, or isn't there.
+    /// Its value is none of these, or it is missing.
     NotIn(Vec<String>),
-    /// It is there.
+    /// It is present.
     Exists,
-    /// It isn't there.
+    /// It is missing.
     DoesNotExist,
-    /// It is a number that is larger.
+    /// Its value is a larger number.
     Gt(i64),
-    /// It is a number that is smaller.
+    /// Its value is a smaller number.
     Lt(i64),
 }
 
-/// Taints that a pod puts up with.
+/// A toleration: it matches the taints with this key, value and effect.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Toleration {
-    /// Those of this key; `None` is any, and goes with [`TolerationValue::Any`] alone.
+    /// The key; `None` is any, and only valid with [`TolerationValue::Any`].
     pub key: Option<String>,
-    /// Those of this value.
+    /// The value.
     pub value: TolerationValue,
-    /// Those of this effect; `None` is any.
+    /// The effect; `None` is any.
     pub effect: Option<String>,
 }
 
-/// The values of a toleration.
+/// The value of a toleration.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TolerationValue {
-    /// Any (`Exists`).
+    /// Any value (`Exists`).
     Any,
-    /// This one (`Equal`).
+    /// This value (`Equal`).
     Equal(String),
 }
 
@@ -87,13 +88,13 @@ impl Default for TolerationValue {
     }
 }
 
-/// Why a pod's needs aren't known.
+/// The reason why a pod's requirements are unknown.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum BadPod {
-    /// An amount can't be used.
+    /// An amount is invalid.
     #[error(transparent)]
     Request(#[from] BadRequest),
-    /// A requirement can't be used.
+    /// A requirement is invalid.
     #[error("node affinity, {key:?}: {rule}")]
     Requirement {
         /// The label or field.
@@ -101,7 +102,7 @@ pub enum BadPod {
         /// The rule that it breaks.
         rule: String,
     },
-    /// A toleration can't be used.
+    /// A toleration is invalid.
     #[error("toleration of {key:?}: {rule}")]
     Toleration {
         /// The taint's key.
@@ -175,8 +176,8 @@ fn toleration(toleration: &api::Toleration) -> Result<Toleration, BadPod> {
     Ok(Toleration { key, value, effect: text(&toleration.effect) })
 }
 
-/// Returns what else decides where the pod can run, and isn't looked at: what every pod shares a Node with, and the
-/// parts of this one that lead beyond one pod and one Node.
+/// Returns the factors that also decide where the pod can run, and that aren't considered: the pods that every pod
+/// shares a Node with, and the parts of the spec that reach beyond one pod and one Node.
 #[must_use]
 pub fn not_looked_at(spec: &api::PodSpec) -> Vec<&'static str> {
     let affinity = spec.affinity.as_ref();

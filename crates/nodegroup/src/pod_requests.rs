@@ -1,5 +1,6 @@
-//! A pod's requests to a Node, counted as the scheduler does: containers beside each other, init containers one after
-//! another, sidecars beside both, the pod's own resources, and overhead. Must never count what the scheduler doesn't.
+//! A pod's requests to a Node, summed as the scheduler does: concurrent containers, sequential init containers,
+//! sidecars beside both, the pod's own resources, and overhead. This file must never count anything that the
+//! scheduler doesn't.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +14,24 @@ use super::{
     problem::Clipped,
 };
 
-/// Amounts by the name of the resource.
+/// Amounts, by the name of the resource.
 pub type Requests = BTreeMap<String, Quantity>;
 
 const HUGEPAGES_PREFIX: &str = "hugepages-";
 const ALWAYS: &str = "Always";
 
-/// The resources of a pod's spec, from either form in which pods come.
+/// The resources of a pod's spec, in either form of pods.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PodResources {
-    /// Containers that run beside each other.
+    /// The requests of containers that run concurrently.
     pub containers: Vec<Requests>,
-    /// Containers that start before them, in their order.
+    /// The containers that start before them, in order.
     pub init_containers: Vec<InitContainer>,
     /// The requests of the pod as a whole (`spec.resources.requests`).
     pub pod_requests: Requests,
     /// The limits of the pod as a whole (`spec.resources.limits`).
     pub pod_limits: Requests,
-    /// The resources that running the pod takes beside its containers (`spec.overhead`).
+    /// The resources that the pod itself takes besides its containers (`spec.overhead`).
     pub overhead: Requests,
 }
 
@@ -39,11 +40,11 @@ pub struct PodResources {
 pub struct InitContainer {
     /// Its requests.
     pub requests: Requests,
-    /// True if it goes on running: a sidecar (`restartPolicy: Always`).
+    /// True for a sidecar, which keeps running (`restartPolicy: Always`).
     pub is_sidecar: bool,
 }
 
-/// An amount of a pod that can't be used.
+/// An invalid amount in a pod.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{place}: {amount}: {rule}")]
 pub struct BadRequest {
@@ -54,7 +55,7 @@ pub struct BadRequest {
     rule: String,
 }
 
-/// Returns a pod's requests to a Node; its place among the Node's pods isn't part of them.
+/// Returns a pod's requests to a Node, without the resource `pods`, of which it takes one.
 ///
 /// # Errors
 /// When an amount is no quantity, or is negative.
@@ -62,7 +63,7 @@ pub fn of_spec(spec: &api::PodSpec) -> Result<Requests, BadRequest> {
     Ok(PodResources::try_from(spec)?.requests())
 }
 
-/// The same of a pod as it comes over gRPC.
+/// Returns the same for a pod that is received over gRPC.
 ///
 /// # Errors
 /// When an amount is no quantity, or is negative.
@@ -78,7 +79,7 @@ impl PodResources {
         for container in &self.containers {
             add(&mut running, container);
         }
-        // While an init container runs, so do the sidecars before it, and nothing else.
+        // While an init container runs, the sidecars before it run too, and nothing else.
         let mut sidecars = Requests::new();
         let mut starting = Requests::new();
         for container in &self.init_containers {
@@ -94,7 +95,7 @@ impl PodResources {
         }
         keep_larger(&mut running, &starting);
         for (resource, limit) in self.pod_limits.iter().filter(|(resource, _)| is_pod_level(resource)) {
-            // As the API server fills it in: what the containers ask for comes first.
+            // The API server defaults them so too: the requests of containers have precedence.
             running.entry(resource.clone()).or_insert(*limit);
         }
         for (resource, request) in self.pod_requests.iter().filter(|(resource, _)| is_pod_level(resource)) {
@@ -105,7 +106,7 @@ impl PodResources {
     }
 }
 
-/// The resources that a pod as a whole can ask for.
+/// Returns true for a resource that a pod as a whole can request.
 fn is_pod_level(resource: &str) -> bool {
     resource == CPU || resource == MEMORY || resource.starts_with(HUGEPAGES_PREFIX)
 }
@@ -124,7 +125,7 @@ fn keep_larger(amounts: &mut Requests, others: &Requests) {
     }
 }
 
-/// The text of an amount, in either form.
+/// An amount's text, in either form.
 trait Amount {
     fn text(&self) -> &str;
 }
@@ -141,7 +142,7 @@ impl Amount for WireQuantity {
     }
 }
 
-/// Reads amounts; `place` names the field they are in.
+/// Parses amounts; `place` names their field.
 fn read<Q: Amount>(amounts: &BTreeMap<String, Q>, place: &str) -> Result<Requests, BadRequest> {
     let one = |(resource, amount): (&String, &Q)| {
         let bad = |rule: String| BadRequest {
@@ -158,7 +159,7 @@ fn read<Q: Amount>(amounts: &BTreeMap<String, Q>, place: &str) -> Result<Request
     amounts.iter().map(one).collect()
 }
 
-/// Requests, filled in from limits as the API server does.
+/// Returns a container's requests, with limits as their defaults, as the API server does it.
 fn container<Q: Amount>(
     name: &str,
     requests: Option<&BTreeMap<String, Q>>,

@@ -1,5 +1,5 @@
-//! The price of a Node of a group, with its source and what it overrode, and the prices of its resources one by one.
-//! The annotation of the group is stronger than the operator's price list. It must never make a price up.
+//! The price of a Node of a group, with its source and the prices it overrode, and the prices of its resources one by
+//! one. The annotation of the group overrides the operator's price list. This module must never invent a price.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, fmt, str::FromStr};
@@ -17,44 +17,44 @@ pub use self::{
     units::UnitPrices,
 };
 
-/// An amount of money for an hour, in whatever currency all prices are in: from 0 to [`Price::LARGEST`].
+/// An amount of money per hour, in the one currency of all prices: from 0 to [`Price::LARGEST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Price(f64);
 
-/// Why something is no price.
+/// The reason why a text or number is no price.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum PriceError {
-    /// Not the text of a number, as prices are written.
+    /// The text isn't a plain decimal number.
     #[error("a price is a plain decimal number such as 0.096, without a sign, a unit and an exponent")]
     NotPlain,
-    /// Less than 0.
+    /// The number is negative.
     #[error("a price must not be negative")]
     Negative,
-    /// Infinite, or no number.
+    /// The number is infinite or NaN.
     #[error("a price must be a finite number")]
     NotFinite,
-    /// More than anything costs.
+    /// The number exceeds [`Price::LARGEST`].
     #[error("a price must not be more than {} per hour", Price::LARGEST)]
     TooLarge,
 }
 
 impl Price {
-    /// More than any Node costs in an hour, and little enough that no time span makes it infinite.
+    /// More than any Node costs per hour, and small enough that no time span makes it infinite.
     pub const LARGEST: f64 = 1e9;
 
-    /// For an hour.
+    /// Returns the amount per hour.
     #[must_use]
     pub fn per_hour(self) -> f64 {
         self.0
     }
 
-    /// Returns true if it costs nothing.
+    /// Returns true if the price is 0.
     #[must_use]
     pub fn is_free(self) -> bool {
         self.0 <= 0.0
     }
 
-    /// The nearest price to a number that was reckoned from prices.
+    /// Returns the price nearest to a number that was computed from prices.
     fn nearest(per_hour: f64) -> Self {
         Self(if per_hour.is_nan() { 0.0 } else { per_hour.clamp(0.0, Self::LARGEST) })
     }
@@ -68,7 +68,7 @@ impl TryFrom<f64> for Price {
             _ if !per_hour.is_finite() => Err(PriceError::NotFinite),
             _ if per_hour < 0.0 => Err(PriceError::Negative),
             _ if per_hour > Self::LARGEST => Err(PriceError::TooLarge),
-            // Of the two zeros the one without a sign.
+            // This turns -0 into 0.
             _ => Ok(Self(per_hour + 0.0)),
         }
     }
@@ -85,12 +85,12 @@ impl FromStr for Price {
             return Err(PriceError::NotPlain);
         }
         let per_hour: f64 = text.parse().map_err(|_| PriceError::NotPlain)?;
-        // So many digits that no number holds them.
+        // A text of very many digits is parsed as infinite.
         if per_hour.is_infinite() { Err(PriceError::TooLarge) } else { per_hour.try_into() }
     }
 }
 
-/// Digits, and perhaps a point and more digits.
+/// Returns true for digits, and optionally a point and more digits.
 fn is_plain(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.').map_or_else(|| digits(text), |(whole, fraction)| digits(whole) && digits(fraction))
@@ -116,20 +116,20 @@ impl fmt::Display for Price {
     }
 }
 
-/// Where a price is said.
+/// The source of a price.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PriceSource {
-    /// The annotation of the group.
+    /// The group's annotation.
     Annotation,
-    /// The price list, under this label selector.
+    /// A label selector of the price list.
     Selector(ArcStr),
-    /// The price list, under this instance type.
+    /// An instance type of the price list.
     InstanceType(ArcStr),
-    /// The price list, by resources.
+    /// The resource prices of the price list.
     Resources,
 }
 
-/// For people.
+/// Writes the source for people.
 impl fmt::Display for PriceSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -141,28 +141,28 @@ impl fmt::Display for PriceSource {
     }
 }
 
-/// A price, and where it is said.
+/// A price and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Offer {
     /// The price.
     pub price: Price,
-    /// Where it is said.
+    /// Its source.
     pub source: PriceSource,
 }
 
 /// The price of a Node of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupPrice {
-    /// The price that counts.
+    /// The price in effect.
     pub offer: Offer,
-    /// The offers it overrode, the strongest first.
+    /// The prices it overrode, the strongest first.
     pub overridden: Vec<Offer>,
-    /// The prices of the Node's resources one by one; `None` while it isn't known what the Node has.
+    /// The prices of the Node's resources one by one; `None` while the Node's capacity is unknown.
     pub units: Option<UnitPrices>,
 }
 
-/// Returns the price of a Node of the group, and the faults of the annotation. Without a template the labels of its
-/// real Nodes are all that is known.
+/// Returns the price of a Node of the group, and the problems of the annotation. Without a template, only the labels
+/// of its real Nodes are known.
 #[must_use]
 pub fn of_group(
     group: &ScalableResource,

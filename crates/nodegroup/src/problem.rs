@@ -1,4 +1,4 @@
-//! Problems of a group, worded once for the log, metrics and later views.
+//! Problems of a group, worded once for the log, metrics and all other outputs.
 
 use std::{borrow::Cow, fmt};
 
@@ -17,14 +17,14 @@ pub enum ProblemKind {
     Options,
     /// The price annotation.
     Price,
-    /// The infrastructure template can't be read.
+    /// The infrastructure template, which can't be read.
     Template,
-    /// The object itself doesn't decode.
+    /// The object itself, which can't be decoded.
     Undecodable,
 }
 
 impl ProblemKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::Bounds,
         Self::Capacity,
@@ -36,7 +36,7 @@ impl ProblemKind {
         Self::Undecodable,
     ];
 
-    /// As a metric label.
+    /// Returns the kind as a metric label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,39 +52,38 @@ impl ProblemKind {
     }
 }
 
-/// One thing that is wrong: it names the field, its value, the rule and the remedy. The object is named by
-/// whoever shows it.
+/// A problem: its message names the field, its value, the rule and the remedy. The caller names the object.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Problem {
     /// The class.
     pub kind: ProblemKind,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem of a class.
+    /// Returns a problem of this kind.
     pub fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// A problem of an annotation's value as a whole; `rule` says what is allowed and what to do.
+    /// Returns a problem of an annotation's whole value; `rule` states what is allowed and what to do.
     #[must_use]
     pub fn annotation(kind: ProblemKind, key: &str, value: &str, rule: &str) -> Self {
         Self::new(kind, format!("annotation {key} is {:?}: {rule}", Clipped(value)))
     }
 
-    /// A problem of one entry of an annotation that holds a list.
+    /// Returns a problem of one entry of an annotation that holds a list.
     #[must_use]
     pub fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
         Self::new(kind, format!("annotation {key}, entry {:?}: {rule}", Clipped(entry)))
     }
 }
 
-/// As many problems of one object are told.
+/// The maximum number of problems of one object that are reported.
 const MOST_PROBLEMS: usize = 20;
 
-/// Keeps the first problems and counts the others: one annotation has room for 100,000 wrong entries.
+/// Keeps the first problems and counts the others: one annotation can hold thousands of invalid entries.
 pub(super) fn keep_first(problems: &mut Vec<Problem>) {
     if let Some(kind) = problems.get(MOST_PROBLEMS).map(|problem| problem.kind) {
         let others = problems.len() - MOST_PROBLEMS;
@@ -94,11 +93,11 @@ pub(super) fn keep_first(problems: &mut Vec<Problem>) {
     }
 }
 
-/// Text of an object, quoted, and cut where it is too long to be shown: an annotation may hold 256 KiB.
+/// A text of an object, quoted and cut: an annotation may hold many KiB.
 pub(super) struct Clipped<'a>(pub(super) &'a str);
 
 impl Clipped<'_> {
-    /// As many characters are shown.
+    /// The maximum number of characters that are shown.
     const LONGEST: usize = 120;
 }
 
@@ -111,7 +110,7 @@ impl fmt::Debug for Clipped<'_> {
     }
 }
 
-/// Text of an object, cut where it is too long to be shown.
+/// Cuts a text of an object if it is too long to be shown.
 pub(super) fn cut(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(Clipped::LONGEST) {
         Some((end, _)) => format!("{} (cut)", text.get(..end).unwrap_or_default()).into(),

@@ -1,5 +1,5 @@
-//! Where a value of a template comes from, and what it won over. Must never hold a copy of an object's text that the object
-//! can share: a thousand groups hold these.
+//! The source of a value in a template, and the values it overrode. Never hold a copy of an object's text here if it
+//! can be shared with the object: a thousand groups hold these.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -11,14 +11,14 @@ use capi::InfrastructureRef;
 
 use super::GroupId;
 
-/// A value, where it comes from, and what it won over.
+/// A value, its source, and the values it overrode.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// The values of weaker sources, the weakest last. Equal values are among them.
+    /// The values of weaker sources, the weakest last. They may equal `value`.
     pub overrode: Vec<Stated<T>>,
 }
 
@@ -32,19 +32,19 @@ pub struct Stated<T> {
 }
 
 impl<T> Sourced<T> {
-    /// A value from a source that won over nothing.
+    /// Returns a value that overrode nothing.
     pub fn new(value: T, source: Source) -> Self {
         Self { value, source, overrode: Vec::new() }
     }
 
-    /// Puts a stronger statement in its place.
+    /// Replaces the value by that of a stronger source.
     pub fn override_with(&mut self, value: T, source: Source) {
         let value = std::mem::replace(&mut self.value, value);
         let source = std::mem::replace(&mut self.source, source);
         self.overrode.insert(0, Stated { value, source });
     }
 
-    /// Every source that states a value, the strongest first.
+    /// Iterates over all sources of a value, the strongest first.
     pub fn sources(&self) -> impl Iterator<Item = &Source> {
         std::iter::once(&self.source).chain(self.overrode.iter().map(|stated| &stated.source))
     }
@@ -53,7 +53,7 @@ impl<T> Sourced<T> {
 /// Values by name.
 pub type SourcedMap<T> = BTreeMap<String, Sourced<T>>;
 
-/// Takes a statement over that is stronger than all before it.
+/// Adds the value of a source that is stronger than all before it.
 pub(super) fn put<T>(map: &mut SourcedMap<T>, name: &str, value: T, source: Source) {
     match map.entry(name.to_owned()) {
         Entry::Vacant(place) => {
@@ -63,10 +63,10 @@ pub(super) fn put<T>(map: &mut SourcedMap<T>, name: &str, value: T, source: Sour
     }
 }
 
-/// Where a value of a template comes from.
+/// The source of a value in a template.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Source {
-    /// Nothing says it.
+    /// A default, since nothing states the value.
     Default,
     /// A flag of the server.
     Flag(&'static str),
@@ -80,9 +80,9 @@ pub enum Source {
     TemplateMetadata,
     /// A field of the group's `spec.template.spec`.
     TemplateSpec(&'static str),
-    /// The Node of that name, which the group has.
+    /// The Node of this name, which the group has.
     RealNode(ArcStr),
-    /// A Node that was seen; it may be gone.
+    /// An observed Node, which may be deleted by now.
     Learned(Box<LearnedFrom>),
 }
 
@@ -95,12 +95,12 @@ pub struct TemplateName {
     pub name: ArcStr,
 }
 
-/// The Node that something was learned from.
+/// The Node from which a value was taken.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LearnedFrom {
     /// The Node's name.
     pub node: ArcStr,
-    /// The group it belongs to, or belonged to, where that is another one.
+    /// Its group, if that is another one.
     pub sibling: Option<GroupId>,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Display for TemplateName {
 }
 
 impl Source {
-    /// The kind of source, as a field of outputs.
+    /// Returns the kind of source, as a field of outputs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl Source {
         }
     }
 
-    /// Returns true if it is the capacity annotation with this suffix.
+    /// Returns true for the capacity annotation with this suffix.
     #[must_use]
     pub fn is_annotation(&self, suffix: &str) -> bool {
         match self {
@@ -150,7 +150,7 @@ impl Source {
     }
 }
 
-/// In full, for people.
+/// Writes the source in full, for people.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

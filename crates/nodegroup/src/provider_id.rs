@@ -1,8 +1,8 @@
-//! Provider ids. Whole ids are compared first; what follows the last slash is a fallback for ids that are written
-//! differently on the Machine and on the Node.
+//! Provider ids. Whole ids are compared first; the part after the last slash is a fallback for ids that differ in
+//! form between Machine and Node.
 
-/// Returns the part of a provider id after the last `/`. `None` where comparing only that is never right: for Azure
-/// scale sets, whose ids end in a number that every set has, and where nothing follows.
+/// Returns the part of a provider id after the last `/`. `None` if comparing it alone would be wrong: for Azure scale
+/// sets, whose ids end in a number that every set has, and if nothing follows.
 #[must_use]
 pub fn tail(id: &str) -> Option<&str> {
     if is_azure_scale_set(id) {
@@ -12,7 +12,7 @@ pub fn tail(id: &str) -> Option<&str> {
     (!tail.is_empty()).then_some(tail)
 }
 
-/// Azure isn't consistent about upper and lower case, so none is relied on.
+/// The comparison ignores case, because Azure isn't consistent about it.
 fn is_azure_scale_set(id: &str) -> bool {
     const SCALE_SETS: &str = "/virtualmachinescalesets/";
     let starts_with = |text: &str| id.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));

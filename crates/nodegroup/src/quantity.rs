@@ -1,12 +1,11 @@
-//! Kubernetes quantities, exact: the text, its value in billionths, and the form it is printed in again.
-//! The rules are those of apimachinery's `resource.Quantity`. No float is ever involved, and no text, however
-//! long or strange, makes this panic or take more than one pass over it.
+//! Kubernetes quantities, exact: the text, its value in billionths, and the form in which it is printed. The rules
+//! are those of apimachinery's `resource.Quantity`. No floating point is involved in parsing, and no text, however
+//! long or strange, may cause a panic or more than one pass over it.
 //!
-//! Four differences, all outside of what a Node can have: text without a digit (`Mi`, `-`, `.`) is an error,
-//! as Kubernetes' own grammar says, where apimachinery's parser reads 0; decimal values end at 10^29, where
-//! apimachinery goes on; values of 1000E and more keep their `E`, where apimachinery prints no suffix and so another
-//! value; and a value is always printed in its canonical form, where apimachinery echoes some
-//! texts as they came (`+5m`, `1.001k`).
+//! There are four differences, all outside the range of a real Node. A text without a digit (`Mi`, `-`, `.`) is an
+//! error, as Kubernetes' own grammar has it; apimachinery's parser reads 0. Decimal values end at 10^29;
+//! apimachinery's don't. Values from 1000E keep their `E`; apimachinery prints no suffix and so another value. A
+//! value is always printed in its canonical form; apimachinery echoes some texts unchanged (`+5m`, `1.001k`).
 
 use std::{
     cmp::Ordering,
@@ -21,7 +20,7 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// Billionths in one unit.
+/// The number of billionths in a unit.
 const NANOS: i128 = 1_000_000_000;
 /// The largest value of binary text, as in apimachinery: 2^63-1 units.
 const BINARY_CAP: i128 = i64::MAX as i128 * NANOS;
@@ -44,18 +43,18 @@ pub struct Quantity {
     format: Format,
 }
 
-/// The form of the text a quantity came from, in which it is printed again.
+/// The format of a quantity's text, in which it is printed again.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Format {
     /// `1500m`, `2k`.
     DecimalSi,
-    /// `1Ki`; values below 1024 and broken ones are printed as decimals.
+    /// `1Ki`; values below 1024 and fractions are printed as decimals.
     BinarySi,
     /// `12e6`.
     DecimalExponent,
 }
 
-/// Why a text is no quantity.
+/// The reason why a text is no quantity.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum QuantityError {
     /// There is no digit before the suffix.
@@ -79,63 +78,63 @@ impl Quantity {
     /// Zero.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
-    /// A whole number of units.
+    /// Returns a whole number of units.
     #[must_use]
     pub const fn from_units(units: i64) -> Self {
         Self { nanos: units as i128 * NANOS, format: Format::DecimalSi }
     }
 
-    /// The form it is printed in.
+    /// Returns the format in which the quantity is printed.
     #[must_use]
     pub fn format(self) -> Format {
         self.format
     }
 
-    /// Returns true if it is 0.
+    /// Returns true if the quantity is 0.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Returns true if it is less than 0.
+    /// Returns true if the quantity is less than 0.
     #[must_use]
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    /// Returns true if it is a whole number of units.
+    /// Returns true if the quantity is a whole number of units.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.nanos % NANOS == 0
     }
 
-    /// In units, rounded away from zero; values beyond i64 become its limits.
+    /// Returns the number of units, rounded away from zero and clamped to i64.
     #[must_use]
     pub fn value(self) -> i64 {
         clamp(divide_away_from_zero(self.nanos, NANOS))
     }
 
-    /// In thousandths, rounded away from zero; values beyond i64 become its limits.
+    /// Returns the number of thousandths, rounded away from zero and clamped to i64.
     #[must_use]
     pub fn milli_value(self) -> i64 {
         clamp(divide_away_from_zero(self.nanos, NANOS / 1000))
     }
 
-    /// Returns true if it is more than so many percent of another quantity.
+    /// Returns true if the quantity is more than this percentage of another one.
     #[must_use]
     pub fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
-        // At most 10^38 each; dividing before multiplying costs less than a billionth of a percent.
+        // Both are at most 10^38; dividing before multiplying costs less than a billionth of a percent.
         self.nanos / i128::from(percent.max(1)) > of.nanos / 100
     }
 
-    /// The nearest number in floating point, for reckoning with prices; never for comparing amounts.
+    /// Returns the nearest floating-point number, for computing with prices; amounts must never be compared by it.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
     pub fn to_f64(self) -> f64 {
         self.nanos as f64 / NANOS as f64
     }
 
-    /// The form of a sum: a zero takes over the other's.
+    /// Returns the format of a sum: that of `self`, or of the other if `self` is zero.
     fn format_with(self, other: Self) -> Format {
         if self.is_zero() { other.format } else { self.format }
     }
@@ -194,10 +193,10 @@ fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
         .ok_or_else(|| QuantityError::Suffix(suffix.chars().take(20).collect()))
 }
 
-/// `whole.fraction` times a power of ten in billionths, rounded up, at most [`CAP`].
+/// Returns `whole.fraction` times a power of ten in billionths, rounded up, at most [`CAP`].
 fn decimal_nanos(whole: &str, fraction: &str, power: i64) -> i128 {
     let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
-    // As many digits count billionths or more; what follows them is rounded up.
+    // This many digits make up the billionths; the digits after them are rounded up.
     let kept = length(whole).saturating_add(power).saturating_add(9);
     let mut nanos: i128 = 0;
     for (digit, position) in whole.bytes().chain(fraction.bytes()).zip(0_i64..) {
@@ -224,7 +223,7 @@ fn decimal_nanos(whole: &str, fraction: &str, power: i64) -> i128 {
     nanos
 }
 
-/// `whole.fraction` times a power of two (60 at most) in billionths, rounded up, at most [`BINARY_CAP`].
+/// Returns `whole.fraction` times a power of two (60 at most) in billionths, rounded up, at most [`BINARY_CAP`].
 fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let mut units: i128 = 0;
     for digit in whole.bytes() {
@@ -233,7 +232,7 @@ fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
             return BINARY_CAP;
         }
     }
-    // The fraction is multiplied digit by digit from its end; what is carried out of it are units.
+    // The fraction is multiplied digit by digit from its end; the last carry is units.
     let mut carry: i128 = 0;
     let mut nanos: i128 = 0;
     let mut beyond = false;
@@ -286,7 +285,8 @@ impl fmt::Display for Quantity {
 }
 
 impl Quantity {
-    /// Mantissa and exponent, a multiple of three as large as it can be without exceeding `largest`. Not for zero.
+    /// Returns mantissa and exponent, which is the largest possible multiple of three up to `largest`. Never call it
+    /// for zero.
     fn in_thousands(self, largest: i64) -> (i128, i64) {
         let (mut mantissa, mut exponent) = (self.nanos, -9);
         while mantissa % 1000 == 0 && exponent + 3 <= largest {
@@ -323,7 +323,7 @@ impl PartialOrd for Quantity {
     }
 }
 
-/// The sum, at most 10^29 in magnitude; a zero takes over the form of the other.
+/// The sum, at most 10^29 in magnitude; a zero takes the format of the other.
 impl Add for Quantity {
     type Output = Self;
 
@@ -332,7 +332,7 @@ impl Add for Quantity {
     }
 }
 
-/// The difference, at most 10^29 in magnitude; a zero takes over the form of the other.
+/// The difference, at most 10^29 in magnitude; a zero takes the format of the other.
 impl Sub for Quantity {
     type Output = Self;
 

@@ -1,7 +1,8 @@
-//! Which Machine that never became a Node is replaced, and when: at the least size Cluster Autoscaler asks in every loop
-//! for Machines with an error to be deleted, which no smaller size can do (kubernetes/autoscaler#10059). One is deleted
-//! then while the size stays, so that another is made; at most one of a group in an interval that grows as long as none
-//! joins, since what fails may cost money each time.
+//! Decides which Machine that never became a Node is replaced, and when. At the min size, Cluster Autoscaler asks in
+//! every loop for the deletion of Machines with an error, although the size can't become smaller
+//! (kubernetes/autoscaler#10059). One of them is then deleted without a change of the size, so that another is made.
+//! A group has at most one such replacement in an interval that grows until a Machine joins, because each attempt may
+//! cost money.
 
 use std::{fmt, str::FromStr};
 
@@ -14,15 +15,15 @@ use super::instance::has_failed;
 
 /// The longest uid that is read, in bytes. A UUID has 36.
 const LONGEST_UID: usize = 128;
-/// The longest text that is read, in bytes: more than any that is written.
+/// The longest text that is read, in bytes; none that is written is longer.
 const LONGEST_TEXT: usize = 256;
 
-/// The last replacement of a group, as its annotation tells it to every copy of the program and after restarts.
+/// The last replacement of a group. Its annotation hands it to all replicas of the program, and over restarts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Replaced {
-    /// When it was decided.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// The number of replacements in a row without a Machine having joined.
+    /// The number of consecutive replacements without a Machine having joined.
     pub count: u32,
     /// The Machine.
     pub uid: Uid,
@@ -31,22 +32,22 @@ pub struct Replaced {
 /// The next step for a Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Replacement {
-    /// Delete it, after this has been written.
+    /// Write this, then delete the Machine.
     Begin(Replaced),
-    /// Delete it: it is the one that was written already, as this.
+    /// Delete the Machine; this was already written for it.
     Continue(Replaced),
-    /// Nothing before this time.
+    /// Do nothing before this time.
     Wait(Timestamp),
 }
 
 impl Replaced {
-    /// When the next one may follow.
+    /// Returns the time from which on the next replacement is allowed.
     #[must_use]
     pub fn next(&self) -> Timestamp {
         timestamp(self.decided().next())
     }
 
-    /// The same, as the rule knows it.
+    /// Returns the same in the type of the delete rule.
     #[must_use]
     pub fn decided(&self) -> rule::Replaced<Uid> {
         rule::Replaced { at: self.at.as_nanosecond(), count: self.count, uid: self.uid.clone() }
@@ -59,27 +60,28 @@ impl From<rule::Replaced<Uid>> for Replaced {
     }
 }
 
-/// The moment of this time, or the last one there is.
+/// Returns the timestamp of this time, or the last possible one.
 #[must_use]
 pub fn timestamp(time: WallTime) -> Timestamp {
     Timestamp::from_nanosecond(time).unwrap_or(Timestamp::MAX)
 }
 
-/// Which of these Machines goes first: the one that is being replaced already, else one that failed for good, else by name.
+/// Returns the Machine that is replaced first: the one whose replacement has begun, else one that failed for good,
+/// else the first by name.
 pub fn first<'a>(machines: impl IntoIterator<Item = &'a Machine>, known: Option<&Replaced>) -> Option<&'a Machine> {
     machines.into_iter().min_by_key(|machine| rank(machine, known))
 }
 
-/// The order in which Machines that never became Nodes go.
+/// Returns the sort key by which Machines that never became Nodes are deleted.
 pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, ArcStr) {
     let is_known = known.is_some_and(|known| known.uid == machine.meta.uid);
     (!is_known, !has_failed(machine), machine.meta.key.name.clone())
 }
 
-/// Decides the next step for the Machine of this uid. `joined` is when the youngest Machine of the group was made that
-/// has a Node.
+/// Decides the next step for the Machine with this uid. `joined` is the creation time of the group's youngest Machine
+/// that has a Node.
 ///
-/// A time in the future counts for nothing where no interval is so long: a clock was wrong then.
+/// A `known` time so far in the future that no interval reaches it is ignored: a clock was wrong.
 #[must_use]
 pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, now: Timestamp) -> Replacement {
     let last = known.map(Replaced::decided);
@@ -90,14 +92,14 @@ pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, no
     }
 }
 
-/// As the annotation has it: time, number and uid.
+/// Writes the annotation's value: time, number and uid.
 impl fmt::Display for Replaced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.0} {} {}", self.at, self.count, self.uid)
     }
 }
 
-/// The error for an annotation that this program didn't write. Such a one counts for nothing, and is written anew.
+/// The error for an annotation that this program didn't write. Such an annotation is ignored and overwritten.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NotReplaced;
 

@@ -1,5 +1,5 @@
-//! Lists of resources as text, `cpu=100m,memory=800Mi`: of annotations, where a bad entry is dropped alone, and of flags,
-//! where it is an error.
+//! Lists of resources as text, `cpu=100m,memory=800Mi`: in annotations, where an invalid entry is dropped alone, and
+//! in flags, where it is an error.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,12 @@ use super::{Problem, ProblemKind, Quantity, labels};
 /// Amounts of resources, by name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-/// As many of an annotation are kept: it has room for 4,000, each of which takes fifty times its bytes in a template.
+/// The maximum number of an annotation's resources that are kept: it has space for 4,000, and a resource in a
+/// template takes fifty times its bytes.
 const MOST_RESOURCES: usize = 100;
 
-/// The resources of an annotation, the last of equal names, and a problem for every entry that is none. Space around an
-/// entry and empty entries mean nothing. `allowed` judges a resource further.
+/// Parses the resources of an annotation. The last of equal names counts; an invalid entry is a problem. Space around
+/// an entry and empty entries are ignored. `allowed` checks a resource further.
 #[must_use]
 pub(super) fn parse(
     annotation: &str,
@@ -46,10 +47,10 @@ pub(super) fn parse(
     (resources, problems)
 }
 
-/// The resources of a flag.
+/// Parses the resources of a flag.
 ///
 /// # Errors
-/// The first entry that is none, and the rule it breaks.
+/// The first invalid entry, and the violated rule.
 pub fn parse_all(text: &str) -> Result<ResourceList, String> {
     entries(text)
         .map(|entry| {
@@ -69,7 +70,7 @@ fn parse_entry(entry: &str) -> Result<(&str, Quantity), String> {
     Ok((name, quantity(text)?))
 }
 
-/// A quantity that a resource can have.
+/// Parses a quantity that a resource can have.
 ///
 /// # Errors
 /// The rule that is broken.
@@ -78,7 +79,7 @@ pub(super) fn quantity(text: &str) -> Result<Quantity, String> {
     if quantity.is_negative() { Err("it must not be negative".to_owned()) } else { Ok(quantity) }
 }
 
-/// A quantity of what can't be divided.
+/// Parses a quantity of something indivisible.
 ///
 /// # Errors
 /// The rule that is broken.

@@ -1,6 +1,6 @@
-//! Detects that a MachineDeployment is rolling out, or about to. While it is, a smaller size is spread over its
-//! MachineSets and may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531): nothing is
-//! deleted then, and its options keep Cluster Autoscaler from choosing its Nodes.
+//! Detects that a MachineDeployment is rolling out, or about to. A smaller size is then spread over its MachineSets
+//! and may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531). Therefore nothing is
+//! deleted meanwhile, and the group's options keep Cluster Autoscaler from choosing its Nodes.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use jiff::Timestamp;
 
 use super::{GoDuration, Overrides, Problem, ProblemKind};
 
-/// Longer than any rollout: 10 years. Cluster Autoscaler adds it to a time and compares; that is far from where Go's
-/// durations (292 years) and its times with a monotonic clock (the year 2157) end, in every version.
+/// Longer than any rollout: 10 years. Cluster Autoscaler adds it to a time and compares. In every version this is far
+/// from the end of Go's durations (292 years) and of its times with a monotonic clock (the year 2157).
 const BEYOND_ANY_ROLLOUT: GoDuration = GoDuration::from_nanos(10 * 365 * 24 * 3_600 * 1_000_000_000);
 
-/// No utilization is below it.
+/// A threshold below which no utilization is.
 const NEVER: f64 = -1.0;
 
 /// A MachineDeployment's rollout, under way or about to begin.
@@ -22,7 +22,7 @@ const NEVER: f64 = -1.0;
 pub struct Rollout {
     /// The evidence for it.
     pub cause: RolloutCause,
-    /// Since when, where the objects say it.
+    /// Its start, if the objects state it.
     pub since: Option<Timestamp>,
 }
 
@@ -31,18 +31,18 @@ pub struct Rollout {
 pub enum RolloutCause {
     /// MachineSets that aren't of the highest revision have replicas.
     MachineSets,
-    /// Its Cluster's topology asks for another version of Kubernetes, of all workers or of this one, and nobody holds the
-    /// upgrade back.
+    /// Its Cluster's topology demands another version of Kubernetes, for all workers or for this one, and nobody
+    /// holds the upgrade back.
     Topology {
-        /// The version it has.
+        /// The current version.
         from: ArcStr,
-        /// The version it will have.
+        /// The version of the topology.
         to: ArcStr,
     },
 }
 
 impl RolloutCause {
-    /// As a metric label.
+    /// Returns the cause as a metric label.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl RolloutCause {
     }
 }
 
-/// For people, without the group's name.
+/// Writes the cause for people, without the group's name.
 impl fmt::Display for RolloutCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -66,13 +66,14 @@ impl fmt::Display for RolloutCause {
 
 /// Returns the rollout of a MachineDeployment, by its MachineSets and its Cluster; `None` if there is none.
 ///
-/// Since when: by its condition RollingOut, else by the age of its newest MachineSet; of a topology by the Cluster's
-/// condition TopologyReconciled.
+/// Its start is that of its condition RollingOut, or else the creation of its newest MachineSet; for a topology it is
+/// that of the Cluster's condition TopologyReconciled.
 ///
-/// Of a topology only the version counts. Every other change of it is written to the MachineDeployment at once, and so
-/// shows in the MachineSets; an upgrade alone waits for the control plane and for other MachineDeployments. The condition
-/// TopologyReconciled doesn't say which MachineDeployment waits, but in prose; RollingOut is also True while a paused
-/// MachineDeployment has Machines of an older template, where nothing happens.
+/// Only the version of a topology counts. Any other change of a topology is written to the MachineDeployment at once,
+/// and so appears in its MachineSets; only an upgrade waits for the control plane and for other MachineDeployments.
+/// The conditions are no evidence: TopologyReconciled names the waiting MachineDeployment only in prose, and
+/// RollingOut is also True while a paused MachineDeployment has Machines of an older template, although nothing rolls
+/// out.
 pub fn rollout<'a>(
     deployment: &ScalableResource,
     machine_sets: impl IntoIterator<Item = &'a ScalableResource> + Clone,
@@ -93,9 +94,9 @@ pub fn rollout<'a>(
     })
 }
 
-/// Returns true if a MachineSet that isn't of the highest revision has replicas, asked for or counted. To be called
-/// with the MachineSets of one MachineDeployment. One without a revision is older than all that have one; several of
-/// the highest revision are one rollout's end, not a rollout.
+/// Returns true if a MachineSet below the highest revision has replicas, in spec or status. Call it with the
+/// MachineSets of one MachineDeployment. A MachineSet without a revision is older than all that have one; two of the
+/// highest revision are the end of a rollout, not a rollout.
 pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableResource>) -> bool {
     let mut highest = None;
     let mut highest_has_replicas = false;
@@ -117,8 +118,8 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
     false
 }
 
-/// The options of a group whose Nodes mustn't be chosen: its own, but no Node is unneeded enough, nor for long enough.
-/// Either would do; 0 for "never" isn't safe in every version of Cluster Autoscaler.
+/// Returns the options of a group whose Nodes must not be chosen: its own, but no Node is ever unneeded enough, nor
+/// for long enough. Either would suffice; 0 for "never" isn't safe in every version of Cluster Autoscaler.
 #[must_use]
 pub fn hold(options: &Overrides) -> Overrides {
     Overrides {
@@ -130,7 +131,7 @@ pub fn hold(options: &Overrides) -> Overrides {
     }
 }
 
-/// Returns true if a group's annotation says that its Machines are deleted even while it is rolling out.
+/// Returns true if a group's annotation allows deletions while the group rolls out.
 pub(super) fn is_ignored(object: &ScalableResource) -> Result<bool, Problem> {
     match object.annotations.get(SCALE_DOWN_WHILE_ROLLING_OUT).map(ArcStr::as_str) {
         None | Some("false") => Ok(false),

@@ -1,5 +1,5 @@
-//! Which objects are this program's business: Cluster Autoscaler's own `--node-group-auto-discovery` syntax for
-//! Cluster API, any number of times. An object is in scope when one of the specs fits it.
+//! The scope: the objects that this program manages, in Cluster Autoscaler's own `--node-group-auto-discovery` syntax
+//! for Cluster API, which may be repeated. An object is in scope if one of the specs matches it.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use super::labels;
 
-/// The discoverer's name in front of the colon.
+/// The discoverer's name, before the colon.
 const DISCOVERER: &str = "clusterapi";
 
-/// One `clusterapi:namespace=NS,clusterName=NAME,label=value,…`. What it doesn't name, it doesn't ask for; an empty
+/// One `clusterapi:namespace=NS,clusterName=NAME,label=value,…`. It matches by the parts that it names; an empty
 /// namespace or cluster name counts as not named, as in Cluster Autoscaler.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ScopeSpec {
@@ -19,20 +19,20 @@ pub struct ScopeSpec {
     pub namespace: Option<String>,
     /// The name of their Cluster.
     pub cluster_name: Option<String>,
-    /// Labels the objects have, all of them.
+    /// The labels that the objects have, all of them.
     pub labels: Vec<(String, String)>,
 }
 
 /// All specs together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Scope {
-    /// Every object, on purpose.
+    /// All objects, by intent.
     All,
-    /// The objects that fit one of these; with no spec, none.
+    /// The objects that one of these matches; an empty list matches none.
     Specs(Vec<ScopeSpec>),
 }
 
-/// Why a text is no spec: fatal, since guessing would scale another cluster's groups.
+/// The reason why a text is no spec. It is fatal, since a guess could scale another cluster's groups.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error(
     "node group auto-discovery {spec:?}: {item:?} {what}; the syntax is clusterapi:namespace=NS,clusterName=NAME,label=value"
@@ -44,12 +44,12 @@ pub struct ScopeError {
 }
 
 impl ScopeSpec {
-    /// The groups of one Cluster.
+    /// Returns the spec for the groups of one Cluster.
     pub fn cluster(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), cluster_name: Some(name.into()), labels: Vec::new() }
     }
 
-    /// Returns true if the object has the namespace, the Cluster and the labels that are named.
+    /// Returns true if the object has the namespace, the Cluster and the labels of the spec.
     #[must_use]
     pub fn matches(&self, object: &ScalableResource) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| *namespace == *object.meta.key.namespace)
@@ -92,7 +92,7 @@ impl FromStr for ScopeSpec {
     }
 }
 
-/// As it is written; reading it again gives the same spec.
+/// Writes the spec so that it can be parsed again.
 impl fmt::Display for ScopeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = [("namespace", &self.namespace), ("clusterName", &self.cluster_name)];
@@ -117,8 +117,8 @@ impl Scope {
         }
     }
 
-    /// The namespaces to watch: every one that a spec names, or `None` for all when a spec names none (KA's own
-    /// provider watches only the first one).
+    /// Returns the namespaces to watch: those of all specs, or `None` for all namespaces if a spec names none.
+    /// Cluster Autoscaler's own provider watches only the first one.
     #[must_use]
     pub fn namespaces(&self) -> Option<BTreeSet<String>> {
         match self {

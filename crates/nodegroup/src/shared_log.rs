@@ -1,5 +1,6 @@
-//! The log of deletions of one version of an object: its text, and what it was read as. A text is read at most once, by
-//! whoever needs it first, and all that hold it share the result: statuses change often, and the log stays the same.
+//! The log of deletions of one version of an object: its text, and the parsed result. A text is parsed at most once,
+//! by the first caller that needs it, and all holders share the result: an object's status changes often, its log
+//! doesn't.
 
 use std::{
     fmt,
@@ -10,7 +11,7 @@ use capi::LogText;
 
 use super::{DeletionLog, LogAnnotation as _, LogError};
 
-/// A log that several versions of objects share. It is equal to another of the same text.
+/// A log that several versions of an object share. It equals any other of the same text.
 #[derive(Clone)]
 pub struct SharedLog(Arc<Shared>);
 
@@ -20,20 +21,20 @@ struct Shared {
 }
 
 impl SharedLog {
-    /// The log of this text, which isn't read yet.
+    /// Returns the log of this text, not parsed yet.
     #[must_use]
     pub fn new(text: LogText) -> Self {
         Self(Arc::new(Shared { text, log: OnceLock::new() }))
     }
 
-    /// The annotation's value.
+    /// Returns the annotation's value.
     #[must_use]
     pub fn text(&self) -> &LogText {
         &self.0.text
     }
 
-    /// The annotation's value; `None` for one that isn't kept. A write that tests that there is none fails
-    /// then, as it must: nothing is decided on a log that can't be read.
+    /// Returns the annotation's value; `None` if it isn't kept. A write that then tests for a missing annotation
+    /// fails, as it must: nothing may be decided on a log that can't be read.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.0.text {
@@ -42,11 +43,11 @@ impl SharedLog {
         }
     }
 
-    /// The log. Only the first call reads the text, which takes some milliseconds at most: never hold a lock that others
-    /// wait for meanwhile.
+    /// Returns the log. The first call parses the text, which takes up to some milliseconds: never hold a contended
+    /// lock meanwhile.
     ///
     /// # Errors
-    /// When the text isn't a log.
+    /// If the text isn't a log.
     pub fn read(&self) -> Result<&DeletionLog, &LogError> {
         let log = self.0.log.get_or_init(|| match &self.0.text {
             LogText::Whole(text) => DeletionLog::parse(Some(text)),
@@ -56,19 +57,19 @@ impl SharedLog {
         log.as_ref()
     }
 
-    /// The log where its text has been read and is one.
+    /// Returns the log, if its text has been parsed and is one.
     #[must_use]
     pub fn known(&self) -> Option<&DeletionLog> {
         self.0.log.get()?.as_ref().ok()
     }
 
-    /// Returns true if the text has been read.
+    /// Returns true if the text has been parsed.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.0.log.get().is_some()
     }
 
-    /// Returns true if the text is read for both when it is for one.
+    /// Returns true if both share one parsed result.
     #[must_use]
     pub fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -1,5 +1,5 @@
-//! Taints of the Node to come: those of the group's template and those of the taints annotation
-//! (kubernetes/autoscaler#9239). An annotation wins over a template's taint of the same key and effect.
+//! Taints of the Node that would join: those of the group's template and those of the taints annotation
+//! (kubernetes/autoscaler#9239). An annotation overrides a template's taint of the same key and effect.
 
 use std::{fmt, str::FromStr};
 
@@ -7,12 +7,13 @@ use capi::MachineTaint;
 
 use super::{Problem, ProblemKind, labels, problem::cut};
 
-/// Suffix of the capacity annotation that holds taints.
+/// The suffix of the capacity annotation that holds taints.
 pub const TAINTS: &str = "taints";
-/// As many of an annotation are read. Each is compared with all before it, and an annotation has room for a thousand.
+/// The maximum number of an annotation's taints that are read: it has space for a thousand, and each is compared with
+/// all before it.
 const MOST_TAINTS: usize = 100;
 
-/// A taint as a Node has it.
+/// A taint of a Node.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Taint {
     /// The key.
@@ -26,19 +27,19 @@ pub struct Taint {
 /// The effect of a taint on pods that don't tolerate it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum TaintEffect {
-    /// New ones stay away.
+    /// New pods aren't scheduled.
     NoSchedule,
-    /// New ones go elsewhere if they can.
+    /// New pods are scheduled elsewhere if possible.
     PreferNoSchedule,
-    /// Running ones have to leave.
+    /// Running pods are evicted.
     NoExecute,
 }
 
 impl TaintEffect {
-    /// All of them.
+    /// All effects.
     pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
 
-    /// As the API spells it.
+    /// Returns the effect as the API spells it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,7 +67,7 @@ impl FromStr for TaintEffect {
     }
 }
 
-/// `key=value:Effect`, or `key:Effect` without a value.
+/// Writes `key=value:Effect`, or `key:Effect` without a value.
 impl fmt::Display for Taint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let equals = if self.value.is_empty() { "" } else { "=" };
@@ -91,15 +92,15 @@ impl Taint {
         Ok(Self { key: key.to_owned(), value: value.to_owned(), effect: effect.parse()? })
     }
 
-    /// Returns true if a Node can't have both: they have the same key and effect.
+    /// Returns true if a Node can't have both, because key and effect are the same.
     #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
 }
 
-/// The taints of an annotation `key=value:Effect,…`, the last of those with the same key and effect, and a problem for
-/// every entry that is none. Space around an entry and empty entries mean nothing.
+/// Parses the taints of an annotation `key=value:Effect,…`. The last of those with the same key and effect counts; an
+/// invalid entry is a problem. Space around an entry and empty entries are ignored.
 #[must_use]
 pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
     let mut taints = Vec::new();
@@ -129,8 +130,8 @@ fn put(taints: &mut Vec<Taint>, taint: Taint) {
     }
 }
 
-/// The taints of a template's spec, and a problem for every one that no Node can have. Both propagations are on a Node
-/// that joins.
+/// Returns the taints of a template's spec, and a problem for every one that is invalid. A Node that joins has those
+/// of either propagation.
 #[must_use]
 pub(super) fn of_template(spec: &[MachineTaint]) -> (Vec<Taint>, Vec<Problem>) {
     let mut taints = Vec::new();

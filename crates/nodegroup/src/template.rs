@@ -1,5 +1,5 @@
-//! The Node that would join if a group grew: capacity, what pods don't get of it, labels and taints, each value with where
-//! it comes from. Cluster Autoscaler simulates on it, so it must be the Node that truly would join.
+//! The Node that would join if a group grew: capacity, overhead, labels and taints, each value with its source.
+//! Cluster Autoscaler simulates with it, so it must match the Node that would really join.
 
 mod encode;
 mod metadata;
@@ -25,19 +25,19 @@ const OS: &str = "kubernetes.io/os";
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 
-/// As many notes on drivers are told.
+/// The maximum number of notes on drivers that are reported.
 const MOST_NOTES: usize = 10;
 
 /// The operator's rules for all templates.
 #[derive(Clone, Debug)]
 pub struct TemplateRules {
-    /// The architecture when nothing else says it (`CAPI_SCALE_ZERO_DEFAULT_ARCH`).
+    /// The architecture if nothing else states it (`CAPI_SCALE_ZERO_DEFAULT_ARCH`).
     pub default_arch: Architecture,
-    /// Cluster API's `--additional-sync-machine-labels`: expressions over label keys, not anchored.
+    /// The expressions of Cluster API's `--additional-sync-machine-labels`, for label keys; they aren't anchored.
     pub additional_sync_labels: Vec<Regex>,
-    /// The part of a Node that pods don't get when nothing else states it.
+    /// The part of a Node that pods don't get, if nothing else states it.
     pub default_overhead: ResourceList,
-    /// True if resources other than cpu, memory, local disk and pods are learned from real Nodes.
+    /// True if resources other than cpu, memory, local disk and pods are taken from observed Nodes.
     pub learn_extended_resources: bool,
 }
 
@@ -62,26 +62,26 @@ impl Default for TemplateRules {
 /// The Node that would join.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeTemplate {
-    /// Resources; cpu, memory and pods are always there.
+    /// The resources; cpu, memory and pods are always present.
     pub capacity: Capacity,
-    /// The amounts that pods don't get, of resources that are in the capacity; a resource without an entry is theirs as
-    /// a whole. They may be more than the capacity: see [`allocatable`](Self::allocatable).
+    /// The amounts that pods don't get, for resources of the capacity; a resource without an entry is theirs as a
+    /// whole. An amount may exceed the capacity: see [`allocatable`](Self::allocatable).
     pub overhead: SourcedMap<Quantity>,
-    /// Labels; arch and os are always there. The hostname is added when a name is given.
+    /// The labels; arch and os are always present. [`encode`](Self::encode) adds the hostname.
     pub labels: SourcedMap<String>,
-    /// Taints, no two with the same key and effect.
+    /// The taints, no two with the same key and effect.
     pub taints: Vec<Sourced<Taint>>,
 }
 
 impl NodeTemplate {
-    /// Returns the amount of a resource that pods get: never less than 0 and never more than the capacity. `None`: the
-    /// Node has none.
+    /// Returns the allocatable amount of a resource: never less than 0 and never more than the capacity. `None` if
+    /// the Node has no such resource.
     #[must_use]
     pub fn allocatable(&self, resource: &str) -> Option<Quantity> {
         Some(self.without_overhead(resource, self.capacity.get(resource)?.value))
     }
 
-    /// Where cpu and memory come from; the stronger source where they come from two.
+    /// Returns the source of cpu and memory, the stronger one if they have two.
     #[must_use]
     pub fn source(&self) -> Option<&Source> {
         let sources = [CPU, MEMORY].into_iter().filter_map(|resource| Some(&self.capacity.get(resource)?.source));
@@ -107,23 +107,23 @@ impl NodeTemplate {
     }
 }
 
-/// All that follows for a group's Nodes.
+/// The result of [`build`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Built {
-    /// The Node that would join; `None` when its cpu or memory isn't stated.
+    /// The Node that would join; `None` if its cpu or memory isn't stated.
     pub template: Option<NodeTemplate>,
-    /// Drivers, which the template can't carry.
+    /// Its drivers, which the template can't carry.
     pub drivers: Drivers,
-    /// Everything that is wrong with what was read.
+    /// The problems of all inputs.
     pub problems: Vec<Problem>,
-    /// Notes that are no fault and worth knowing.
+    /// The notes, which are no faults.
     pub notes: Vec<String>,
 }
 
-/// The template of a group. `nodes`: what is known of its real Nodes.
+/// Builds the template of a group. `nodes` is the knowledge of its real Nodes.
 ///
-/// Cpu and memory have to be stated by an annotation or `status.capacity`; what was learned refines them. A group that
-/// could scale from zero by what was learned alone would be gone after a restart.
+/// Cpu and memory must be stated by an annotation or `status.capacity`; observed Nodes only refine them. A group that
+/// could scale from zero only because of an observed Node would disappear after a restart.
 #[must_use]
 pub fn build(
     group: &ScalableResource,
@@ -164,7 +164,7 @@ pub(super) struct Context<'a> {
     pub(super) rules: &'a TemplateRules,
 }
 
-/// As the group refers to it.
+/// Returns the name by which the group refers to the template.
 fn template_name(group: &ScalableResource, template: &InfrastructureTemplate) -> TemplateName {
     group.infrastructure.as_ref().map_or_else(
         || TemplateName { kind: "infrastructure template".into(), name: template.meta.key.name.clone() },

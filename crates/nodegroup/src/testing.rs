@@ -1,4 +1,4 @@
-//! Objects for the tests of this room: complete and unremarkable, for a test to change the one thing it is about.
+//! Objects for the tests of this module: complete and unremarkable, so that a test changes only what it is about.
 
 use arcstr::ArcStr;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub(crate) fn meta(namespace: &str, name: &str) -> Meta {
     Meta { key: ObjectKey::new(namespace, name), uid: format!("uid-of-{name}").into(), resource_version: "1".into() }
 }
 
-/// An object of Cluster `prod` in namespace `team-a` with 3 replicas and no annotation.
+/// Returns an object of Cluster `prod` in namespace `team-a` with 3 replicas and no annotation.
 pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
     ScalableResource {
         kind,
@@ -52,7 +52,7 @@ pub(crate) fn machine_set(name: &str) -> ScalableResource {
     scalable(ScalableKind::MachineSet, name)
 }
 
-/// A Machine that was just made.
+/// Returns a Machine that was just created.
 pub(crate) fn machine(name: &str) -> Machine {
     Machine {
         meta: meta("team-a", name),
@@ -68,12 +68,12 @@ pub(crate) fn machine(name: &str) -> Machine {
     }
 }
 
-/// A Cluster that isn't paused.
+/// Returns a Cluster that isn't paused.
 pub(crate) fn cluster() -> Cluster {
     Cluster { meta: meta("team-a", "prod"), paused: false, topology: None }
 }
 
-/// An infrastructure template with this `status.capacity`.
+/// Returns an infrastructure template with this `status.capacity`.
 pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplate {
     InfrastructureTemplate {
         meta: meta("team-a", "workers"),
@@ -83,7 +83,7 @@ pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplat
     }
 }
 
-/// A Node with these of the labels that templates take over.
+/// Returns a Node with these labels, which must be ones that templates copy.
 pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
     Node {
         meta: meta("", "worker-1"),

@@ -1,5 +1,5 @@
-//! Checks if a Cluster's topology sets the size of a MachineDeployment. It then reverts every size change: that is
-//! reported, and not fought.
+//! Checks if a Cluster's topology sets the size of a MachineDeployment. The topology controller then reverts every
+//! change of the size; this is reported, and must never be fought.
 
 use capi::{Cluster, ScalableKind, ScalableResource, TOPOLOGY_NAME};
 

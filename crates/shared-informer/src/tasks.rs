@@ -1,4 +1,4 @@
-//! The start of tasks. Everything that runs on behind a caller is started through a [`Spawner`], so that a test can decide
+//! Starts tasks. Every task that outlives its caller must be started through a [`Spawner`], so that a test can decide
 //! when it runs.
 
 use std::{fmt, pin::Pin, sync::Arc};
@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 /// A task.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Starts tasks on a runtime. Cheap to clone.
+/// Starts tasks on a runtime. Clones are cheap.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -25,7 +25,7 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Puts `around` around each task that is started: the simulation delays tasks so.
+    /// Wraps each started task with `around`, by which the simulation delays tasks.
     #[must_use]
     pub fn around(self, around: impl Fn(Task) -> Task + Send + Sync + 'static) -> Self {
         Self { around: Some(Arc::new(around)), ..self }
@@ -39,7 +39,7 @@ impl Spawner {
         }
     }
 
-    /// Starts a task that `tracker` waits for.
+    /// Starts a task that `tracker` tracks.
     pub fn spawn_tracked(&self, tracker: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
         match &self.around {
             None => tracker.spawn_on(task, &self.runtime),

@@ -115,7 +115,7 @@ fn odd_managed_fields_name_nobody() {
     }
 }
 
-/// Whoever may write a long list into an object must not be able to keep a thread busy for minutes.
+/// A user who can write a long list into an object must not be able to keep a thread busy for minutes.
 #[rstest::rstest]
 #[case::by_keys(|n: usize, v: u8| json!({"name": n.to_string(), "v": v}), |n: usize| format!("k:{{\"name\":\"{n}\"}}"))]
 #[case::by_value(|n: usize, v: u8| json!(format!("{n}-{v}")), |n: usize| format!("v:\"{n}-1\""))]

@@ -1,11 +1,11 @@
-//! Patches, for any objects.
+//! Property tests of patches.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{change, kind, machine, secret, snapshot};
 
-/// Small objects with keys and values that meet often, and names of what is withheld and left out.
+/// Returns small objects whose keys and values often coincide, among them names of redacted and ignored fields.
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!(null)),
@@ -50,7 +50,7 @@ proptest! {
         let mut patched = before;
         if let Some(change) = super::ignoring(&kind, &["/status/*/name"], &old, &new) {
             json_patch::patch(&mut patched, &change.patch).unwrap();
-            // Programs and people see the same changes.
+            // The patch and the lines agree on whether something changed.
             prop_assert!(!change.lines().is_empty());
         }
         prop_assert_eq!(patched, after);

@@ -1,4 +1,4 @@
-//! Secrets, which must never be shown.
+//! Redaction of Secrets, whose values must never be shown.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Change, Kind, change, identity, ignoring, kind, machine, secret, sho
 
 const HIDDEN: &str = "c3dvcmRmaXNo";
 
-/// Everything that can be let out of a change: lines, JSON, debug text.
+/// Returns everything that a change can print: lines, JSON, debug text.
 fn told(change: &Change) -> String {
     format!("{}\n{:?}\n{change:?}", change.to_json(), shown(&change.lines()))
 }
@@ -16,7 +16,7 @@ fn assert_hidden(change: &Change) {
     assert!(!told.contains(HIDDEN) && !told.contains("swordfish"), "{told}");
 }
 
-/// A Secret whose every corner holds the same value.
+/// Returns a Secret that holds the same value in every field.
 fn full(value: &str) -> Value {
     let manifest = format!(r#"{{"kind":"Secret","data":{{"password":"{value}"}}}}"#);
     json!({
@@ -151,7 +151,7 @@ fn last_applied_of_another_kind_only_says_that_it_changed() {
     assert_eq!(lines, ["metadata.annotations.other: \"a\" > \"b\"", applied]);
 }
 
-/// The configuration of kubeadm with a secret in every corner that is known to hold one.
+/// Returns a kubeadm configuration with a secret in every field that is known to hold one.
 fn kubeadm(value: &str) -> Value {
     json!({
         "initConfiguration": {"bootstrapTokens": [{"description": "d", "token": value}]},

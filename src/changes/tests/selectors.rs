@@ -1,4 +1,4 @@
-//! Selectors, as kubectl takes them.
+//! Selectors, in the syntax of kubectl.
 
 use serde_json::json;
 

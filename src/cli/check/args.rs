@@ -1,4 +1,4 @@
-//! The flags of `check` as they are typed. The help texts here are where they are documented.
+//! The flags of `check`, as typed. Their help texts here are their documentation.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The ways to the clusters: whether they are reached, which versions they are of, and how Cluster API is served.
+//! Checks of the clusters: reachability, versions, and the resources of Cluster API.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::{
     rights::Side,
 };
 
-/// The versions of Cluster API's group whose fields are known here.
+/// The versions of Cluster API's group whose fields are known.
 const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// The clusters that are reached.
+/// The clusters that were reached.
 #[derive(Default)]
 pub(super) struct Clusters {
     /// Clients of the management cluster, if it answers.
@@ -28,7 +28,7 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// Tries the ways.
+    /// Connects to the clusters.
     pub(super) async fn reach(findings: &mut Findings, serve: &ServeConfig, until: Instant) -> Self {
         let mut clusters = Self::default();
         let (check, source) = (CheckId::ManagementCluster, serve.management.to_string());
@@ -51,7 +51,7 @@ impl Clusters {
         clusters
     }
 
-    /// Clients of a cluster, if it answers.
+    /// Returns the clients of a cluster, if it answers.
     pub(super) fn of(&self, side: Side) -> Option<&Clients> {
         match side {
             Side::Management => self.management.as_ref(),
@@ -88,7 +88,7 @@ async fn workload(
     let clients = match connected {
         Ok(Ok(clients)) => clients,
         Ok(Err(error)) => {
-            // A Secret says its remedy; a failed request doesn't.
+            // A broken Secret names its remedy; a failed request doesn't.
             let remedy = if let ConnectError::SecretUnreadable { .. } = error { REACH } else { "" };
             findings.error(check, "", error.to_string(), remedy);
             return None;
@@ -162,7 +162,7 @@ async fn served_versions(client: &Client, group: &str, until: Instant) -> String
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// Group and plural of kinds, as far as they are served.
+/// Returns group and plural of the kinds that are served.
 pub(super) async fn template_resources(
     management: &Clients,
     kinds: &[KindRef],
@@ -170,13 +170,13 @@ pub(super) async fn template_resources(
 ) -> Vec<(String, String)> {
     let client = &management.writes;
     let Ok(Ok(mut discovered)) = within(until, Discovered::ask(client)).await else { return Vec::new() };
-    // A kind whose answer didn't come in time isn't known to be served.
+    // A kind for which no answer came in time counts as not served.
     let _ = within(until, discovered.ask_for(client, kinds.iter().map(|kind| kind.group.clone()).collect())).await;
     let resources = kinds.iter().filter_map(|kind| discovered.resource(kind).ok());
     resources.map(|resource| (resource.group, resource.plural)).collect()
 }
 
-/// Returns the result of `future` if it comes in time.
+/// Returns the result of `future`, or an error at the deadline.
 pub(super) async fn within<T>(until: Instant, future: impl Future<Output = T>) -> Result<T, String> {
     let come = tokio::time::timeout_at(until.into(), future).await;
     come.map_err(|_| "no answer came within --timeout".to_owned())

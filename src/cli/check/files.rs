@@ -1,4 +1,4 @@
-//! Checks that need no cluster: what the flags allow, the price file, and the files of TLS.
+//! Checks that need no cluster: the flags, the price file, and the files of TLS.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
 };
 
-/// Reports settings that are allowed but should be known.
+/// Reports settings that are allowed but deserve attention.
 pub(super) fn flags(findings: &mut Findings, warnings: &[String]) {
     for warning in warnings {
         findings.warn(CheckId::Flags, "", warning, "");
@@ -24,7 +24,7 @@ pub(super) fn flags(findings: &mut Findings, warnings: &[String]) {
     }
 }
 
-/// The price file, where one is named; without one, or with a wrong one, there are no prices.
+/// Checks the price file, if there is one. Returns no prices if it is missing or invalid.
 pub(super) fn prices(findings: &mut Findings, path: Option<&Path>) -> Arc<PriceList> {
     let Some(path) = path else { return Arc::default() };
     match PriceFile::open(path) {
@@ -39,7 +39,7 @@ pub(super) fn prices(findings: &mut Findings, path: Option<&Path>) -> Arc<PriceL
     }
 }
 
-/// The files of TLS: as the server loads them, and what its clients would hold against them.
+/// Checks the files of TLS as the server loads them, and as its clients validate them.
 pub(super) fn tls(
     findings: &mut Findings,
     files: Option<&TlsFiles>,

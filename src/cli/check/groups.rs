@@ -1,5 +1,5 @@
-//! Checks of the objects in the clusters: whether the scope has node groups, what is wrong with them, their templates, and
-//! topologies that set their sizes. They are read as a server reads them.
+//! Checks of the objects in the clusters: node groups in the scope, their problems, their templates, and topologies
+//! that set their sizes. They are read exactly as a server reads them.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -18,24 +18,24 @@ use crate::{
     server::{Check, CheckState},
 };
 
-/// The most node groups that one line names.
+/// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
-/// The beginning of an informer's reason when a right is missing.
+/// The prefix of an informer's reason if a permission is missing.
 const FORBIDDEN: &str = "forbidden:";
 
 /// The objects that were read.
 pub(super) struct Found {
     groups: Vec<GroupSnapshot>,
     clusters: Vec<ObjectKey>,
-    /// Kinds of infrastructure templates that groups name, with what is wrong with them.
+    /// The kinds of infrastructure templates that groups refer to, with the reason if one can't be read.
     templates: BTreeMap<KindRef, Option<String>>,
-    /// Names of what wasn't read, with the reason.
+    /// The names of what wasn't read, with the reason.
     missing: Vec<(String, String)>,
-    /// Cluster API's group, where it serves no Clusters.
+    /// Cluster API's group, if it serves no Clusters.
     without_clusters: Option<String>,
-    /// The kind that node groups are expected to be of.
+    /// The kind that most node groups are expected to have.
     usual_kind: ScalableKind,
     is_whole: bool,
     has_nodes: bool,
@@ -43,7 +43,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Waits for what the rights let be read, and takes it.
+    /// Waits for everything that the permissions allow to be read, and collects it.
     pub(super) async fn read(
         picture: &Picture,
         (asked, core): (&[Asked], &CoreResources),
@@ -54,7 +54,7 @@ impl Found {
             let is_read =
                 |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Picture);
             let of_side = asked.iter().filter(|asked| asked.right.cluster == side && is_read(&asked.right));
-            // Where lists are streamed, the right to watch is enough; where they aren't, the right to list is.
+            // If lists are streamed, the permission to watch is enough; if they aren't, the permission to list is.
             let denied = |asked: &Asked| matches!(asked.answer, Answer::Denied(_));
             of_side.filter(|asked| denied(asked)).any(|one| {
                 let same = |other: &&Asked| {
@@ -65,7 +65,7 @@ impl Found {
         };
         let can_read = !lacks(Side::Management);
         let waits_for_nodes = has_workload && !lacks(Side::Workload);
-        // Objects whose read is refused don't come, and the rest shall not be late for them.
+        // Objects whose read is refused never arrive; the others must not wait for them.
         let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
         let is_waited_for =
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
@@ -99,13 +99,13 @@ impl Found {
         }
     }
 
-    /// The kinds of infrastructure templates that groups name.
+    /// Returns the kinds of infrastructure templates that groups refer to.
     pub(super) fn kinds(&self) -> Vec<KindRef> {
         self.templates.keys().cloned().collect()
     }
 
-    /// Returns true if there are node groups of a kind. Of MachineDeployments there will be; where they aren't served, of
-    /// MachineSets.
+    /// Returns true if there are node groups of a kind. Future ones of the usual kind count too: MachineDeployments,
+    /// or MachineSets if those aren't served.
     pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
         let is_live = |group: &GroupSnapshot| matches!(group.standing, Standing::Live(_));
         kind == self.usual_kind
@@ -303,7 +303,7 @@ impl Found {
     }
 }
 
-/// The Clusters that the scope names in full.
+/// Returns the Clusters that the scope names in full.
 fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
     let specs = match scope {
         Scope::All => &[][..],
@@ -312,7 +312,7 @@ fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
     specs.iter().filter_map(|spec| Some(ObjectKey::new(spec.namespace.as_deref()?, spec.cluster_name.as_deref()?)))
 }
 
-/// Says that nothing of this can be checked.
+/// Reports that none of these checks is possible.
 pub(super) fn skip(findings: &mut Findings, because: CheckId) {
     let checks = [
         CheckId::Picture,

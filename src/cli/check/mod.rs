@@ -1,5 +1,6 @@
-//! `check`: whether `serve` would work with the same flags, before it is started: clusters, versions, rights, scope, node
-//! groups and certificates, one line each. It writes nothing, and what one check finds hides no other.
+//! `check`: predicts if `serve` would work with the same flags. It checks clusters, versions, permissions, scope,
+//! node groups and certificates, one line each. It must never write anything, and a failed check must not hide
+//! others.
 
 mod args;
 mod clusters;
@@ -31,32 +32,32 @@ use crate::{
     text::{is_left_by_json, visible_json},
 };
 
-/// A certificate that ends before this has gone by should be renewed.
+/// The remaining validity below which a certificate should be renewed.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Why `check` ends with an error.
+/// The reason why `check` ends with an error.
 #[derive(Debug, Error)]
 pub enum CheckError {
-    /// It was printed what is wrong.
+    /// A check failed; the report was printed.
     #[error("{0}")]
     Found(String),
-    /// It can't be printed, or not be begun.
+    /// The runtime can't be started, or the report can't be printed.
     #[error("can't check: {0}")]
     Io(#[from] io::Error),
-    /// It can't be written in that form.
+    /// The report can't be serialized.
     #[error("can't write it: {0}")]
     Write(String),
 }
 
 impl CheckConfig {
-    /// Checks and prints.
+    /// Runs the checks and prints the report.
     ///
     /// # Errors
-    /// When there is an error among what was found, or with `--strict` a warning.
+    /// If a check failed, or with `--strict` if there is a warning.
     pub(super) fn run(self) -> Result<(), CheckError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let report = runtime.block_on(self.examine());
-        // Tasks that hang are left behind.
+        // Tasks that hang are abandoned.
         runtime.shutdown_background();
         let coloured = match self.color {
             Color::Always => true,
@@ -140,6 +141,6 @@ fn json(value: &impl Serialize) -> Result<String, CheckError> {
 
 fn yaml(value: &impl Serialize) -> Result<String, CheckError> {
     let yaml = serde_yaml::to_string(value).map_err(|error| CheckError::Write(error.to_string()))?;
-    // JSON is YAML too, and can escape everything.
+    // JSON is valid YAML, and can escape every character.
     if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
 }

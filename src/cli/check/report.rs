@@ -4,13 +4,13 @@ use serde::{Serialize, Serializer};
 
 use crate::rights::Right;
 
-/// The version of the form. What is added to it later changes nothing that is there.
+/// The version of the form. Later additions never change existing fields.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// The kind of a check.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum CheckId {
-    /// Settings of the flags that are allowed and should be known.
+    /// Settings that are allowed but deserve attention.
     Flags,
     /// The price file.
     Prices,
@@ -20,19 +20,19 @@ pub enum CheckId {
     ServerName,
     /// The connection to the management cluster, and its version.
     ManagementCluster,
-    /// The resources of Cluster API as they are served there, and their versions.
+    /// The resources of Cluster API in the management cluster, and their versions.
     ClusterApi,
     /// The connection to the workload cluster, and its version.
     WorkloadCluster,
-    /// A right.
+    /// A permission.
     Right,
-    /// The reading of the clusters.
+    /// The reads of the clusters.
     Picture,
-    /// The presence of node groups in the scope.
+    /// The existence of node groups in the scope.
     Scope,
     /// A node group that is left out for an error, or has a problem.
     NodeGroup,
-    /// A node group that has come to have no replicas couldn't be scaled up again.
+    /// A node group that couldn't scale up again once it has no replicas.
     FromZero,
     /// A kind of infrastructure template.
     TemplateKind,
@@ -41,7 +41,7 @@ pub enum CheckId {
 }
 
 impl CheckId {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 14] = [
         Self::Flags,
         Self::Prices,
@@ -91,13 +91,13 @@ impl Serialize for CheckId {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It is as it should be.
+    /// The check succeeded.
     Ok,
-    /// It concerns single node groups, or what is to come: the rest works.
+    /// A problem of single node groups, or of the future; everything else works.
     Warn,
-    /// The program wouldn't do what it is told.
+    /// The program wouldn't work as configured.
     Error,
-    /// It couldn't be checked, for what another check says.
+    /// The check wasn't possible, as another check explains.
     Skipped,
 }
 
@@ -114,7 +114,7 @@ impl Status {
     }
 }
 
-/// One line.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
@@ -122,24 +122,24 @@ pub struct Finding {
     pub check: CheckId,
     /// Its outcome.
     pub status: Status,
-    /// The subject of the finding; empty where the check says it.
+    /// The subject; empty if the check itself is the subject.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// The description of what was found.
+    /// The result, for people.
     pub message: String,
     /// The action to take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// The right that was asked for.
+    /// The permission that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub right: Option<RightReport>,
 }
 
-/// A right for programs.
+/// A permission, for programs.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RightReport {
-    /// `management` or `workload`.
+    /// The cluster: `management` or `workload`.
     pub cluster: &'static str,
     /// The verb.
     pub verb: &'static str,
@@ -147,16 +147,16 @@ pub struct RightReport {
     pub group: String,
     /// The resource.
     pub resource: String,
-    /// `scale`, or none.
+    /// The subresource: `scale`, or none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subresource: Option<&'static str>,
     /// The namespace; none is all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The one object.
+    /// The only object for which it is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The feature that breaks without it.
+    /// The function that breaks without it.
     pub breaks: &'static str,
 }
 
@@ -175,7 +175,7 @@ impl From<&Right> for RightReport {
     }
 }
 
-/// All that was found.
+/// The results of all checks.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -187,7 +187,7 @@ pub struct Report {
     pub errors: usize,
     /// The number of warnings.
     pub warnings: usize,
-    /// The lines.
+    /// The results.
     pub checks: Vec<Finding>,
 }
 
@@ -232,7 +232,7 @@ impl Findings {
         self.add(check, Status::Skipped, "", why, None);
     }
 
-    /// An empty remedy is none: the message says it.
+    /// Adds a finding. An empty remedy is none, because the message contains it.
     pub(super) fn add(
         &mut self,
         check: CheckId,

@@ -1,4 +1,4 @@
-//! Rights: each one is asked of the API server by a SelfSubjectAccessReview, which needs no right itself.
+//! Checks of permissions. Each is verified by a SelfSubjectAccessReview, which itself needs no permission.
 
 use std::time::Instant;
 
@@ -13,27 +13,27 @@ use super::{
 };
 use crate::{connect::cause, rights::Right};
 
-/// The number of rights that are asked for at once.
+/// The number of concurrent reviews.
 const SIDE_BY_SIDE: usize = 8;
 
-/// A right, and what the API server says of it.
+/// A permission, and the API server's answer about it.
 pub(super) struct Asked {
     pub(super) right: Right,
     pub(super) answer: Answer,
 }
 
-/// The API server's answer about a right.
+/// The API server's answer about a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Answer {
-    /// It is there.
+    /// It is granted.
     Allowed,
-    /// It isn't, and why, where that is said.
+    /// It isn't granted, with the API server's reason if there is one.
     Denied(String),
-    /// It couldn't be asked for.
+    /// The review failed, with the reason.
     Unknown(String),
 }
 
-/// Asks for the rights of those clusters that are reached.
+/// Reviews the permissions in the clusters that were reached.
 pub(super) async fn ask(clusters: &Clusters, rights: Vec<Right>, until: Instant) -> Vec<Asked> {
     let asked = rights.into_iter().filter_map(|right| Some((clusters.of(right.cluster)?.writes.clone(), right)));
     let answers = asked.map(async |(client, right)| {
@@ -71,7 +71,7 @@ async fn review(client: Client, right: &Right) -> Answer {
     }
 }
 
-/// A line for each. One that no node group of now needs is a warning.
+/// Reports a finding for each permission. A missing one that no current node group needs is a warning.
 pub(super) fn judge(findings: &mut Findings, asked: &[Asked], found: Option<&Found>) {
     for Asked { right, answer } in asked {
         let subject = format!("{} cluster", right.cluster.as_str());

@@ -1,4 +1,4 @@
-//! The report for people: a line for each check. All texts come from clusters or files, so each is made plain first.
+//! The report for people: a line per check. Texts from clusters and files must be escaped.
 
 use anstyle::{AnsiColor, Style};
 
@@ -10,7 +10,7 @@ const ODD: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 const DIM: Style = AnsiColor::BrightBlack.on_default();
 
-/// The report as text, which ends with a newline.
+/// Returns the report as text, ending with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {
     let lines: String = report.checks.iter().map(|finding| line(finding, coloured)).collect();
     let Report { checks, errors, warnings, .. } = report;

@@ -1,4 +1,4 @@
-//! The flags of `explain` as they are typed. The help texts here are where they are documented.
+//! The flags of `explain`, as typed. Their help texts here are their documentation.
 
 use clap::{Args, ValueEnum};
 

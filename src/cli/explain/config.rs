@@ -1,4 +1,4 @@
-//! The configuration of `explain`, in the types of the modules below. Nothing is read or opened here.
+//! The configuration of `explain`, in the types of the modules below. Nothing may be read or opened here.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::cli::{
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct ExplainConfig {
     pub(super) selection: Selection,
-    /// Instead of clusters, where there are any.
+    /// The sources that replace the clusters, if there are any.
     pub(super) manifests: Vec<ManifestSource>,
-    /// The file of a pod.
+    /// The file of the pod.
     pub(super) pod: Option<String>,
     pub(super) output: Output,
     pub(super) color: Color,
@@ -59,8 +59,8 @@ impl TryFrom<ExplainArgs> for ExplainConfig {
     }
 }
 
-/// Where no scope is chosen, nothing is out of scope; and no namespace is read that isn't asked for, since rights may be
-/// those of one.
+/// Returns the scope if the flags choose none: everything, in the namespaces that are asked for. Other namespaces
+/// aren't read, since the permissions may be limited to one.
 fn scope(selection: &Selection) -> Scope {
     let spec = |namespace| ScopeSpec { namespace: Some(namespace), ..ScopeSpec::default() };
     selection.only_namespaces().map_or(Scope::All, |names| Scope::Specs(names.into_iter().map(spec).collect()))

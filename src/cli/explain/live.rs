@@ -1,4 +1,4 @@
-//! Clusters as `explain` reads them: until all of it is there.
+//! Reads the clusters for `explain`, until everything is complete.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::cli::{live::Picture, picture_config::PictureConfig};
 /// Reads the clusters, for at most `patience`.
 ///
 /// # Errors
-/// When they can't be reached, or aren't read in time: which kinds, and why.
+/// If they can't be reached or aren't read in time, with the kinds and the reasons.
 pub(super) async fn read(config: PictureConfig, patience: Duration) -> Result<Picture, ExplainError> {
     let connect = |cluster, error: &dyn std::error::Error| ExplainError::Connect { cluster, why: error.to_string() };
     let clients = config.management.connect().await.map_err(|error| connect("management", &error))?;

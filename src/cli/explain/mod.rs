@@ -35,26 +35,26 @@ use crate::{
 };
 use nodegroup::GroupId;
 
-/// Why nothing, or nothing good, can be explained.
+/// The reason why nothing could be explained, or why the verdict is bad.
 #[derive(Debug, Error)]
 pub enum ExplainError {
-    /// Something that was named isn't there.
+    /// An object that was named doesn't exist.
     #[error("no node group{place} is {wanted:?}: {there_is}")]
     Unknown {
         /// The id as given.
         wanted: String,
-        /// Where it was looked for.
+        /// The place in which it was searched.
         place: String,
-        /// The objects that exist instead, as text.
+        /// The objects that exist instead, in words for people.
         there_is: String,
     },
     /// The manifests can't be read.
     #[error(transparent)]
     Manifests(#[from] ManifestError),
-    /// The price file can't be used.
+    /// The price file is unusable.
     #[error(transparent)]
     Prices(#[from] PriceFileError),
-    /// The file of `--pod` can't be used.
+    /// The file of `--pod` is unusable.
     #[error("--pod {path}: {why}")]
     Pod {
         /// The file.
@@ -62,10 +62,10 @@ pub enum ExplainError {
         /// The reason why it can't be used.
         why: String,
     },
-    /// There is no way to a cluster.
+    /// A cluster can't be reached.
     #[error("{cluster} cluster: {why}; --manifests explains files without a cluster")]
     Connect {
-        /// Which one.
+        /// The cluster.
         cluster: &'static str,
         /// The reason.
         why: String,
@@ -78,38 +78,38 @@ pub enum ExplainError {
         /// A line for each kind, with the reason.
         missing: String,
     },
-    /// It can't be printed.
+    /// The output can't be printed.
     #[error("can't print: {0}")]
     Print(#[from] io::Error),
-    /// It can't be written in that form.
+    /// The output can't be serialized.
     #[error("can't write it: {0}")]
     Write(String),
-    /// It was explained, and something is invalid.
+    /// The explanation succeeded, and something in it is invalid.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl ExplainError {
-    /// Returns true if everything went well and what was explained is invalid.
+    /// Returns true if the explanation succeeded, and something in it is invalid.
     #[must_use]
     pub fn is_verdict(&self) -> bool {
         matches!(self, Self::Invalid(_))
     }
 }
 
-/// The findings of reading a cluster or manifests.
+/// The result of reading clusters or manifests, besides the index.
 #[derive(Debug, Default)]
 struct Read {
     /// Facts about a group beyond the index.
     notes: HashMap<GroupId, Vec<String>>,
-    /// Problems besides those of the groups.
+    /// Problems other than those of the groups.
     warnings: Vec<String>,
-    /// The number of those that make the whole invalid.
+    /// The number of those that make the verdict bad.
     broken: usize,
     skipped: Vec<String>,
 }
 
-/// The report to print, and what decides the verdict.
+/// The report to print, and the input of the verdict.
 #[derive(Debug)]
 struct Findings {
     report: Report,
@@ -122,7 +122,7 @@ impl ExplainConfig {
     /// Explains and prints.
     ///
     /// # Errors
-    /// When something can't be read, or what was explained is invalid.
+    /// If something can't be read, or something explained is invalid.
     pub(super) fn run(mut self) -> Result<(), ExplainError> {
         for warning in &self.warnings {
             eprintln!("warning: {}", visible(warning));
@@ -225,13 +225,13 @@ impl Findings {
         }
     }
 
-    /// The Nodes of the groups whose template is known.
+    /// Returns the Nodes of the groups whose template is known.
     fn nodes(&self) -> Result<Vec<k8s_openapi::api::core::v1::Node>, ExplainError> {
         let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
         nodes.map(|(id, sent)| node::node(sent).map_err(|why| ExplainError::Write(format!("{id}: {why}")))).collect()
     }
 
-    /// Returns an error unless everything that was explained is as it should be.
+    /// Returns an error unless everything that was explained is valid.
     fn verdict(&self) -> Result<(), ExplainError> {
         let of = |count, one: &str, many: &str| match count {
             0 => None,
@@ -256,6 +256,6 @@ fn json(value: &impl Serialize) -> Result<String, ExplainError> {
 
 fn yaml(value: &impl Serialize) -> Result<String, ExplainError> {
     let yaml = serde_yaml::to_string(value).map_err(|error| ExplainError::Write(error.to_string()))?;
-    // JSON is YAML too, and can escape everything.
+    // JSON is valid YAML, and can escape every character.
     if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
 }

@@ -1,5 +1,5 @@
-//! The Nodes as Cluster Autoscaler gets them: decoded from the very bytes that a server would send, as core/v1 objects. A
-//! field that isn't shown here is an error, not silence.
+//! The Nodes that Cluster Autoscaler receives, decoded from the same bytes that a server would send, as core/v1
+//! objects. A field that can't be shown must be an error.
 
 use k8s_openapi::{
     api::core::v1 as api,
@@ -11,10 +11,10 @@ use k8s_pb::{
 };
 use prost::Message as _;
 
-/// The Node of a template.
+/// Returns the Node of a template.
 ///
 /// # Errors
-/// When the bytes are no Node, or hold more than is shown.
+/// If the bytes are no Node, or hold a field that isn't shown.
 pub(super) fn node(sent: &[u8]) -> Result<api::Node, String> {
     let sent = wire::Node::decode(sent).map_err(|error| error.to_string())?;
     let shown = shown(&sent);
@@ -79,7 +79,7 @@ fn shown_condition(condition: &wire::NodeCondition) -> api::NodeCondition {
     }
 }
 
-/// The shown Node in the form in which it was sent, to be compared.
+/// Converts the shown Node back to the form in which it was sent, for comparison.
 fn wired(node: &api::Node) -> wire::Node {
     let metadata = &node.metadata;
     wire::Node {

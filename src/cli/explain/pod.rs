@@ -1,4 +1,4 @@
-//! The pods of `--pod`: of a Pod itself, or of what makes pods from a template.
+//! The pods of `--pod`: a Pod itself, or the pod template of a workload.
 
 use std::{fs, io::Read as _};
 
@@ -10,13 +10,14 @@ use serde_json::Value;
 use super::{ExplainError, manifests::documents};
 use crate::state::explain::Pod;
 
-/// Where a kind keeps the spec of its pods.
+/// The paths of the pod spec in some kinds.
 const SPECS: [(&str, &str); 3] =
     [("Pod", "/spec"), ("PodTemplate", "/template/spec"), ("CronJob", "/spec/jobTemplate/spec/template/spec")];
-/// Where all other kinds that make pods keep it: Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, and those of others.
+/// The path in all other kinds with a pod template: Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, and custom
+/// ones.
 const TEMPLATE: &str = "/spec/template/spec";
 
-/// The pods in a file, or on standard input (`-`).
+/// Reads the pods in a file, or on standard input (`-`).
 pub(super) fn read(path: &str) -> Result<Vec<Pod>, ExplainError> {
     let unreadable = |why: String| ExplainError::Pod { path: path.to_owned(), why };
     let mut text = String::new();
@@ -43,13 +44,13 @@ pub(super) fn read(path: &str) -> Result<Vec<Pod>, ExplainError> {
     Ok(pods)
 }
 
-/// The pod of an object; `None` when it makes none.
+/// Returns the pod of an object; `None` if it makes none.
 fn pod(object: &Value) -> Result<Option<Pod>, String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let Some(kind) = text("/kind") else { return Ok(None) };
     let pointer = SPECS.iter().find(|(of, _)| *of == kind).map_or(TEMPLATE, |(_, pointer)| pointer);
     let Some(spec) = object.pointer(pointer).filter(|spec| spec.get("containers").is_some()) else { return Ok(None) };
-    // Some kinds have a template of something else there.
+    // Some kinds have a template of something else at this path.
     let name = text("/metadata/name").or_else(|| text("/metadata/generateName")).unwrap_or("(no name)");
     let name = match text("/metadata/namespace") {
         Some(namespace) => format!("{kind} {namespace}/{name}"),

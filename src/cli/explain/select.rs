@@ -1,29 +1,30 @@
-//! Which of the objects are told: those that were named, or else every node group and what is left out for an error.
+//! Selects the objects to explain: those that were named, or else every node group and every object that is left out
+//! for an error.
 
 use capi::ScalableKind;
 use nodegroup::GroupId;
 
 use super::ExplainError;
 
-/// As many ids are named where one isn't there.
+/// The maximum number of existing ids that are listed if one isn't found.
 const MOST_NAMED: usize = 10;
 
 /// The objects to explain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Selection {
-    /// As typed; all when it is empty.
+    /// The ids as typed; an empty list selects all.
     pub(super) ids: Vec<String>,
-    /// Only this namespace.
+    /// The only namespace, if one is given.
     pub(super) namespace: Option<String>,
-    /// True if objects that are left out on purpose are explained, too.
+    /// True if objects that are left out on purpose are explained too.
     pub(super) all: bool,
 }
 
 impl Selection {
-    /// Returns for each of `known`, in its order, true if it was asked for.
+    /// Returns for each of `known`, in order, true if it was asked for.
     ///
     /// # Errors
-    /// When one that was named isn't there.
+    /// If one that was named doesn't exist.
     pub(super) fn chosen(&self, known: &[GroupId]) -> Result<Vec<bool>, ExplainError> {
         let is_here = |id: &GroupId| self.namespace.as_deref().is_none_or(|namespace| *namespace == *id.key.namespace);
         for wanted in &self.ids {
@@ -35,7 +36,7 @@ impl Selection {
         Ok(known.iter().map(|id| is_here(id) && is_named(id)).collect())
     }
 
-    /// Says what there is, the most alike first.
+    /// Returns the error for an unknown id, which lists existing ones, the most similar first.
     fn unknown<'a>(&self, wanted: &str, known: impl Iterator<Item = &'a GroupId>) -> ExplainError {
         let mut known: Vec<_> = known.map(ToString::to_string).collect();
         let name = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
@@ -51,12 +52,12 @@ impl Selection {
         ExplainError::Unknown { wanted: wanted.to_owned(), place, there_is }
     }
 
-    /// The namespace that everything asked for is in, where that is said.
+    /// Returns the namespaces of everything that was asked for, if they are known.
     pub(super) fn only_namespaces(&self) -> Option<Vec<String>> {
         if let Some(namespace) = &self.namespace {
             return Some(vec![namespace.clone()]);
         }
-        // Without a namespace, or perhaps without one, any could be meant.
+        // Without a namespace, or possibly without one, an id may be in any.
         let namespace = |wanted: &String| match wanted.split('/').collect::<Vec<_>>().as_slice() {
             [_, namespace, _] => Some((*namespace).to_owned()),
             [namespace, _] if kind(namespace).is_none() => Some((*namespace).to_owned()),
@@ -66,7 +67,7 @@ impl Selection {
     }
 }
 
-/// Returns true if an id is meant by `kind/namespace/name`, `namespace/name`, `kind/name` or `name`.
+/// Returns true if an id matches `kind/namespace/name`, `namespace/name`, `kind/name` or `name`.
 fn is_named(wanted: &str, id: &GroupId) -> bool {
     let (namespace, name) = (id.key.namespace.as_str(), id.key.name.as_str());
     match wanted.split('/').collect::<Vec<_>>().as_slice() {
@@ -77,7 +78,7 @@ fn is_named(wanted: &str, id: &GroupId) -> bool {
     }
 }
 
-/// A kind as people and kubectl write it: in any case, in the plural, or short.
+/// Parses a kind as kubectl accepts it: in any case, in the plural, or short.
 fn kind(text: &str) -> Option<ScalableKind> {
     let text = text.to_ascii_lowercase();
     let short = |kind| match kind {

@@ -1,5 +1,5 @@
-//! Stories of manifests and what is explained of them. The texts are snapshots; what a value must be is tested in the room
-//! that decides it.
+//! Tests of explanations of manifests. The texts are snapshots; the values are tested in the modules that decide
+//! them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -37,12 +37,12 @@ fn explained(objects: &[Value], flags: &[&str]) -> Findings {
     try_explained(objects, flags).unwrap()
 }
 
-/// The text for people, without colours.
+/// Returns the text for people, without colours.
 fn text_of(objects: &[Value], flags: &[&str]) -> String {
     explained(objects, flags).render(Output::Text, false).unwrap()
 }
 
-/// A MachineDeployment of a largest size of 5 in team-a, which names the DevMachineTemplate `workers`.
+/// Returns a MachineDeployment with a max size of 5 in team-a, which refers to the DevMachineTemplate `workers`.
 fn deployment(name: &str, replicas: i32, annotations: &[(&str, &str)]) -> Value {
     scalable("MachineDeployment", name, replicas, &[&[(MAX, "5")], annotations].concat())
 }
@@ -135,7 +135,7 @@ fn a_group_that_does_not_scale_from_zero() {
     insta::assert_snapshot!(text_of(&[deployment("workers", 2, &[(&key, "4")])], &[]));
 }
 
-/// One of each reason.
+/// Returns an object for each reason.
 fn left_out() -> Vec<Value> {
     let mut owned = scalable("MachineSet", "owned", 1, &[(MAX, "5")]);
     owned["metadata"]["ownerReferences"] = json!([
@@ -188,7 +188,7 @@ fn the_verdict(#[case] flags: &[&str], #[case] expected: Result<(), (bool, &str)
         deployment("odd", 0, &[(&key, "a b")]),
         known_template(),
     ];
-    // Which node groups it concerns can't be known, so it counts where none is named.
+    // It isn't known which node groups this object concerns, so it counts unless one is named.
     if flags.first().is_none_or(|flag| *flag == "-n") {
         objects.push(json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
             "metadata": {"name": "c"}, "spec": {"paused": "maybe"}}));
@@ -219,7 +219,7 @@ fn the_namespace_is_that_of_manifests_which_name_none() {
     assert_eq!(ids(&["-n", "team-b"]), ["MachineDeployment/team-b/workers"]);
 }
 
-/// The example of the documentation.
+/// Explains the example of the documentation.
 fn example(flags: &[&str]) -> Findings {
     let file = |name: &str| format!("{}/examples/explain/{name}", env!("CARGO_MANIFEST_DIR"));
     let (dump, job) = (file("dump.yaml"), file("job.yaml"));

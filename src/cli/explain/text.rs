@@ -1,5 +1,5 @@
-//! The report for people: a block per object, its values in columns, each with where it comes from and what it overrode.
-//! All texts come from clusters or manifests, so each is made plain before it is shown.
+//! The report for people: a block per object, its values in columns, each with its source and the values it overrode.
+//! Texts from clusters and manifests must be escaped.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// Where values and sources begin, at the least.
+/// The minimum widths of the first columns.
 const NAME_WIDTH: usize = 12;
 const VALUE_WIDTH: usize = 12;
-/// A longer name or value moves its own line only.
+/// The maximum widths; a longer name or value shifts only its own line.
 const WIDEST_NAME: usize = 20;
 const WIDEST_VALUE: usize = 18;
 
@@ -25,7 +25,7 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 const ODD: Style = AnsiColor::Yellow.on_default();
 
-/// The report as text, which ends with a newline.
+/// Returns the report as text, ending with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {
     let paint = Paint { coloured };
     let mut blocks: Vec<_> = report.groups.iter().map(|group| paint.group(group)).collect();
@@ -89,7 +89,7 @@ impl Paint {
         )
     }
 
-    /// The lines of a block below its head: values, what is wrong, and what is no fault.
+    /// Writes the lines of a block below its heading: values, problems and notes.
     fn lines<'a>(
         &self,
         text: &mut String,
@@ -125,13 +125,13 @@ impl Paint {
     }
 }
 
-/// The width of a column with two spaces behind its texts, of which those that are too long don't count.
+/// Returns the width of a column: its longest text plus two spaces, without texts that are too long.
 fn column<'a>(least: usize, widest: usize, texts: impl Iterator<Item = &'a str>) -> usize {
     let widths = texts.map(|text| text.chars().count() + 2).filter(|width| *width <= widest);
     widths.max().unwrap_or_default().max(least)
 }
 
-/// Returns the spaces that fill a column up behind a text.
+/// Returns the spaces that fill a column after a text.
 fn gap(width: usize, text: &str) -> String {
     " ".repeat(width.saturating_sub(text.chars().count()).max(2))
 }

@@ -1,4 +1,4 @@
-//! Asks a server for its state over HTTP, and for changes of its log. What can go wrong is said with what to do about it.
+//! A client of a server's admin listener: reads its state, and changes its log. Each error names its remedy.
 
 use std::{error::Error as StdError, fmt, io, str::FromStr, time::Duration};
 
@@ -18,11 +18,11 @@ use crate::{
     text::visible,
 };
 
-/// More than 100,000 instances need, and less than what would take a machine down.
+/// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.
 const MAX_ANSWER: usize = 256 << 20;
 const MAX_QUOTED: usize = 300;
 
-/// Where a server is: `http://host:port`.
+/// The URL of a server: `http://host:port`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerUrl(Authority);
 
@@ -44,7 +44,7 @@ impl FromStr for ServerUrl {
 }
 
 impl ServerUrl {
-    /// Reads the flag `--server`; empty is the default.
+    /// Parses the flag `--server`; an empty value is the default.
     pub(in crate::cli) fn of_flag(text: &str) -> Result<Self, UsageError> {
         let url = if text.trim().is_empty() { DEFAULT_SERVER } else { text.trim() };
         url.parse().map_err(|reason| UsageError::Value {
@@ -62,16 +62,16 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// Why a server didn't tell its state, or change its log.
+/// The reason why a server's state can't be read, or its log can't be changed.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nothing listens there.
+    /// No server listens there.
     #[error(
         "nothing listens at {0}: start a server (capi-autoscaler-provider serve, whose --admin-listen this is), or lead \
          the port of one in a Pod here (kubectl port-forward deployment/NAME 8081:8081), or name another with --server"
     )]
     Refused(ServerUrl),
-    /// No connection, or a broken one.
+    /// The connection failed or broke.
     #[error("can't ask {server}: {why}")]
     Transport {
         /// The server that was asked.
@@ -79,7 +79,7 @@ pub enum ClientError {
         /// The error of the operating system or of HTTP.
         why: String,
     },
-    /// It took too long.
+    /// The answer took too long.
     #[error("no answer from {server} within {limit:?}: --timeout allows more")]
     Timeout {
         /// The server that was asked.
@@ -87,23 +87,23 @@ pub enum ClientError {
         /// The time waited.
         limit: Duration,
     },
-    /// There is no such page.
+    /// The server has no such path.
     #[error(
         "{0} has no {1}: what answers there is an older version of this program, or its listener for probes \
          and metrics, or another program; --server has to name the server's --admin-listen"
     )]
     NotFound(ServerUrl, &'static str),
-    /// It refused.
+    /// The server refused the request.
     #[error("{server} answered {status}: {said}")]
     Refusal {
         /// The server that was asked.
         server: ServerUrl,
         /// The HTTP status.
         status: StatusCode,
-        /// The text of its answer.
+        /// The text of the server's answer.
         said: String,
     },
-    /// The answer isn't a state.
+    /// The answer can't be parsed.
     #[error("the answer of {server} can't be read: {why}; is it another program?")]
     Garbled {
         /// The server that was asked.
@@ -111,7 +111,7 @@ pub enum ClientError {
         /// The reason why it can't be read.
         why: String,
     },
-    /// The state has another schema.
+    /// The state has another schema version.
     #[error(
         "{server} tells its state in schema version {theirs}, and this program reads {SCHEMA_VERSION}: use the groups \
          subcommand of the server's own version"
@@ -124,7 +124,7 @@ pub enum ClientError {
     },
 }
 
-/// Asks one server.
+/// A client of one server.
 #[derive(Debug)]
 pub struct Client {
     http: HttpClient<HttpConnector, Body>,
@@ -139,16 +139,16 @@ struct Versioned {
 }
 
 impl Client {
-    /// A client of a server, which gets that long for each answer.
+    /// Returns a client of a server, with a time limit for each answer.
     #[must_use]
     pub fn new(server: ServerUrl, timeout: Duration) -> Self {
         Self { http: HttpClient::builder(TokioExecutor::new()).build_http(), server, timeout }
     }
 
-    /// The state of the server, with the instances of each group or without.
+    /// Returns the state of the server, with or without the instances of each group.
     ///
     /// # Errors
-    /// When there is no server, or it doesn't tell its state in time and in this program's schema.
+    /// If the server doesn't answer in time and in this program's schema.
     pub async fn state(&self, instances: bool) -> Result<State, ClientError> {
         let query = format!("instances={instances}");
         let body = self.ask(Method::GET, (STATE_PATH, &query), String::new()).await?;
@@ -159,10 +159,10 @@ impl Client {
         self.read(&body)
     }
 
-    /// Returns the filter of the server's log, after `change` when there is one.
+    /// Returns the filter of the server's log, after `change` if there is one.
     ///
     /// # Errors
-    /// When there is no server, or it refuses the change.
+    /// If the server doesn't answer, or refuses the change.
     pub async fn log_level(&self, change: Option<LogLevelChange<'_>>) -> Result<LogLevel, ClientError> {
         let (method, limit, filter) = match change {
             None => (Method::GET, None, ""),
@@ -181,7 +181,7 @@ impl Client {
         })
     }
 
-    /// The body of a good answer.
+    /// Returns the body of a successful answer.
     async fn ask(
         &self,
         method: Method,
@@ -228,7 +228,7 @@ fn refused(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// An error with its causes; what a cause says again is left out.
+/// Returns the text of an error with its causes, without repetitions.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     causes(error).fold(error.to_string(), |shown, cause| {
         let cause = cause.to_string();

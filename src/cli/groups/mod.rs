@@ -1,5 +1,5 @@
-//! `groups`: asks a running server for its picture and prints the node groups for people, or for their scripts. It reads
-//! what the server's admin listener shows and nothing else: no cluster, no kubeconfig.
+//! `groups`: asks a running server for its state and prints the node groups, for people or scripts. It must use the
+//! server's admin listener and nothing else: no cluster, no kubeconfig.
 
 mod client;
 pub(super) mod output;
@@ -88,19 +88,19 @@ pub struct GroupsConfig {
     timeout: Duration,
 }
 
-/// Why `groups` failed.
+/// The reason why `groups` failed.
 #[derive(Debug, Error)]
 pub enum GroupsError {
-    /// The server didn't answer, or something else.
+    /// The request to the server failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A node group that was asked for isn't there.
+    /// A node group that was asked for doesn't exist.
     #[error("no node group is or ends in {0:?}; groups --all shows all there are, and what is left out and why")]
     NoSuchGroup(String),
     /// Standard output can't be written.
     #[error("can't print: {0}")]
     Print(#[from] io::Error),
-    /// The state can't be written as JSON or YAML.
+    /// The state can't be serialized as JSON or YAML.
     #[error("can't write the state: {0}")]
     Write(String),
 }
@@ -133,10 +133,10 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl GroupsConfig {
-    /// Asks and prints, once or until the user has seen enough.
+    /// Asks and prints, once or until it is interrupted.
     ///
     /// # Errors
-    /// When the server can't be asked, or a group that was named isn't there. While watching only a wrong start does.
+    /// If the server can't be asked, or a named group doesn't exist; with `--watch` only at the first request.
     pub(super) fn run(self) -> Result<(), GroupsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

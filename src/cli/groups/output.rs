@@ -1,4 +1,4 @@
-//! The part of the state that is printed, and its form.
+//! Selects the part of the state that is printed, and renders it.
 
 use std::io::{self, Write};
 
@@ -8,24 +8,24 @@ use crate::{
     text::{is_left_by_json, visible, visible_json},
 };
 
-/// The part of the state that is wanted.
+/// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
-    /// Ids or their ends; all when it is empty.
+    /// Ids or their last parts; an empty list is all.
     pub ids: Vec<String>,
-    /// Only this namespace.
+    /// The only namespace, if one is given.
     pub namespace: Option<String>,
-    /// True if objects that are left out are wanted, too.
+    /// True if objects that are left out are wanted too.
     pub all: bool,
-    /// Instances, too.
+    /// True if instances are wanted too.
     pub instances: bool,
 }
 
 impl Filter {
-    /// The state with what is wanted.
+    /// Returns the wanted part of the state.
     ///
     /// # Errors
-    /// When an id that was named fits nothing, left out or not.
+    /// If an id matches no object, left out or not.
     pub fn apply(&self, mut state: State) -> Result<State, GroupsError> {
         let in_namespace = |namespace: &str| self.namespace.as_deref().is_none_or(|wanted| wanted == namespace);
         state.groups.retain(|group| in_namespace(&group.namespace));
@@ -41,7 +41,7 @@ impl Filter {
             state.groups.retain(|group| is_wanted(&group.id));
             state.left_out.retain(|object| is_wanted(&object.id));
         }
-        // A user who names one that is left out wants to know why.
+        // A user who names an object that is left out wants to know why.
         if !self.all && (self.ids.is_empty() || !state.groups.is_empty()) {
             state.left_out.clear();
         }
@@ -49,12 +49,12 @@ impl Filter {
     }
 }
 
-/// Returns true if these are the last parts of an id, or all of them.
+/// Returns true if `wanted` is the whole id or its last parts.
 fn is_end(wanted: &str, id: &str) -> bool {
     id.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('/')) && !wanted.is_empty()
 }
 
-/// The state as text, which ends with a newline.
+/// Returns the state as text, ending with a newline.
 pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<String, GroupsError> {
     let view = View {
         wide: output == Output::Wide,
@@ -66,7 +66,7 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
         Output::Json => json(state),
         Output::Yaml => {
             let yaml = serde_yaml::to_string(state).map_err(|error| GroupsError::Write(error.to_string()))?;
-            // JSON is YAML too, and can escape everything.
+            // JSON is valid YAML, and can escape every character.
             if yaml.contains(is_left_by_json) { json(state) } else { Ok(yaml) }
         }
     }
@@ -77,7 +77,7 @@ fn json(state: &State) -> Result<String, GroupsError> {
     Ok(visible_json(json) + "\n")
 }
 
-/// Returns the reasons why the numbers are less than the whole truth.
+/// Returns the reasons why the output is incomplete.
 pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
     let nothing = filter.namespace.as_ref().filter(|_| state.groups.is_empty() && state.left_out.is_empty());
     let nothing = nothing.map(|namespace| {
@@ -94,7 +94,7 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
     nothing.into_iter().chain(pending).collect()
 }
 
-/// Prints; a reader that has seen enough and closed the pipe is no error.
+/// Prints; it is no error if the reader has closed the pipe.
 pub(in crate::cli) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

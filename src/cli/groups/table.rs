@@ -1,4 +1,4 @@
-//! The table of node groups. All texts come from clusters, so each is made plain before it is shown.
+//! The table of node groups. Texts from clusters must be escaped.
 
 use std::fmt::Write as _;
 
@@ -11,28 +11,28 @@ use crate::{
     text::visible,
 };
 
-/// The placeholder where nothing is known.
+/// The placeholder for an unknown value.
 const NONE: &str = "-";
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 const PODS: &str = "pods";
 const DISK: &str = "ephemeral-storage";
-/// Between two columns.
+/// The width of the space between two columns.
 const GAP: u16 = 3;
 
 /// The part of the state to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct View {
-    /// More columns.
+    /// True if there are more columns.
     pub wide: bool,
-    /// Also what is left out and why, and what is wrong with the groups that there are.
+    /// True if objects that are left out are shown with the reason, and the problems of groups.
     pub all: bool,
-    /// Also the instances, where the state has them.
+    /// True if instances are shown, provided that the state has them.
     pub instances: bool,
 }
 
-/// The state for people: a table of the node groups by id, and the other parts that `view` asks for below it. Each line
-/// ends with a newline, none with space, and equal states give equal texts.
+/// Renders the state for people: a table of the node groups by id, and below it the other parts of `view`. Each line
+/// ends with a newline and none with a space, and equal states give equal texts.
 #[must_use]
 pub fn table(state: &State, view: View) -> String {
     let mut parts = vec![groups(state, view)];
@@ -49,7 +49,7 @@ pub fn table(state: &State, view: View) -> String {
     parts.join("\n")
 }
 
-/// A column: its heading, whether it holds numbers, and its cell.
+/// A column: its heading, true if it holds numbers, and its cell.
 type Column<'a> = (&'static str, bool, Box<dyn Fn(&Group) -> String + 'a>);
 
 fn groups(state: &State, view: View) -> String {
@@ -116,7 +116,7 @@ fn taints(template: &Template) -> String {
     or_none(taints.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the rollout of a group in words; servers before there was `rollout` say less.
+/// Returns the rollout of a group in words; servers of versions before `rollout` report less.
 fn rollout(group: &Group) -> &'static str {
     match (&group.rollout, group.rolling_out) {
         (Some(rollout), false) if rollout.cause == "topology" => "upgrade pending",
@@ -125,7 +125,7 @@ fn rollout(group: &Group) -> &'static str {
     }
 }
 
-/// Returns what a person should know of a group besides its numbers.
+/// Returns noteworthy facts about a group besides its numbers.
 fn notes(group: &Group, any_pinned: bool) -> String {
     let problems = match group.problems.len() {
         0 => String::new(),
@@ -136,7 +136,7 @@ fn notes(group: &Group, any_pinned: bool) -> String {
     let notes = [
         rollout(group),
         if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
-        // Before the first Refresh nobody asks, so there is nobody whom it could be new to.
+        // Before the first Refresh, nobody has asked, so no group is new to anybody.
         if any_pinned && !group.pinned { "new since the last Refresh" } else { "" },
         &problems,
         &refused,
@@ -175,18 +175,18 @@ fn problems(state: &State) -> String {
     lay_out(&[("NODE GROUP", false), ("PROBLEMS", false)], rows)
 }
 
-/// Returns the problems of a group, and the last command for it where that was refused or failed.
+/// Returns the problems of a group, and its last command if that was refused or failed.
 fn lines_of(group: &Group) -> Vec<String> {
     let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome, last.text));
     lines(&group.problems).into_iter().chain(refusal.map(|text| shown(&text))).collect()
 }
 
-/// The last that happened to a group, where it was refused or failed.
+/// Returns the last history entry of a group if it was refused or failed.
 fn last_refusal(group: &Group) -> Option<&HistoryEntryState> {
     group.history.first().filter(|last| last.outcome != "done")
 }
 
-/// Returns a table of what is left out; MachineSets that their MachineDeployments scale are only counted.
+/// Returns a table of the objects that are left out; MachineSets of MachineDeployments are only counted.
 fn left_out(state: &State) -> Option<String> {
     let (owned, others): (Vec<_>, Vec<_>) =
         state.left_out.iter().partition(|object| object.reason == LeftOutObject::OWNED);
@@ -217,7 +217,7 @@ fn lines(problems: &[ProblemState]) -> Vec<String> {
     problems.iter().map(|problem| shown(&problem.message)).collect()
 }
 
-/// Columns without borders, as kubectl prints them; numbers stand on the right.
+/// Lays out columns without borders, like kubectl; numbers are right-aligned.
 pub(super) fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

@@ -1,4 +1,4 @@
-//! Tests of the tables that people see, printed whole.
+//! Tests of the tables for people, as a whole.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -46,7 +46,7 @@ fn left_out(kind: &str, name: &str, reason: &str, message: &str) -> LeftOutObjec
     }
 }
 
-/// Workers that run, GPUs of which two come and one failed, and a pool of which nothing is known.
+/// Returns running workers, GPUs of which two are coming and one failed, and a group of unknown capacity.
 fn fleet() -> State {
     let workers = Group {
         min_size: 1,
@@ -117,7 +117,7 @@ fn fleet() -> State {
     }
 }
 
-/// A text of these lines.
+/// Joins lines to a text.
 fn text(lines: &[&str]) -> String {
     lines.join("\n") + "\n"
 }
@@ -298,7 +298,7 @@ fn a_server_is_named_by_its_url(#[case] text: &str, #[case] url: Option<&str>) {
     assert_eq!(text.parse::<ServerUrl>().ok().map(|url| url.to_string()).as_deref(), url);
 }
 
-/// The fields of the schema that hold names from clusters.
+/// The fields of the schema whose keys are names from clusters.
 const MAPS: [&str; 4] = ["capacity", "gpus", "labels", "options"];
 
 fn fields(value: &serde_json::Value, found: &mut BTreeSet<String>) {

@@ -1,11 +1,12 @@
-//! Faults of the server itself, below the table of its groups: what it shows may be out of date then.
+//! Faults of the server itself, shown below the table of groups, which may then be out of date.
 
 use jiff::Timestamp;
 
 use super::table::{lay_out, shown};
 use crate::state::{State, SyncState, TlsState};
 
-/// Returns a table of what isn't in sync and why, and of certificates that are no good; `None` when all is well.
+/// Returns a table of checks that aren't in sync and of certificates that have expired or can't be loaded; `None` if
+/// there are none.
 pub(super) fn trouble(state: &State) -> Option<String> {
     let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
     let pending = pending.map(|check| (shown(&check.name), check.reason.as_deref().map_or_else(String::new, shown)));

@@ -1,5 +1,5 @@
-//! `--watch`: on a terminal the picture is drawn anew in its place; elsewhere it is printed again when something has
-//! changed. A server that is away is said, and asked again.
+//! `--watch`: on a terminal the output is redrawn; elsewhere it is printed again after a change. A server that
+//! doesn't answer is reported, and asked again.
 
 use std::{
     cell::Cell,
@@ -18,13 +18,13 @@ use super::{Client, GroupsConfig, GroupsError, Output, output};
 const HOME: &str = "\x1b[H";
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// A screen of its own, without a cursor; long lines are cut instead of wrapped, so that each line of text is one of the
-/// screen.
+/// Switches to the alternate screen without a cursor. Long lines are cut instead of wrapped, so that each line of
+/// text is one line of the screen.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
-/// The screen as it was before.
+/// Restores the screen.
 const END: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Watches until Ctrl-C or SIGTERM. The first answer must come, and name the groups that were asked for.
+/// Watches until Ctrl-C or SIGTERM. The first request must succeed, and find the groups that were asked for.
 pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), GroupsError> {
     let mut terminated = signal(SignalKind::terminate())?;
     let terminal = io::stdout().is_terminal();
@@ -49,7 +49,7 @@ pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), 
         _ = terminated.recv() => Ok(()),
     };
     if terminal && begun.get() {
-        // Whatever ended it, the terminal is given back as it was.
+        // The terminal is restored, however the watch ended.
         let restored = output::print(&mut io::stdout(), END);
         ended.and(restored.map_err(GroupsError::from))
     } else {
@@ -57,7 +57,7 @@ pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), 
     }
 }
 
-/// The output at one moment.
+/// One output.
 struct Frame {
     text: String,
     /// The text that is compared to detect a change.
@@ -118,7 +118,7 @@ impl Screen {
                         for warning in frame.warnings {
                             eprintln!("warning: {warning}");
                         }
-                        // Here a closed pipe ends the watch: nobody would ever read on.
+                        // A closed pipe ends the watch, since nobody would ever read further output.
                         let mut stdout = io::stdout();
                         stdout.write_all(format!("{separator}{}", frame.text).as_bytes())?;
                         stdout.flush()?;
@@ -132,7 +132,7 @@ impl Screen {
     }
 }
 
-/// The text over what stands on the screen, cut to its height.
+/// Returns the text with the control sequences that draw it over the screen's content, cut to its height.
 fn drawn(text: &str, rows: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
     let mut drawn = HOME.to_owned();

@@ -1,5 +1,5 @@
-//! Changes what is logged while the program runs, for good or for a time. It must never leave a filter in force beyond the
-//! time that was asked for.
+//! Changes the log filter at runtime, permanently or for a limited time. A filter must never stay in force beyond its
+//! time limit.
 
 use std::{
     fmt,
@@ -18,14 +18,14 @@ use crate::{
 
 type Apply = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
 
-/// The log of this process.
+/// Controls the log of this process.
 #[derive(Clone)]
 pub struct LogControl {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// The filter of the start.
+    /// The filter at the start.
     start: String,
     screen: Screen,
     apply: Box<Apply>,
@@ -36,7 +36,7 @@ struct Inner {
 struct Current {
     filter: String,
     until: Option<Instant>,
-    /// The number of changes so far: the end of an earlier one's time changes nothing.
+    /// The number of changes so far, so that the time limit of an earlier change can be ignored.
     changes: u64,
 }
 
@@ -56,7 +56,7 @@ impl LogControl {
         Self { inner: Arc::new(Inner { start, screen, apply: Box::new(apply), current }) }
     }
 
-    /// Where the log goes.
+    /// Returns the destination of the log.
     #[must_use]
     pub fn screen(&self) -> &Screen {
         &self.inner.screen
@@ -64,13 +64,13 @@ impl LogControl {
 }
 
 impl Inner {
-    /// Puts a filter in force, and gives which change this is.
+    /// Puts a filter in force, and returns the number of this change.
     fn put(&self, filter: &str, limit: Option<Duration>) -> Result<u64, String> {
         let parsed = parse(filter)?;
         let mut current = self.current.lock();
         let say = || tracing::info!(from = current.filter, to = filter, ?limit, "the log level changes");
-        // One of the two may not show it. A log of its own is asked, since asking this one would leave its filter's answer
-        // behind for the next line, which then may be missing.
+        // Only one of the two filters may show the line. A separate log is asked, since asking this one would leave
+        // the answer of its filter for the next line, which might then be lost.
         let old = tracing_subscriber::registry().with(parse(&current.filter)?);
         let shows = tracing::subscriber::with_default(old, || tracing::enabled!(tracing::Level::INFO));
         if shows {
@@ -85,7 +85,7 @@ impl Inner {
         Ok(current.changes)
     }
 
-    /// Goes back to the start, unless another change has come since.
+    /// Restores the filter of the start, unless there was another change.
     fn end_of_time(&self, change: u64) {
         if self.current.lock().changes == change
             && let Err(error) = self.put(&self.start, None)
@@ -127,7 +127,7 @@ impl LogLevels for LogControl {
     }
 }
 
-/// Parses the time for which a change lasts. Longer than a day is a mistake, or for good.
+/// Parses the time limit of a change. More than a day is a mistake, or meant to be permanent.
 fn limited(text: &str) -> Result<Duration, String> {
     let limit = duration(text).map_err(|why| format!("for={text:?}: {why}"))?;
     if limit > Duration::from_secs(24 * 60 * 60) {

@@ -1,4 +1,4 @@
-//! Log filters: the one that an operator gives, and what no filter can show.
+//! Log filters: the operator's, and the one that hides lines which must never be shown.
 
 use tracing::{Level, Metadata, level_filters::LevelFilter};
 use tracing_subscriber::{
@@ -8,19 +8,19 @@ use tracing_subscriber::{
 
 /// The prefix of all targets of this program.
 const OURS: &str = env!("CARGO_CRATE_NAME");
-/// It quotes whole answers of API servers when it can't read them, those to a request for a Secret too.
+/// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 
-/// Libraries that hold credentials, such as the headers of a collector of traces, and may say them at any level: by the
-/// beginning of their targets.
+/// The prefixes of targets of libraries that hold credentials, such as the headers for a trace collector, and may log
+/// them at any level.
 const HOLD_CREDENTIALS: [&str; 1] = ["opentelemetry"];
 
-/// Reads a filter. A word alone has to be a level: as a target it would be one that hardly anybody means, and silence all
+/// Parses a filter. A word alone must be a level: as a target it would hardly ever be meant, and would silence all
 /// others.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-    // Within brackets a comma separates fields.
+    // Within brackets, a comma separates fields.
     if !text.contains('[')
         && let Some(word) = words.find(|word| !word.contains('=') && !is_level(word))
     {
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
-/// Libraries' traces show what they send and get, and with it credentials.
+/// Libraries' TRACE lines are hidden: they show what is sent and received, including credentials.
 pub(super) fn may_be_shown() -> FilterFn {
     filter_fn(shows)
 }

@@ -1,5 +1,5 @@
-//! One event, one line: texts of clusters, peers and libraries within it can't begin another one, nor turn it around or steer
-//! a terminal. Each event comes in one call, with the newline at its end.
+//! Writes each event as one line: texts from clusters, peers and libraries can't begin another line, change the
+//! direction of text, or control a terminal. Each event arrives in one call, with a newline at its end.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ pub(super) enum Form {
     Json,
 }
 
-/// Where the lines go.
+/// Writes lines to a destination.
 #[derive(Debug)]
 pub(super) struct Lines<W> {
     pub(super) form: Form,
@@ -35,7 +35,8 @@ impl<W: Write> Write for Lines<W> {
     }
 }
 
-/// The event with all escaped that steers a terminal, but for the newline at its end and the colours of the log itself.
+/// Escapes everything in an event that controls a terminal, except the newline at its end and the colours of the log
+/// itself.
 fn one_line(event: &str) -> String {
     let body = event.strip_suffix('\n');
     let mut pieces = body.unwrap_or(event).split('\u{1b}');
@@ -52,7 +53,8 @@ fn one_line(event: &str) -> String {
     line
 }
 
-/// The length of the rest of an escape sequence that sets a colour, such as `[32m`; `None` for any other text.
+/// Returns the length of the rest of an escape sequence that sets a colour, such as `[32m`; `None` for any other
+/// text.
 fn length_of_colour(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix('[')?;
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;

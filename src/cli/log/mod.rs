@@ -1,5 +1,5 @@
-//! Where and how to log: one line per event on standard error, as text or JSON. Nothing that logs may hand a
-//! credential to it; the types that hold them print none, and what libraries say of bodies and headers is left out here.
+//! Logging: one line per event on standard error, as text or JSON. No credential may ever be logged: the types that
+//! hold them don't print them, and what libraries log of bodies and headers is filtered out here.
 
 mod control;
 mod filter;
@@ -69,7 +69,7 @@ impl LogFormat {
 }
 
 impl LogArgs {
-    /// The filter that the level means, as text and as a filter.
+    /// Returns the filter of the flag, as text and parsed.
     pub(super) fn filter(&self) -> Result<(String, EnvFilter), UsageError> {
         let level = if self.log_level.trim().is_empty() { DEFAULT_LEVEL } else { self.log_level.trim() };
         let filter = parse(level).map_err(|reason| UsageError::Value {
@@ -81,8 +81,7 @@ impl LogArgs {
         Ok((level.to_owned(), filter))
     }
 
-    /// Starts logging for the whole process, and gives what changes it while it runs. A logger that is there already
-    /// stays.
+    /// Starts logging for the whole process, and returns its control. An existing logger stays.
     pub(super) fn init(&self) -> Result<LogControl, UsageError> {
         let (level, filter) = self.filter()?;
         let terminal = io::stderr().is_terminal();
@@ -93,7 +92,7 @@ impl LogArgs {
         let lines = fmt::layer().with_writer(move || Lines { form, to: to.clone() });
         let lines = if text { lines.with_ansi(terminal).boxed() } else { lines.json().flatten_event(true).boxed() };
         let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
-        // An error means that one was started before, by a test for example; then nothing hangs from this filter.
+        // An error means that another logger was started before, such as by a test; this filter then has no effect.
         drop(started);
         Ok(LogControl::new(level, screen, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
     }

@@ -1,4 +1,4 @@
-//! Standard error, shared by the log and by progress bars: a line of the log takes the bars off, and they are drawn again
+//! Standard error, shared by the log and by progress bars: the bars are removed for a line of the log, and redrawn
 //! below it.
 
 use std::io::{self, Write};
@@ -6,26 +6,26 @@ use std::io::{self, Write};
 use indicatif::MultiProgress;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where the log goes.
+/// The destination of the log.
 #[derive(Clone, Debug)]
 pub struct Screen {
     bars: Option<MultiProgress>,
 }
 
 impl Screen {
-    /// Without bars.
+    /// Returns a destination without bars.
     #[must_use]
     pub fn plain() -> Self {
         Self { bars: None }
     }
 
-    /// A terminal, on which there may be bars.
+    /// Returns a terminal, which can have bars.
     #[must_use]
     pub fn with_bars() -> Self {
         Self { bars: Some(MultiProgress::new()) }
     }
 
-    /// Where bars can be drawn.
+    /// Returns the container of bars, if there can be any.
     #[must_use]
     pub fn bars(&self) -> Option<&MultiProgress> {
         self.bars.as_ref()

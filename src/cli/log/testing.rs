@@ -1,4 +1,4 @@
-//! The log of a test, captured.
+//! Captures the log of a test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ impl Write for Said {
 }
 
 impl Said {
-    /// Runs `work` with a log of its own of level info, and gives what it said.
+    /// Runs `work` with its own log at level info, and returns the text that it logged.
     pub(crate) fn of(work: impl FnOnce()) -> String {
         let said = Self::default();
         let writer = said.clone();
@@ -30,7 +30,7 @@ impl Said {
         said.take()
     }
 
-    /// Takes the text logged since the last call.
+    /// Returns the text logged since the last call.
     pub(crate) fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
     }

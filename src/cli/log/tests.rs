@@ -1,5 +1,4 @@
-//! Tests of log filters, of what no filter shows, and of changes to the log while the program runs. Each test has a log of
-//! its own.
+//! Tests of log filters, of lines that no filter shows, and of changes at runtime. Each test has its own log.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,8 +17,8 @@ use super::{
 };
 use crate::server::{LogLevelChange, LogLevels as _};
 
-/// Takes everything, for as long as the process lives. tracing keeps one most verbose level for all logs of a process,
-/// and two that change at once, as those of tests side by side do, can leave it at that of the past: lines were missing.
+/// Enables everything for the lifetime of the process. tracing keeps one maximum level for all subscribers of a
+/// process, and two that change at once, as in concurrent tests, can leave an outdated one: lines were lost.
 static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
@@ -43,7 +42,7 @@ fn what_others_say_begins_no_line_and_turns_none_around() {
     assert!(said.lines().nth(1).is_some_and(|line| line.ends_with("the next one")), "{said:?}");
 }
 
-/// A log of its own with this filter, what it says, and what changes it.
+/// Returns a log with this filter, its captured text, and its control.
 fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
     LazyLock::force(&TAKES_ALL);
     let said = Said::default();

@@ -1,4 +1,4 @@
-//! Tests of access to the gRPC listener, as the flags decide it together.
+//! Tests of access to the gRPC listener, by all flags together.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ fn mutual_tls_may_be_reached_by_others() {
     assert_eq!((files.unwrap(), warnings), (Some(expected), Vec::new()));
 }
 
-/// The authority may issue for others than Cluster Autoscaler.
+/// The authority may also issue certificates to other clients than Cluster Autoscaler.
 #[rstest]
 #[case::any_name(&ALL, true)]
 #[case::any_name_but_one_that_may_only_read(&[&ALL[..], &["--tls-read-only-client-names", "dashboard"]].concat(), true)]

@@ -1,4 +1,4 @@
-//! The flags of `watch` as they are typed. The help texts here are where they are documented.
+//! The flags of `watch`, as typed. Their help texts here are their documentation.
 
 use clap::{Args, ValueEnum};
 
@@ -130,7 +130,7 @@ pub enum Color {
 }
 
 impl Target {
-    /// As changes name it.
+    /// Returns the name of the cluster in changes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

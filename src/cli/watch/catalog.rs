@@ -1,6 +1,5 @@
-//! Which resources an API server serves, and the one that a name means: by plural, singular, short name or kind, with
-//! group and version or without, as kubectl takes it. Nothing is guessed; what isn't found is answered with what is
-//! nearest.
+//! The resources that an API server serves, found by plural, singular, short name or kind, with or without group and
+//! version, as kubectl does. Nothing may be guessed; an unknown name is an error that lists similar ones.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -13,26 +12,26 @@ use kube::{
 
 use crate::changes::Kind;
 
-/// Requests at once where every group has to be asked by itself.
+/// The number of concurrent requests if every group has to be asked separately.
 const PARALLEL: usize = 8;
-/// The minimum likeness of another name to be mentioned.
+/// The minimum similarity of a name that is listed.
 const LIKE: f64 = 0.82;
 
 /// A resource to watch, with its selectors.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
-    /// The name or kind that it is found by.
+    /// The name or kind of the resource.
     pub by: WantedBy,
-    /// Label selector.
+    /// The label selector.
     pub labels: Option<String>,
-    /// Field selector.
+    /// The field selector.
     pub fields: Option<String>,
 }
 
-/// The reference to a resource that is wanted.
+/// The reference to a resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum WantedBy {
-    /// A name that the user gave.
+    /// A name from the user.
     Name(String),
     /// A kind of Cluster API that is watched by default.
     Kind {
@@ -45,7 +44,7 @@ pub enum WantedBy {
     },
 }
 
-/// One resource as discovery shows it.
+/// A resource in discovery.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Resource {
     pub(super) kind: Kind,
@@ -55,16 +54,16 @@ pub(super) struct Resource {
     watchable: bool,
 }
 
-/// All resources, the core group first, then in the server's own order; of each group the preferred version first.
+/// All resources: the core group first, then in the server's order, with the preferred version of each group first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalog {
     resources: Vec<Resource>,
 }
 
-/// Why a name leads to no resource.
+/// The reason why a name leads to no resource.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum NotFound {
-    /// Nothing has this name.
+    /// No resource has this name.
     #[error(
         "the API server serves no resource {wanted}{}: install its CustomResourceDefinition, or wait for it with \
          --allow-missing",
@@ -76,7 +75,7 @@ pub(super) enum NotFound {
         /// Resources with similar names.
         like: Vec<String>,
     },
-    /// It has no watch.
+    /// The resource can't be watched.
     #[error("{0} can't be watched: the API server serves it without the verbs list and watch")]
     NotWatchable(String),
 }
@@ -97,7 +96,7 @@ impl Resource {
         }
     }
 
-    /// The plural with its group, by which it is found whatever else is served.
+    /// Returns the plural with its group, which is unambiguous.
     pub(super) fn name(&self) -> String {
         let Kind { group, plural, .. } = &self.kind;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
@@ -123,10 +122,10 @@ impl fmt::Display for WantedBy {
 }
 
 impl Catalog {
-    /// Asks the API server: by two requests where it has aggregated discovery, else by one for each group and version.
+    /// Asks the API server: by two requests if it has aggregated discovery, else by one for each group and version.
     ///
     /// # Errors
-    /// When it doesn't answer. A group whose own server is down is left out.
+    /// If it doesn't answer. A group whose own server is down is left out.
     pub(super) async fn discover(client: &Client) -> Result<Self, kube::Error> {
         if let (Ok(core), Ok(groups)) =
             tokio::join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())
@@ -157,7 +156,7 @@ impl Catalog {
             };
             match list {
                 Ok(list) => Ok(listed(&group, &version, list)),
-                // An aggregated API whose server is down concerns its own group only.
+                // An aggregated API whose server is down concerns only its own group.
                 Err(kube::Error::Api(status)) if !group.is_empty() => {
                     tracing::debug!(group, version, code = status.code, "can't discover the resources of a group");
                     Ok(Vec::new())
@@ -169,7 +168,7 @@ impl Catalog {
         Ok(Self { resources: lists.into_iter().flatten().collect() })
     }
 
-    /// The resource that is wanted.
+    /// Finds a resource.
     pub(super) fn find(&self, wanted: &WantedBy) -> Result<&Resource, NotFound> {
         let found = match wanted {
             WantedBy::Name(name) => self.by_name(name),
@@ -190,14 +189,14 @@ impl Catalog {
         }
     }
 
-    /// Other resources that go by the same name, in other groups.
+    /// Returns the resources of the same name in other groups.
     pub(super) fn others(&self, wanted: &WantedBy, found: &Resource) -> Vec<String> {
         let WantedBy::Name(name) = wanted else { return Vec::new() };
         if name.contains('.') {
             return Vec::new();
         }
         let same = |resource: &&Resource| resource.has_name(name) && resource.kind.group != found.kind.group;
-        // Events are served twice, by the same objects.
+        // Events are served twice, with the same objects.
         let others = self.resources.iter().filter(same).filter(|other| other.kind.kind != "Event");
         others.map(Resource::name).collect::<BTreeSet<_>>().into_iter().collect()
     }
@@ -205,7 +204,7 @@ impl Catalog {
     fn by_name(&self, text: &str) -> Option<&Resource> {
         let (name, rest) = text.split_once('.').unwrap_or((text, ""));
         let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
-        // A dot may begin a group, or a version and then a group, or a version of the core group.
+        // A dot may be followed by a group, by a version and a group, or by a version of the core group.
         let places: [(Option<&str>, Option<&str>); 2] = match (rest, version) {
             ("", _) => [(None, None); 2],
             (rest, version) if is_version(version) => [(Some(version), Some(group)), (None, Some(rest))],
@@ -218,7 +217,7 @@ impl Catalog {
         let find = |named: &dyn Fn(&Resource) -> bool| {
             places.into_iter().find_map(|place| {
                 let mut here = self.resources.iter().filter(|resource| is(resource, place) && named(resource));
-                // One that can't be watched gives way to one that can.
+                // A resource that can be watched has precedence over one that can't.
                 let first = here.clone().next();
                 here.find(|resource| resource.watchable).or(first)
             })
@@ -275,7 +274,7 @@ fn aggregated(list: APIGroupDiscoveryList) -> Vec<Resource> {
 }
 
 fn listed(group: &str, version: &str, list: APIResourceList) -> Vec<Resource> {
-    // Not subresources (`plural/status`).
+    // Subresources (`plural/status`) are skipped.
     let resources = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
     let resource = |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| Resource {
         singular: Some(resource.singular_name)

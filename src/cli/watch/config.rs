@@ -1,5 +1,5 @@
-//! The configuration of `watch`, in the types of the modules below. Only the rules file is read here; nothing is asked of
-//! an API server.
+//! The configuration of `watch`, in the types of the modules below. Only the rules file may be read here, and no API
+//! server asked.
 
 use std::{collections::BTreeSet, fmt, fs};
 
@@ -23,23 +23,23 @@ use crate::{
 pub struct WatchConfig {
     /// The resources to watch.
     pub wanted: Vec<Wanted>,
-    /// Where.
+    /// The namespaces.
     pub namespaces: Where,
-    /// Paths that are left out.
+    /// The paths that are ignored.
     pub ignore: Vec<Pattern>,
-    /// Which cluster.
+    /// The cluster.
     pub target: Target,
     /// The form in which changes are shown.
     pub output: Output,
-    /// When to colour them.
+    /// The choice of colours.
     pub color: Color,
-    /// Show what is there at the start.
+    /// True if the objects that exist at the start are shown.
     pub show_initial: bool,
-    /// Wait for what isn't there.
+    /// True if missing resources and namespaces are waited for.
     pub allow_missing: bool,
-    /// The rules that say which changes are sent where.
+    /// The rules for notifications.
     pub rules: Vec<Rule>,
-    /// The Cluster that Cluster API's own kinds are narrowed to.
+    /// The Cluster to which Cluster API's own kinds are narrowed.
     pub cluster: Option<ClusterRef>,
     /// The narrowing to that Cluster.
     pub narrowing: Option<Narrowing>,
@@ -49,14 +49,14 @@ pub struct WatchConfig {
     pub workload: WorkloadSource,
 }
 
-/// Which namespaces are watched.
+/// The watched namespaces.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Where {
-    /// All of them.
+    /// All namespaces.
     All,
-    /// Those that were named.
+    /// The namespaces that were named.
     Named(BTreeSet<String>),
-    /// The one of the kubeconfig's context.
+    /// The namespace of the kubeconfig's context.
     OfContext,
 }
 
@@ -129,7 +129,7 @@ fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Where, U
     }
 }
 
-/// Only the management cluster has objects of Clusters.
+/// Returns the narrowing to a Cluster; only the management cluster has objects of Clusters.
 fn narrowing(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Option<Narrowing>, UsageError> {
     let Some(cluster) = cluster.filter(|_| args.target == Target::Management) else { return Ok(None) };
     let group = capi_group(&args.capi_group)?.to_owned();
@@ -185,7 +185,7 @@ fn wanted(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<Wanted>
     Ok(kinds.into_iter().map(kind).collect())
 }
 
-/// The rules of the file, and those that flags stand for. No text quotes what was given where a URL might be.
+/// Returns the rules of the file and of the flags. No error quotes a value that might be a URL.
 fn rules(args: &WatchArgs) -> Result<Vec<Rule>, UsageError> {
     let mut rules = Vec::new();
     let flags =

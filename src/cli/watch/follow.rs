@@ -1,5 +1,5 @@
-//! Follows one resource through its life: it may not be served yet, be removed and come back, or come to be served in
-//! another version, while we watch.
+//! Follows one resource throughout its life: during a watch it may not be served yet, disappear and return, or be
+//! served in another version.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     connect::cause,
 };
 
-/// The intervals at which resources are followed.
+/// The polling intervals for resources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// The interval at which the status of a resource's informer is read.
     pub(super) look: Duration,
-    /// The time for which a resource may be broken before discovery is asked how it is served now, and the interval at which
-    /// it is asked then.
+    /// The time for which a resource may be broken until discovery is asked again, and the interval of further
+    /// requests.
     pub(super) ask: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Default for Pace {
 
 /// The state that all resources share.
 pub(super) struct Shared {
-    /// For short requests.
+    /// The client for short requests.
     pub(super) client: Client,
     pub(super) factory: Factory,
     pub(super) namespaces: Namespaces,
@@ -47,22 +47,22 @@ pub(super) struct Shared {
     pub(super) pace: Pace,
 }
 
-/// One resource that is being watched.
+/// A resource that is being watched.
 pub(super) struct Following {
     resource: Resource,
     informer: Informer<Snapshot>,
-    /// Held for as long as it is told of.
+    /// Kept for as long as the resource is reported.
     #[expect(dead_code, reason = "held, never read")]
     registrations: Vec<Registration<Snapshot>>,
 }
 
 impl Shared {
-    /// Where a resource is watched.
+    /// Returns the namespaces in which a resource is watched.
     pub(super) fn place(&self, resource: &Resource) -> Namespaces {
         if resource.namespaced { self.namespaces.clone() } else { Namespaces::All }
     }
 
-    /// Starts to watch a resource; `appeared` when it did so while we watched.
+    /// Starts to watch a resource; `appeared` is true if it was installed during the watch.
     pub(super) fn start(
         &self,
         wanted: &Wanted,
@@ -79,7 +79,7 @@ impl Shared {
         let filter = Filter::new(resource.kind.clone(), &self.ignore);
         let projection = Projection::new("watch", move |_, value| Ok(filter.snapshot(value)));
         let known = before.map(Following::known).unwrap_or_default();
-        // Objects that weren't known by then are new.
+        // Objects that weren't known before are new.
         let appeared = appeared || before.is_some_and(|before| before.informer.has_synced());
         let informer = self.factory.informer(query, projection);
         let kind = Arc::new(resource.kind.clone());
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Asks until the resource is served; then it is known how it is narrowed, too.
+    /// Waits until the resource is served, and then narrows `wanted` to the Cluster.
     async fn wait_for(&self, wanted: &mut Wanted) -> Resource {
         let mut said = Some(format!("{} is not served; waiting for it", wanted.by));
         loop {
@@ -140,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Finds the resource as the API server serves it now. `missing` is logged once, when it isn't served.
+    /// Finds the resource as the API server serves it now. `missing` is logged once if it isn't served.
     async fn look_up(&self, wanted: &Wanted, missing: &mut Option<String>) -> Option<Resource> {
         match Catalog::discover(&self.client).await {
             Ok(catalog) => {
@@ -159,7 +159,7 @@ impl Shared {
 }
 
 impl Following {
-    /// Waits until it has been broken for some time.
+    /// Waits until the informer has been broken for some time.
     async fn broken(&self, pace: Pace) {
         let mut broken_since: Option<Instant> = None;
         loop {

@@ -1,4 +1,5 @@
-//! `watch`: shows what changes in a cluster, object by object, and sends it on. It only reads.
+//! `watch`: shows the changes in a cluster, object by object, and sends notifications. It must never write to a
+//! cluster.
 
 mod args;
 mod catalog;
@@ -47,12 +48,12 @@ use crate::{
 };
 use shared_informer::{Factory, Namespaces, Settings};
 
-/// The time that a slow reader has at the end to take what was printed.
+/// The time that a slow reader has at the end to read the last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
-/// Resources that are checked at once.
+/// The number of resources that are checked concurrently.
 const PARALLEL: usize = 4;
 
-/// Watches until asked to end, or until nobody reads.
+/// Watches until the program is asked to end, or until nobody reads its output.
 pub(super) fn run(config: WatchConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
     let result = runtime.block_on(async {
@@ -63,12 +64,12 @@ pub(super) fn run(config: WatchConfig) -> anyhow::Result<()> {
             None => Ok(()),
         }
     });
-    // A thread may still be writing to someone who doesn't read.
+    // A thread may still be blocked on an output that nobody reads.
     runtime.shutdown_background();
     result
 }
 
-/// The intervals and time limits of all parts; tests are less patient.
+/// The intervals and time limits of all parts; tests shorten them.
 #[derive(Clone, Debug, Default)]
 struct Tempo {
     informers: Settings,
@@ -86,10 +87,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Checks what can be checked, and starts to watch. It needs a running multi-thread Tokio runtime.
+    /// Checks the configuration against the cluster, and starts to watch. It needs a running multi-thread Tokio
+    /// runtime.
     ///
     /// # Errors
-    /// When a cluster can't be reached, a resource isn't served, a right is missing, or a selector is refused.
+    /// If a cluster can't be reached, a resource isn't served, a permission is missing, or a selector is refused.
     pub async fn start(config: WatchConfig, out: impl Write + Send + 'static) -> anyhow::Result<Self> {
         Self::begin(config, out, Tempo::default()).await
     }
@@ -122,10 +124,11 @@ impl Watch {
         Ok(Self { shared, notifier, writing, tasks, ended })
     }
 
-    /// Waits until asked to end or nobody reads; then sends what is queued, and ends all tasks.
+    /// Waits until the program is asked to end or nobody reads its output; then sends queued notifications, and ends
+    /// all tasks.
     ///
     /// # Errors
-    /// When output can't be written, for another reason than that nobody reads it.
+    /// If output can't be written, for another reason than that nobody reads it.
     pub async fn finish(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         let unread = self.writing.as_ref().map(|writing| writing.broken.clone()).unwrap_or_default();
         let stopping = shutdown.stopping();
@@ -143,7 +146,7 @@ impl Watch {
         let printed = async {
             ended.cancel();
             tasks.wait().await;
-            // A teller may be waiting for someone who doesn't read.
+            // A handler may be blocked on an output that nobody reads.
             let _ = tokio::time::timeout(LAST_LINES, shared.factory.shutdown()).await;
             drop(shared);
             match writing {
@@ -166,7 +169,7 @@ impl Watch {
 }
 
 async fn connect(config: &WatchConfig) -> anyhow::Result<Clients> {
-    // Where the workload cluster has a kubeconfig of its own, the management cluster need not be reached.
+    // If the workload cluster has its own kubeconfig, the management cluster need not be reachable.
     if config.target == Target::Workload
         && let crate::connect::WorkloadSource::Own(source) = &config.workload
     {
@@ -187,7 +190,7 @@ fn namespaces(place: &Where, client: &Client) -> Namespaces {
     }
 }
 
-/// Resolves each wanted resource by discovery; one that isn't served is `None`.
+/// Finds each wanted resource by discovery; `None` for one that isn't served.
 async fn resolve(client: &Client, config: &WatchConfig) -> anyhow::Result<Vec<(Wanted, Option<Resource>)>> {
     let catalog = Catalog::discover(client).await;
     let catalog = catalog
@@ -229,7 +232,7 @@ async fn resolve(client: &Client, config: &WatchConfig) -> anyhow::Result<Vec<(W
     Ok(found)
 }
 
-/// A wrong call is told before anything is shown.
+/// Reports a wrong call before anything is shown.
 async fn check(
     client: &Client,
     config: &WatchConfig,
@@ -248,7 +251,7 @@ async fn check(
     });
     checks.buffered(PARALLEL).try_collect::<()>().await?;
     let kinds: Vec<_> = found.iter().filter_map(|(_, resource)| resource.as_ref().map(|found| &found.kind)).collect();
-    // A kind that isn't there yet may turn out to be the one that a rule means.
+    // A missing kind may turn out to be the one that a rule means.
     if found.iter().all(|(_, resource)| resource.is_some()) {
         for rule in &config.rules {
             if let Some(kind) = rule.unknown_kind(&kinds) {
@@ -263,7 +266,7 @@ async fn check(
     Ok(())
 }
 
-/// Says what is watched, since a quiet cluster shows nothing for long.
+/// Logs what is watched, since a quiet cluster shows nothing for long.
 fn say_what(config: &WatchConfig, namespaces: &Namespaces, found: &[(Wanted, Option<Resource>)]) {
     let resources: Vec<_> = found
         .iter()

@@ -1,11 +1,11 @@
-//! `--cluster`: how each of Cluster API's own kinds is narrowed to one Cluster, whether it is watched by default or was
-//! named. Kinds of which not all objects name their Cluster are left as they are.
+//! `--cluster`: narrows each of Cluster API's own kinds to one Cluster, for default kinds and named ones. Kinds whose
+//! objects don't all name their Cluster are left as they are.
 
 use super::catalog::{Resource, Wanted};
 
 /// The label by which Cluster API's objects name their Cluster.
 const CLUSTER_LABEL: &str = "cluster-name";
-/// The kinds that Cluster API itself gives that label.
+/// The kinds to whose objects Cluster API adds this label.
 const LABELLED: [&str; 5] = ["MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck"];
 
 /// The Cluster that is watched.
@@ -18,12 +18,12 @@ pub struct Narrowing {
 }
 
 impl Narrowing {
-    /// Narrows `wanted` to the Cluster, if it turns out to be this resource.
+    /// Narrows `wanted` to the Cluster if it is this resource.
     pub(super) fn of_resource(&self, wanted: Wanted, resource: &Resource) -> Wanted {
         if resource.kind.group == self.group { self.of_kind(wanted, &resource.kind.kind) } else { wanted }
     }
 
-    /// Narrows `wanted` to the Cluster, as a kind of Cluster API. Doing it again changes nothing.
+    /// Narrows `wanted` to the Cluster, for a kind of Cluster API. It is idempotent.
     pub(super) fn of_kind(&self, mut wanted: Wanted, kind: &str) -> Wanted {
         let and = |own: &mut Option<String>, more: String| match own {
             Some(own) if own.split(',').any(|part| part == more) => {}
@@ -31,7 +31,7 @@ impl Narrowing {
             None => *own = Some(more),
         };
         match kind {
-            // A Cluster is known by its name, everything of it by a label.
+            // A Cluster is selected by its name, everything that belongs to it by a label.
             "Cluster" => and(&mut wanted.fields, format!("metadata.name={}", self.cluster)),
             kind if LABELLED.contains(&kind) => {
                 and(&mut wanted.labels, format!("{}/{CLUSTER_LABEL}={}", self.group, self.cluster));

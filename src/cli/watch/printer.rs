@@ -1,5 +1,5 @@
-//! Standard output, written by a thread of its own. When whoever reads it is slow, the tellers wait, and informers merge
-//! what they would have been told; nothing piles up here, and no watch stands still.
+//! Standard output, written by its own thread. If its reader is slow, the handlers block, and the informers merge
+//! further changes: nothing accumulates here, and no watch is delayed.
 
 use std::{
     io::{self, Write},
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::render;
 use crate::changes::Change;
 
-/// Lines that may wait for the reader.
+/// The maximum number of lines that wait for the reader.
 const WAITING: usize = 64;
 
 /// The form of lines.
@@ -35,9 +35,9 @@ pub(super) struct Printer {
     form: Form,
 }
 
-/// The writing thread, as seen by whoever started it.
+/// The writing thread, for the code that started it.
 pub(super) struct Writing {
-    /// Cancelled when nothing can be written any more.
+    /// Cancelled when the output is broken.
     pub(super) broken: CancellationToken,
     error: Arc<Mutex<Option<io::Error>>>,
     done: oneshot::Receiver<()>,
@@ -56,13 +56,13 @@ impl Printer {
                 *error.lock() = Some(why);
                 broken.cancel();
             }
-            // Nobody may be waiting any more.
+            // There may be no receiver any more.
             let _ = ended.send(());
         })?;
         Ok((Self { lines, form }, writing))
     }
 
-    /// Prints a change, and waits while the reader is behind. It must be called on a runtime of several threads.
+    /// Prints a change, and blocks while the reader is behind. It must be called on a multi-thread runtime.
     pub(super) fn print(&self, change: &Change) {
         let text = match self.form {
             Form::Json => {
@@ -73,7 +73,7 @@ impl Printer {
             Form::Text { coloured } => render::text(change, coloured),
         };
         match self.lines.try_send(text) {
-            // When nothing can be written any more, the program is about to end.
+            // If the output is broken, the program is about to end.
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(text)) => {
                 let _ = block_in_place(|| self.lines.send(text));
@@ -83,10 +83,10 @@ impl Printer {
 }
 
 impl Writing {
-    /// Waits until all is written, for at most `patience`; every printer must have been dropped. A reader that went away
-    /// is no error.
+    /// Waits until everything is written, for at most `patience`; all printers must have been dropped. It is no error
+    /// if the reader is gone.
     pub(super) async fn finish(self, patience: Duration) -> io::Result<()> {
-        // Lines that aren't read in time aren't written.
+        // Lines that aren't read in time are lost.
         let _ = tokio::time::timeout(patience, self.done).await;
         match self.error.lock().take() {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -95,7 +95,7 @@ impl Writing {
     }
 }
 
-/// Writes until every printer is gone; flushes whenever nothing more waits.
+/// Writes until all printers are dropped; flushes whenever the queue is empty.
 fn write(mut out: impl Write, queued: &Receiver<String>) -> io::Result<()> {
     while let Ok(line) = queued.recv() {
         out.write_all(line.as_bytes())?;

@@ -1,4 +1,4 @@
-//! A change as people read it in a terminal. Whatever a cluster says is shown with its control characters escaped.
+//! A change as text for a terminal. Control characters in texts from a cluster must be escaped.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use crate::{
     text::{shortened, visible},
 };
 
-/// Lines that are shown of a change, and of a new object.
+/// The maximum number of lines of a change, and of a new object.
 const LINES: usize = 100;
 const LINES_OF_NEW: usize = 20;
-/// Characters that are shown of a value.
+/// The maximum number of characters of a value.
 const VALUE: usize = 300;
 
-/// One line that says what happened, and one for each difference.
+/// Returns one line for the change, and one for each difference.
 pub(super) fn text(change: &Change, coloured: bool) -> String {
     let paint = Paint { coloured };
     let (sign, colour, shown) = match change.action {

@@ -1,5 +1,5 @@
-//! From what an informer tells to what is shown and sent. A teller belongs to one outlet of one resource; an outlet that
-//! is slow finds the changes of each object merged, and delays no other.
+//! Converts informer events to changes, and passes them to an outlet. There is one handler per outlet and resource: a
+//! slow outlet receives the changes of each object merged, and delays no other.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     notify::Notifier,
 };
 
-/// Objects by key, as they were told before the resource was served in another version.
+/// Objects by key, as they were reported before the resource was served in another version.
 pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;
 
 /// The destination of changes.
@@ -20,21 +20,21 @@ pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;
 pub(super) enum Outlet {
     /// Standard output.
     Printer {
-        /// Where lines go.
+        /// The printer.
         printer: Printer,
         /// True if objects that exist at the start are shown too.
         initial: bool,
     },
-    /// Webhooks. They never hear of what is there at the start.
+    /// Webhooks. They never receive the objects that exist at the start.
     Notifier(Arc<Notifier>),
 }
 
-/// Tells one outlet of the changes of one resource.
+/// Passes the changes of one resource to one outlet.
 pub(super) struct Reporter {
     pub(super) cluster: &'static str,
     pub(super) kind: Arc<Kind>,
     pub(super) outlet: Outlet,
-    /// The resource appeared while we watched: everything of it is new.
+    /// True if the resource was installed during the watch, so that all of its objects are new.
     pub(super) appeared: bool,
     pub(super) known: Known,
 }
@@ -90,7 +90,7 @@ impl Handler<Snapshot> for Reporter {
         match event {
             Event::Added { object, initial } => {
                 match self.known.remove(&object.key()) {
-                    // Told already, in the version that it was served in before.
+                    // It was already reported, in the version served before.
                     Some(known) if known.metadata.uid == object.metadata.uid => return,
                     Some(known) => self.tell(&self.deleted(&known, true)),
                     None => {}

@@ -1,5 +1,5 @@
-//! Checks at the start for what would go wrong later: a missing right, a selector that the API server refuses, a namespace
-//! that isn't there. Each failure is one line that says what to do.
+//! Checks at the start for later failures: a missing permission, a selector that the API server refuses, a namespace
+//! that doesn't exist. Each failure is one line with its remedy.
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{changes::Kind, connect::cause};
 
-/// Why watching can't begin.
+/// The reason why watching can't start.
 #[derive(Debug, Error)]
 pub(super) enum Refusal {
-    /// A right is missing.
+    /// A permission is missing.
     #[error("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")]
     Forbidden {
-        /// `list` or `watch`.
+        /// The verb: `list` or `watch`.
         verb: &'static str,
         /// The resource with its group.
         resource: String,
@@ -31,22 +31,22 @@ pub(super) enum Refusal {
         place: String,
         /// The message of the API server.
         reason: String,
-        /// The rule that grants it, and where it belongs.
+        /// The rule that grants it, and the role to which it belongs.
         rule: String,
     },
-    /// The API server refuses the question, mostly for its selectors.
+    /// The API server refuses the request, usually because of its selectors.
     #[error("the API server refuses to list {resource} {place}{selectors}: {reason}")]
     Refused {
         /// The resource with its group.
         resource: String,
         /// Where.
         place: String,
-        /// The selectors, with the flags that gave them.
+        /// The selectors, with the flags that set them.
         selectors: String,
         /// The message of the API server.
         reason: String,
     },
-    /// The namespace isn't there.
+    /// The namespace doesn't exist.
     #[error("namespace {0:?} isn't there: correct --namespace, or wait for it with --allow-missing")]
     NoNamespace(String),
     /// The API server can't be reached, or not with these credentials.
@@ -54,7 +54,7 @@ pub(super) enum Refusal {
     Unanswered(String),
 }
 
-/// Tries the list and the watch of a resource, everywhere it is to be watched. What may pass by itself is no refusal.
+/// Tries to list and watch a resource, in all watched namespaces. A failure that may be temporary is ignored.
 pub(super) async fn check(
     client: &Client,
     resource: &Resource,
@@ -74,7 +74,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Returns an error if a namespace isn't there; a caller without the right to read it gets none.
+/// Returns an error if a namespace doesn't exist; without the permission to read it, there is none.
 pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> Result<(), Refusal> {
     let Namespaces::Only(names) = namespaces else { return Ok(()) };
     let api: Api<Namespace> = Api::all(client.clone());
@@ -87,8 +87,8 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
     Ok(())
 }
 
-/// Warns when the Cluster that is to be watched isn't there: it may come, or its name may be wrong. Whoever may not know
-/// isn't told.
+/// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. Without the
+/// permission to read it, there is no warning.
 pub(super) async fn look_for_cluster(client: &Client, config: &WatchConfig, found: &[(Wanted, Option<Resource>)]) {
     let Some(cluster) = &config.cluster else { return };
     let is_cluster = |resource: &&Resource| {
@@ -113,7 +113,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Lists one object; gives the list's version, or `None` when it should be tried again later.
+    /// Lists one object. Returns the list's resource version, or `None` if the failure may be temporary.
     async fn list(&self) -> Result<Option<String>, Refusal> {
         let params = ListParams {
             label_selector: self.wanted.labels.clone(),
@@ -155,7 +155,7 @@ impl Attempt<'_> {
         format!("{{apiGroups: [{group:?}], resources: [{plural:?}], verbs: [\"list\", \"watch\"]}} in a {role}")
     }
 
-    /// Returns an error for a failure that waiting doesn't mend.
+    /// Returns an error for a permanent failure.
     fn judge(&self, verb: &'static str, error: &kube::Error) -> Result<(), Refusal> {
         let kube::Error::Api(status) = error else { return Err(Refusal::Unanswered(cause(error))) };
         let place = self.place.map_or_else(|| "in all namespaces".to_owned(), |name| format!("in namespace {name}"));
@@ -172,7 +172,7 @@ impl Attempt<'_> {
                 let selectors = labels.chain(fields).collect();
                 Err(Refusal::Refused { resource: self.resource.name(), place, selectors, reason })
             }
-            // The informer goes on asking.
+            // The informer keeps trying.
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! `watch` as a whole, against an API server on loopback that does what each test says.
+//! Tests of `watch` as a whole, against an API server on loopback with prepared behaviour.
 
 mod changing;
 mod ending;
@@ -70,7 +70,7 @@ impl Write for Printed {
 }
 
 impl Printed {
-    /// Waits until so many lines are there, and gives them.
+    /// Waits for this many lines, and returns them.
     async fn lines(&self, count: usize) -> Vec<String> {
         let mut printed = self.0.subscribe();
         let enough = printed.wait_for(|printed| printed.lines().count() >= count);
@@ -84,7 +84,7 @@ impl Printed {
     }
 }
 
-/// Waits until the handlers have been told of all first lists: what changes before that is merged into them.
+/// Waits until the handlers have received all first lists: changes before that are merged into them.
 async fn told_of_all(watch: &Watch) {
     watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
     let is_told = || watch.shared.factory.statuses().iter().flat_map(|it| &it.handlers).all(|handler| handler.synced);
@@ -96,7 +96,7 @@ async fn told_of_all(watch: &Watch) {
     tokio::time::timeout(PATIENCE, told).await.unwrap();
 }
 
-/// A running watch of a fake, in JSON unless the flags say otherwise.
+/// A running watch of a fake API server, in JSON unless the flags say otherwise.
 struct Scene {
     watch: Watch,
     printed: Printed,
@@ -129,7 +129,7 @@ async fn begin(fake: &Fake, flags: &[&str], out: impl Write + Send + 'static) ->
     Watch::begin(config, out, quick()).await
 }
 
-/// Why it doesn't start.
+/// Returns the error of the start.
 async fn refusal(fake: &Fake, flags: &[&str]) -> String {
     match begin(fake, flags, Printed::default()).await {
         Ok(_) => panic!("it starts"),
@@ -137,7 +137,7 @@ async fn refusal(fake: &Fake, flags: &[&str]) -> String {
     }
 }
 
-/// Type, kind and name of lines.
+/// Returns type, kind and name of each line.
 fn shorts(lines: &[Value]) -> Vec<String> {
     let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
     lines.iter().map(|line| format!("{} {} {}", text(line, "type"), text(line, "kind"), text(line, "name"))).collect()

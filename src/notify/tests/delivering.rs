@@ -1,4 +1,4 @@
-//! Batches, rate, retries, bounds and the end.
+//! Tests of batches, rate, retries, bounds and the end.
 
 use super::*;
 
@@ -35,7 +35,7 @@ async fn messages_keep_their_distance() {
     }
     let messages = receiver.messages(3).await;
     for pair in messages.windows(2) {
-        // The interval is counted from when the request began.
+        // The interval is counted from the start of a request.
         assert!(pair[1].0 - pair[0].0 >= Duration::from_millis(100));
     }
 }
@@ -123,7 +123,7 @@ async fn a_full_queue_drops_the_oldest_and_counts_them() {
     let limits = Limits { changes: 3, bytes: usize::MAX };
     let notifier = receiver.notifier(SinkKind::Webhook, limits, pace);
     notifier.offer(&modified("first"));
-    // On its way: not in the queue any more.
+    // This one is being sent, so it isn't in the queue.
     receiver.messages(1).await;
     let began = std::time::Instant::now();
     for n in 0..10 {
@@ -238,7 +238,7 @@ async fn a_file_that_hangs_holds_up_no_other_rule() {
     let rule = |name: &str, receiver: &Receiver| Rule::everything(name, receiver.destination(SinkKind::Webhook));
     let rules = vec![rule("hanging", &hanging), rule("working", &working)];
     let notifier = Notifier::start(rules, Limits::default(), quick(), &Handle::current()).unwrap();
-    // Whoever opens a pipe waits until someone writes to it.
+    // Opening a pipe blocks until somebody writes to it.
     std::fs::remove_file(hanging.file()).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(hanging.file()).status().unwrap().success());
     notifier.offer(&modified("a"));

@@ -1,4 +1,4 @@
-//! The messages that people and programs receive.
+//! Tests of the messages for people and programs.
 
 use super::*;
 use crate::notify::{queue::Batch, sink::SLACK_LIMIT};
@@ -53,7 +53,7 @@ fn texts_of_the_cluster_are_shown_as_they_are(#[case] value: &str, #[case] shown
     assert_eq!(text.matches("```").count(), 2, "{text}");
 }
 
-/// Receivers that are compatible with Slack's take a bare `@channel` for a mention too, and any URL for a link.
+/// Receivers that are compatible with Slack's also treat a bare `@channel` as a mention, and any URL as a link.
 #[rstest::rstest]
 #[case::mention("@channel", "by ＠channel\n")]
 #[case::link("https://evil.example", "by https:∕∕evil.example\n")]

@@ -1,4 +1,4 @@
-//! The rules file: what it may say, what it means, and how it is refused.
+//! Tests of the rules file: its content, its meaning, and its errors.
 
 use super::*;
 use crate::notify::{ActionName, parse_rules};

@@ -1,4 +1,4 @@
-//! Where URLs come from, which are refused, and that none is ever seen.
+//! Tests of the sources of URLs, of refused URLs, and that no URL is ever visible.
 
 use std::io::Write;
 
@@ -80,7 +80,7 @@ fn retry_after_is_seconds_or_a_date(#[case] text: &str, #[case] seconds: Option<
     assert_eq!(retry_after(&headers, Timestamp::UNIX_EPOCH), seconds.map(Duration::from_secs));
 }
 
-/// All that is logged, at every level.
+/// Everything that is logged, at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -106,7 +106,7 @@ async fn no_log_line_at_any_level_shows_the_url(#[case] answers: &[Answer]) {
     let writer = log.clone();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
-    // On a current-thread runtime the tasks of the notifier log here too.
+    // On a current-thread runtime, the tasks of the notifier log here too.
     let _guard = tracing::subscriber::set_default(subscriber);
     let shown = {
         let receiver = Receiver::start(answers.to_vec()).await;
@@ -114,7 +114,7 @@ async fn no_log_line_at_any_level_shows_the_url(#[case] answers: &[Answer]) {
         let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);
         notifier.offer(&modified("a"));
         receiver.messages(answers.len().max(1)).await;
-        // And one that can't be connected to.
+        // This URL can't be connected to.
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         std::fs::write(receiver.file(), format!("http://{closed}/{TOKEN}")).unwrap();
         notifier.offer(&modified("b"));

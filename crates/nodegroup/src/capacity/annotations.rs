@@ -1,4 +1,4 @@
-//! The capacity annotations of a group that Cluster Autoscaler's own provider knows as well. Every bad one is dropped alone.
+//! The capacity annotations that Cluster Autoscaler's own provider reads as well. A bad one is dropped alone.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ const MAX_PODS: &str = "maxPods";
 const GPU_TYPE: &str = "gpu-type";
 pub(super) const GPU_COUNT: &str = "gpu-count";
 
-/// The capacity annotations without their prefix.
+/// The capacity annotations, without their prefix.
 pub(super) const KNOWN: [&str; 10] =
     [CPU, MEMORY, EPHEMERAL_DISK, MAX_PODS, GPU_TYPE, GPU_COUNT, LABELS, TAINTS, DRA_DRIVER, CSI_DRIVER];
 
-/// Returns the capacity that the annotations state. An empty value and one of 0 say nothing, as in Cluster Autoscaler;
-/// a cpu or memory of 0 is a problem all the same.
+/// Returns the capacity that the annotations state. An empty value and a value of 0 are skipped, as in Cluster
+/// Autoscaler; a cpu or memory of 0 is a problem all the same.
 ///
-/// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice, which
-/// the protocol can't carry yet (kubernetes/autoscaler#10199): without a `gpu-type` that adds no resource.
+/// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice,
+/// which the protocol can't carry yet (kubernetes/autoscaler#10199); without a `gpu-type` it then adds no resource.
 /// [`drivers`](crate::drivers) reads `dra-driver` and `csi-driver`.
 #[must_use]
 pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
@@ -50,12 +50,12 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// An annotation's value unless it is empty.
+    /// Returns an annotation's value, unless it is empty.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.entry(name).map(|(_, value)| value)
     }
 
-    /// An annotation's key, as the object holds it, and its value unless that is empty.
+    /// Returns an annotation's key, as the object holds it, and its value, unless that is empty.
     fn entry(&self, name: &str) -> Option<(&'a ArcStr, &'a str)> {
         let (key, value) = self.annotations.get_key_value(key(name).as_str())?;
         (!value.is_empty()).then_some((key, value.as_str()))
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A key that is none of the known ones is a typing error.
+    /// Reports unknown keys, which are typing errors.
     fn name_unknown(&mut self) {
         for (key, value) in self.annotations {
             if let Some(name) = key.strip_prefix(CAPACITY_PREFIX)

@@ -1,4 +1,4 @@
-//! The capacity annotations that are this program's own. Every bad one is dropped alone.
+//! The capacity annotations of this program alone. A bad one is dropped alone.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::{Problem, ProblemKind, Quantity, Source, overhead::OVERHEAD, provenance::put, resource_list};
 
 const RESOURCES: &str = "resources";
-/// The price of a Node of the group; no capacity, but of the same prefix.
+/// The annotation of a Node's price, which isn't capacity but has the same prefix.
 const PRICE: &str = "price-per-hour";
 
-/// The annotation by which a failure domain is taken for the zone, or not.
+/// The annotation that decides if a failure domain is used as the zone.
 pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
 
-/// The keys without the prefix.
+/// The annotations, without their prefix.
 const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
 
 /// Returns false if a group's annotation says that its failure domain is no zone.
 ///
 /// # Errors
-/// When the annotation is neither true nor false.
+/// If the annotation is neither true nor false.
 pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<bool, Problem> {
     let key = format!("{OWN_CAPACITY_PREFIX}{ZONE_FROM_FAILURE_DOMAIN}");
     match annotations.get(key.as_str()).map(ArcStr::as_str) {
@@ -33,8 +33,8 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
     }
 }
 
-/// Returns the resources of the annotation `resources`: those that no other annotation can name, and 0 of one that a
-/// Node should count as having none of. A key with the prefix that isn't known is a typing error.
+/// Returns the resources of the annotation `resources`: those that no other annotation can name; an amount of 0 makes
+/// the Node have none of a resource. An unknown key with the prefix is a typing error and so a problem.
 #[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

@@ -1,4 +1,4 @@
-//! Every capacity annotation and every quirk of `status.capacity`.
+//! Tests of every capacity annotation and every quirk of `status.capacity`.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn key(name: &str) -> String {
     format!("{CAPACITY_PREFIX}{name}")
 }
 
-/// The capacity of a group with these annotations and this template.
+/// Returns the capacity of a group with these annotations and this template.
 fn capacity(annotations: &BTreeMap<ArcStr, ArcStr>, infra: &InfrastructureTemplate) -> (Capacity, Vec<Problem>) {
     let group = ScalableResource { annotations: annotations.clone(), ..deployment("workers") };
     let rules = TemplateRules::default();

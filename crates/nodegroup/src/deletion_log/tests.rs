@@ -52,7 +52,7 @@ fn a_text_that_is_no_log_is_an_error_that_names_the_annotation(#[case] text: &st
     assert!(error.to_string().contains("capi-autoscaler-provider.io/deleting"), "{error}");
 }
 
-/// A log of this many Machines with UUIDs.
+/// Returns the text of a log of this many Machines with UUIDs.
 fn text_of(count: usize) -> String {
     let machines = (0..count).map(|n| format!(r#""m{n}":"9b4bf4b1-715d-4c5b-a5ff-{n:012x}""#));
     let machines = machines.collect::<Vec<_>>().join(",");
@@ -85,7 +85,7 @@ fn a_text_is_read_up_to_each_bound_and_refused_beyond(
     assert!(error.contains("remove the annotation"), "it says what to do: {error}");
 }
 
-/// As seen on the sandbox: short names, and as many of them as an annotation holds.
+/// This was found on the sandbox: short names, and as many of them as an annotation holds.
 #[test]
 fn an_annotation_full_of_short_names_is_refused_with_its_size() {
     let machines: Vec<_> = (0..20_000).map(|n| format!(r#""{n}":"0{n}""#)).collect();

@@ -1,4 +1,4 @@
-//! Values, errors and printed forms as Go has them, and properties that hold for every text.
+//! Values, errors and printed forms as in Go, and properties that hold for every text.
 
 use proptest::prelude::*;
 use rstest::rstest;

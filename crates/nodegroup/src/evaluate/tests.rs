@@ -1,4 +1,4 @@
-//! The conditions for a group, and the order in which they are checked.
+//! Tests of the conditions for a group, and of the order in which they are checked.
 
 use arcstr::ArcStr;
 
@@ -32,7 +32,7 @@ fn bounded(mut object: ScalableResource, min: &str, max: &str) -> ScalableResour
     object
 }
 
-/// A MachineDeployment of three replicas that is a group.
+/// Returns a MachineDeployment of three replicas that is a group.
 fn group() -> ScalableResource {
     bounded(deployment("workers"), "1", "10")
 }
@@ -188,7 +188,7 @@ fn what_is_wrong_is_told_where_it_keeps_a_group_from_scaling_from_zero() {
     assert_eq!(problems.len(), 1);
 }
 
-/// The earliest reason is told: each object here has all the later ones too.
+/// The earliest reason is reported: each object here has all the later ones too.
 #[test]
 fn reasons_are_asked_in_order() {
     let mut rules = rules();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A Node of 4 cores, 8Gi, 110 pods, one GPU, two labels and the taints.
+/// Returns a Node of 4 cores, 8Gi, 110 pods, one GPU, two labels and these taints.
 fn node(taints: &[&str]) -> EmptyNode {
     let texts = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
         texts.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

@@ -1,4 +1,4 @@
-//! Every row of the contract's table of instances, and the order of its tests.
+//! Tests of every row of the contract's table of instances, and of the order of its conditions.
 
 use capi::{Condition, Failure};
 use rstest::rstest;
@@ -27,7 +27,7 @@ fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
     Some(Box::new(Condition { reason: reason.into(), message: message.into(), since: None }))
 }
 
-/// A Machine that has said for long what it says.
+/// Returns a view of a Machine whose conditions have lasted for long.
 fn view<'a>(machine: &'a Machine, node: Option<&'a Node>) -> MachineView<'a> {
     let shortage = Shortage::of(machine, None, false, Timestamp::UNIX_EPOCH);
     MachineView { machine, node, shortage, undeletable: false }
@@ -74,7 +74,7 @@ fn a_machine_has_failed_for_good(
     assert_eq!(seen(&of_machine(&machine, None)), (format!("{prefix}-machine-{ID}"), InstanceState::Creating, error));
 }
 
-/// A deletion takes the infrastructure first.
+/// A deletion removes the infrastructure first.
 #[test]
 fn infrastructure_that_is_gone_is_no_failure_of_a_machine_that_is_deleted() {
     let machine = with(|machine| {
@@ -181,7 +181,7 @@ fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&s
     assert_eq!(seen(&of_machine(&machine, node.as_ref())), (id.to_owned(), InstanceState::Running, None));
 }
 
-/// Its nodeRef lags: a Node that leads to it says as much.
+/// The nodeRef lags behind the Node.
 #[rstest]
 #[case::healthy(None)]
 #[case::failed(failed(None, Some("broken")))]
@@ -252,7 +252,7 @@ fn error_classes_have_their_numbers_on_the_wire() {
 
 const NOW: &str = "2026-01-01T12:00:00Z";
 
-/// The conditions in a group that can be scaled down.
+/// Returns the conditions in a group that can be scaled down.
 fn conditions(min: i32) -> DeleteConditions {
     DeleteConditions {
         rules: ErrorRules::default(),
@@ -264,8 +264,9 @@ fn conditions(min: i32) -> DeleteConditions {
     }
 }
 
-/// The Machines of a group whose errors are sent: `h` is healthy, those that begin with `f` failed, those with `c` have
-/// lacked capacity for as many minutes as their name says, and those with `q` a quota.
+/// Returns the Machines of a group whose errors are sent. By the first letter of its name, a Machine is healthy
+/// (`h`), has failed (`f`), has lacked capacity for the minutes in its name (`c`) or lacks quota (`q`); `u` at the
+/// end is one that the API server refused to delete.
 fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions), min: i32) -> String {
     let machines: Vec<_> = names
         .iter()
@@ -315,7 +316,7 @@ fn a_lack_of_capacity_is_waited_for_and_a_quota_is_not(#[case] grace: Grace, #[c
     assert_eq!(sent(6, &names, |conditions| conditions.rules.grace = grace, 0), expected);
 }
 
-/// One whose error waits takes no place of those that may go.
+/// An error within its grace period doesn't use up a deletion that another could have.
 #[test]
 fn of_those_that_may_go_none_waits() {
     assert_eq!(sent(3, &["c1", "c6", "f2"], |_| (), 1), "c6 f2");

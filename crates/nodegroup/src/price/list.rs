@@ -1,5 +1,5 @@
-//! The operator's prices: by label selector, by instance type, by resources, in this order. Pure values; where they are
-//! written and how they are followed is no business of this file.
+//! The operator's prices: by label selector, by instance type, by resources, in this order. These are pure values;
+//! reading and following the file isn't done here.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use crate::{
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 const OLD_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
 
-/// Bytes in a GiB.
+/// The number of bytes in a GiB.
 const GIB: f64 = 1_073_741_824.0;
 
 /// The operator's prices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PriceList {
-    /// By label selector; the first that fits counts.
+    /// The prices by label selector; the first that matches counts.
     pub selectors: Vec<PriceRule>,
-    /// By the instance type in a Node's labels.
+    /// The prices by the instance type in a Node's labels.
     pub instance_types: BTreeMap<ArcStr, Price>,
-    /// By what a Node has.
+    /// The prices by a Node's resources.
     pub resources: Option<Rates>,
 }
 
-/// A price for the Nodes that a label selector fits.
+/// A price for the Nodes that a label selector matches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriceRule {
-    /// The selector as it is written.
+    /// The text of the selector.
     pub text: ArcStr,
     /// The selector.
     pub selector: Selector,
@@ -43,28 +43,28 @@ pub struct PriceRule {
 /// The price of a Node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tariff {
-    /// As a whole.
+    /// One price for the whole Node.
     Whole(Price),
-    /// By what it has.
+    /// The sum of the prices of its resources.
     Resources(Rates),
 }
 
 /// Prices of resources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
-    /// A core.
+    /// The price of a core.
     pub cpu: Price,
-    /// A GiB of memory.
+    /// The price of a GiB of memory.
     pub memory: Price,
-    /// A GPU; without it, a Node with a GPU has no price by resources.
+    /// The price of a GPU; if it is missing, a Node with a GPU has no price by resources.
     pub gpu: Option<Price>,
 }
 
-/// An offer, with the rates where it was reckoned from resources.
+/// An offer, with the rates if it was computed from resources.
 pub(super) type RatedOffer = (Offer, Option<Rates>);
 
 impl PriceList {
-    /// Returns true if there is no price in it.
+    /// Returns true if the list has no price.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.selectors.is_empty() && self.instance_types.is_empty() && self.resources.is_none()
@@ -100,7 +100,7 @@ impl PriceList {
 }
 
 impl Rates {
-    /// Returns the price of a Node with this capacity; `None` when it has a GPU and no rate for it.
+    /// Returns the price of a Node with this capacity; `None` if it has a GPU and there is no rate for one.
     fn price(&self, capacity: &Capacity) -> Option<Price> {
         let (cores, gibibytes) = cores_and_gibibytes(capacity);
         let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
@@ -114,13 +114,13 @@ impl Rates {
     }
 }
 
-/// The cores and the memory in GiB of a Node.
+/// Returns the cores and the memory in GiB of a Node.
 pub(super) fn cores_and_gibibytes(capacity: &Capacity) -> (f64, f64) {
     let amount = |resource| capacity.get(resource).map_or(Quantity::ZERO, |quantity| quantity.value).to_f64();
     (amount(CPU), gibibytes(amount(MEMORY)))
 }
 
-/// Bytes as GiB.
+/// Converts bytes to GiB.
 pub(super) fn gibibytes(bytes: f64) -> f64 {
     bytes / GIB
 }

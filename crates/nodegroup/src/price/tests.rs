@@ -1,4 +1,4 @@
-//! Where a price comes from, what it overrides, and how the price of a whole Node is split.
+//! Tests of the source of a price, of its overrides, and of the split of a whole Node's price.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn rule(text: &str, tariff: Tariff) -> PriceRule {
     PriceRule { text: text.into(), selector, tariff }
 }
 
-/// A list that has a price for all that [`evaluated`] can be.
+/// Returns a list with a price for every Node that [`evaluated`] can make.
 fn list() -> PriceList {
     PriceList {
         selectors: vec![
@@ -38,7 +38,7 @@ fn list() -> PriceList {
     }
 }
 
-/// A group with these annotations, template labels and status.capacity, and what it costs by `list`.
+/// Returns the price by `list` of a group with this annotation, these labels and this `status.capacity`.
 fn evaluated(
     annotation: Option<&str>,
     labels: &str,
@@ -55,7 +55,7 @@ fn evaluated(
     of_group(&group, built.template.as_ref(), RealNodes::default(), list)
 }
 
-/// 2 cores and 8 GiB: 0.12 by resources.
+/// 2 cores and 8 GiB, which cost 0.12 by resources.
 const SMALL: &[(&str, &str)] = &[("cpu", "2"), ("memory", "8Gi")];
 const GPU: &[(&str, &str)] = &[("cpu", "2"), ("memory", "8Gi"), ("nvidia.com/gpu", "1")];
 

@@ -1,5 +1,5 @@
-//! The prices of a core, a GiB of memory and a GPU, from the price of a Node that has them. A price for a whole Node is
-//! split by weights, as every answer about a pod that shares Nodes with others has to be.
+//! The prices of a core, a GiB of memory and a GPU, from the price of a Node that has them. A price for a whole Node
+//! is split by weights, so that a pod that shares Nodes with others has a price.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use crate::{
     capacity::{self, CPU, Capacity, MEMORY},
 };
 
-/// As many GiB of memory cost as much as a core, as clouds price them more or less.
+/// The number of GiB of memory that cost as much as a core, roughly as clouds price them.
 const GIB_PER_CORE: f64 = 8.0;
-/// As many cores cost as much as a GPU: some 10 for the smallest, some 100 for the largest.
+/// The number of cores that cost as much as a GPU: some 10 for the smallest, some 100 for the largest.
 const CORES_PER_GPU: f64 = 20.0;
 
 /// Prices of resources.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct UnitPrices {
-    /// A core.
+    /// The price of a core.
     pub cpu: Price,
-    /// A GiB of memory.
+    /// The price of a GiB of memory.
     pub memory: Price,
-    /// One of each kind of GPU, by the name of the resource.
+    /// The price of one GPU of each kind, by the name of the resource.
     pub gpus: BTreeMap<String, Price>,
 }
 
@@ -43,7 +43,7 @@ impl Weights {
         Self { cpu, memory: rates.memory.per_hour(), gpu: rates.gpu.map_or(cpu * CORES_PER_GPU, Price::per_hour) }
     }
 
-    /// The sum of the weights of all that a Node has.
+    /// Returns the sum of the weights of a Node's resources.
     fn total(&self, capacity: &Capacity) -> f64 {
         let (cores, gibibytes) = cores_and_gibibytes(capacity);
         let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
@@ -52,15 +52,15 @@ impl Weights {
 }
 
 impl UnitPrices {
-    /// The rates that a Node with this capacity was priced by.
+    /// Returns the rates by which a Node with this capacity was priced.
     pub(super) fn of_rates(rates: Rates, capacity: &Capacity) -> Self {
         let gpu = rates.gpu.unwrap_or_default();
         let gpus = capacity::gpus(capacity).map(|(resource, _)| (resource.to_owned(), gpu)).collect();
         Self { cpu: rates.cpu, memory: rates.memory, gpus }
     }
 
-    /// The price of a Node with this capacity, split by the ratio of `rates`, or by the usual one. `None`: it has nothing
-    /// of what a price is split over.
+    /// Splits the price of a Node with this capacity by the ratio of `rates`, or else by the default weights. `None`
+    /// if the Node has none of the resources over which a price is split.
     pub(super) fn split(price: Price, capacity: &Capacity, rates: Option<&Rates>) -> Option<Self> {
         let weights = rates.map(Weights::of_rates).filter(|weights| weights.total(capacity) > 0.0);
         let weights = weights.unwrap_or(Weights::DEFAULT);
@@ -73,7 +73,7 @@ impl UnitPrices {
         Some(Self { cpu: share(weights.cpu), memory: share(weights.memory), gpus })
     }
 
-    /// Returns the price of these requests per hour. Resources that have no price cost nothing.
+    /// Returns the price of these requests per hour. Resources without a price are free.
     #[must_use]
     pub fn per_hour(&self, requests: &Requests) -> f64 {
         let price = |(resource, quantity): (&String, &Quantity)| match resource.as_str() {
@@ -81,7 +81,7 @@ impl UnitPrices {
             MEMORY => gibibytes(quantity.to_f64()) * self.memory.per_hour(),
             _ => quantity.to_f64() * self.gpus.get(resource).copied().unwrap_or_default().per_hour(),
         };
-        // The sum of no numbers is -0.
+        // The sum of an empty iterator is -0.
         requests.iter().map(price).sum::<f64>() + 0.0
     }
 }

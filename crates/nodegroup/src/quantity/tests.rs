@@ -1,4 +1,4 @@
-//! Values and printed forms as apimachinery has them, and properties that hold for every text.
+//! Values and printed forms as in apimachinery, and properties that hold for every text.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,7 +11,7 @@ fn quantity(text: &str) -> Quantity {
     text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// Each text stands for this many billionths, and so does its negative and its text with a plus sign.
+/// Asserts that each text, with and without a plus sign, has this many billionths, and its negative the opposite.
 fn assert_nanos(cases: &[(&str, i128)], format: Format) {
     for (text, nanos) in cases {
         assert_eq!((quantity(text).nanos, quantity(text).format), (*nanos, format), "{text}");
@@ -369,7 +369,7 @@ fn what_1024_does_not_divide_is_printed_without_a_suffix_and_read_as_decimal() {
     assert_eq!((quantity("2000").format(), quantity("2000").to_string().as_str()), (DecimalSi, "2k"));
 }
 
-/// Text that mostly is a quantity.
+/// Returns texts most of which are quantities.
 fn texts() -> impl Strategy<Value = String> {
     let suffix = prop_oneof![
         prop::sample::select(DECIMAL_SUFFIXES.map(|(suffix, _)| suffix.to_owned()).to_vec()),

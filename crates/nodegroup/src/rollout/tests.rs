@@ -1,4 +1,4 @@
-//! The evidence of a rollout, its start, and a group's options meanwhile.
+//! Tests of the evidence of a rollout, its start, and a group's options meanwhile.
 
 use capi::Topology;
 use rstest::rstest;
@@ -42,7 +42,7 @@ fn at(text: &str) -> Option<Timestamp> {
     (!text.is_empty()).then(|| text.parse().unwrap())
 }
 
-/// A MachineSet with replicas.
+/// Returns a MachineSet with replicas.
 fn set(revision: i64, created: &str) -> ScalableResource {
     let mut set = machine_set("workers-1");
     (set.revision, set.created) = (Some(revision), at(created));
@@ -68,13 +68,13 @@ fn a_rollout_goes_on_since(#[case] condition: &str, #[case] older: &str, #[case]
 
 #[test]
 fn the_condition_alone_is_no_rollout() {
-    // A MachineDeployment whose rollouts are paused has it for as long as it has Machines of an older template.
+    // Paused rollouts keep the condition for as long as there are Machines of an older template.
     let mut workers = deployment("workers");
     workers.rolling_out_since = at(EARLY);
     assert_eq!(rollout(&workers, &[set(1, EARLY)], None), None);
 }
 
-/// The Cluster asks for v1.36.0 and holds these back.
+/// Returns a Cluster whose topology is at v1.36.0 and holds these MachineDeployments back.
 fn upgraded(held_back: &[&str]) -> Cluster {
     let held_back = held_back.iter().map(|name| ArcStr::from(*name)).collect();
     let topology = Topology {
@@ -87,7 +87,7 @@ fn upgraded(held_back: &[&str]) -> Cluster {
     Cluster { topology: Some(Box::new(topology)), ..cluster() }
 }
 
-/// Its version differs from the Cluster's for good, and nothing rolls out until the pin is raised.
+/// A pinned version differs from the Cluster's permanently; nothing rolls out until the pin is raised.
 #[rstest]
 #[case::it_has_its_version("v1.35.0", Some("v1.35.0"), None)]
 #[case::the_pin_was_raised("v1.34.0", Some("v1.35.0"), Some("v1.35.0"))]

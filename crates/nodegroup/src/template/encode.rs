@@ -1,4 +1,4 @@
-//! The template as the core/v1 Node that Cluster Autoscaler reads.
+//! Encodes the template as the core/v1 Node that Cluster Autoscaler reads.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -12,8 +12,9 @@ use super::{HOSTNAME, NodeTemplate};
 use crate::{Quantity, Sourced, Taint};
 
 impl NodeTemplate {
-    /// A core/v1 Node of that name in protobuf, without an envelope: labels with the hostname, taints, capacity,
-    /// allocatable, and the conditions of a Node that is well. Equal templates of equal names are equal bytes.
+    /// Returns a core/v1 Node of this name in protobuf, without an envelope: labels with the hostname, taints,
+    /// capacity, allocatable, and the conditions of a healthy Node. Equal templates with equal names give equal
+    /// bytes.
     #[must_use]
     pub fn encode(&self, name: &str) -> Bytes {
         let mut labels: BTreeMap<_, _> =
@@ -44,7 +45,7 @@ impl NodeTemplate {
     }
 }
 
-/// The conditions of a Node that is well.
+/// The conditions of a healthy Node.
 const CONDITIONS: [(&str, &str); 5] = [
     ("Ready", "True"),
     ("MemoryPressure", "False"),

@@ -1,4 +1,4 @@
-//! Labels and taints of the Node to come, from the weakest source to the strongest.
+//! Labels and taints of the Node that would join, from the weakest source to the strongest.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,10 @@ use arcstr::ArcStr;
 
 const DEFAULT_OS: &str = "linux";
 
-/// From weakest to strongest: defaults, what Nodes of another group or Nodes that are gone showed, nodeInfo where it says
-/// something, the failure domain, the zone of Nodes that are gone, synced template labels, annotation, and while the
-/// group has Nodes what they agree on. Cluster API syncs no labels to a MachinePool's Nodes.
+/// Returns the labels. The sources, from weakest to strongest: defaults; observed Nodes of another group, and deleted
+/// ones of this group; nodeInfo; the failure domain; the zone of deleted Nodes; synced template labels; OpenShift's
+/// labels for Nodes; the annotation; and, while the group has Nodes, the values on which they agree. Cluster API
+/// syncs no labels to a MachinePool's Nodes.
 pub(super) fn labels(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
@@ -74,7 +75,7 @@ pub(super) fn labels(
     labels
 }
 
-/// Says why a label isn't taken from the group's Nodes.
+/// Returns a note on why a label isn't taken from the group's Nodes.
 fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String {
     let nodes: Vec<_> = values.iter().map(|(value, node)| format!("{value} (Node {node})")).collect();
     let instead = match label {
@@ -84,7 +85,8 @@ fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String
     format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
 }
 
-/// Nodes of another group say nothing of zone and region; the group's own that are gone do, while it has no Node.
+/// Adds the labels of observed Nodes while the group has none: those of another group without zone and region, those
+/// of its own deleted Nodes without the zone.
 fn put_learned(context: &Context<'_>, labels: &mut SourcedMap<String>) {
     let Context { nodes, id, .. } = context;
     if nodes.sample.is_some() {
@@ -98,7 +100,7 @@ fn put_learned(context: &Context<'_>, labels: &mut SourcedMap<String>) {
     put_observed(context, labels, |key| key != ZONE);
 }
 
-/// Labels on which the group's Nodes agreed, while it has none.
+/// Adds the labels on which the group's deleted Nodes agreed, while it has no Node.
 fn put_observed(context: &Context<'_>, labels: &mut SourcedMap<String>, takes: impl Fn(&str) -> bool) {
     let Context { nodes, .. } = context;
     if nodes.sample.is_some() {
@@ -137,8 +139,9 @@ fn put_node_info(
     }
 }
 
-/// The failure domain of a group's Machines is the zone of their Nodes with most infrastructure providers. With Azure the one
-/// is "1" and the other "<region>-1": once a Node shows that, it counts for no group of the provider.
+/// Adds the failure domain of a group's Machines, which with most infrastructure providers is the zone of their
+/// Nodes. With Azure, one is "1" and the other "<region>-1": as soon as a Node shows that, the failure domain is
+/// ignored for all groups of the provider.
 fn put_failure_domain(
     context: &Context<'_>,
     labels: &mut SourcedMap<String>,
@@ -148,7 +151,7 @@ fn put_failure_domain(
     let Context { group, nodes, .. } = context;
     let Some(domain) = &group.failure_domain else { return };
     let zones = nodes.observed.and_then(|observed| observed.values(ZONE)).map_or(0, BTreeMap::len);
-    // Its own Nodes know better, and are told of where they differ.
+    // The group's own Nodes have precedence, and a note reports where they differ.
     if zones > 1 || (zones == 1 && nodes.other_zone.is_some()) {
         return;
     }
@@ -191,8 +194,8 @@ fn put_failure_domain(
     }
 }
 
-/// The template's taints, each replaced by an annotation's of the same key and effect, and the annotation's others.
-/// Cluster API syncs no taints to a MachinePool's Nodes.
+/// Returns the template's taints, each replaced by an annotation's of the same key and effect, and the other taints
+/// of the annotation. Cluster API syncs no taints to a MachinePool's Nodes.
 pub(super) fn taints(group: &ScalableResource, problems: &mut Vec<Problem>) -> Vec<Sourced<Taint>> {
     let mut taints: Vec<_> = match group.kind {
         ScalableKind::MachineDeployment | ScalableKind::MachineSet => {

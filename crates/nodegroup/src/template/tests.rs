@@ -1,4 +1,4 @@
-//! Every row of the contract's precedence table, and the bytes that Cluster Autoscaler reads.
+//! Tests of every row of the contract's precedence table, and of the bytes that Cluster Autoscaler reads.
 
 mod rows;
 mod zones;
@@ -25,7 +25,7 @@ fn annotate(mut group: ScalableResource, annotations: &[(&str, &str)]) -> Scalab
     group
 }
 
-/// A group of known size, with these annotations besides.
+/// Returns a group of known capacity with these annotations.
 fn sized(annotations: &[(&str, &str)]) -> ScalableResource {
     annotate(annotate(deployment("workers"), &[("cpu", "4"), ("memory", "16Gi")]), annotations)
 }
@@ -91,7 +91,7 @@ fn annotations_win_over_status_capacity() {
     assert_eq!(of("pods"), ("58".to_owned(), "status.capacity"));
 }
 
-/// The four sources of arch and os, and the resulting values.
+/// The sources of arch and os, and the resulting values.
 #[rstest]
 #[case::nothing(None, None, None, ("amd64", "default"), ("linux", "default"))]
 #[case::node_info(Some(("arm64", "windows")), None, None, ("arm64", "status.nodeInfo"), ("windows", "status.nodeInfo"))]

@@ -1,35 +1,35 @@
-//! The documents of a text, each read alone: one that is broken doesn't take those after it along, as it would in a
-//! parser of the whole stream.
+//! Splits a text into documents and parses each alone, so that a broken document doesn't affect those after it, as it
+//! would in a parser of the whole stream.
 
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::expansion;
 
-/// Of so many broken documents of a text is said what is wrong with them. Each is read once more for that, with all that
-/// stands before it.
+/// The number of broken documents of a text for which a reason is given. Each reason takes another parse, with
+/// everything before the document.
 const REASONS: usize = 100;
-/// The most that aliases may add to a document, in values and bytes of texts.
+/// The maximum size that aliases may add to a document, in values and bytes of strings.
 const MOST_ADDED: usize = 4_000_000;
-/// So many brackets are open at once in no manifest.
+/// The maximum number of brackets that are open at once; no manifest has more.
 const MOST_OPEN: usize = 1_000;
 
-/// A document: the line where it begins, from 1, and its value, or why it has none.
+/// A document: the line where it begins, from 1, and its value or the reason why it has none.
 pub(in crate::cli::explain) struct Document {
     pub(in crate::cli::explain) line: usize,
     pub(in crate::cli::explain) value: Result<Value, Broken>,
 }
 
-/// Why a document has no value.
+/// The reason why a document has no value.
 #[derive(Debug, Eq, PartialEq)]
 pub(in crate::cli::explain) struct Broken {
     pub(in crate::cli::explain) why: String,
-    /// True if it has the braces of a template of Helm, or of another program, so that it isn't meant to be read yet.
+    /// True if it has the braces of a template of Helm or another program, and so isn't meant to be parsed yet.
     pub(in crate::cli::explain) is_template: bool,
 }
 
-/// The documents of a text, without empty ones. JSON is told by its first character: a text that begins with a brace
-/// and isn't JSON is read as YAML.
+/// Returns the documents of a text, without empty ones. JSON is recognized by its first character; a text that begins
+/// with a brace and isn't JSON is parsed as YAML.
 pub(in crate::cli::explain) fn documents(text: &str) -> Vec<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) {
@@ -54,7 +54,7 @@ fn broken(part: &str, line: usize, reasons: &mut usize) -> Broken {
         return Broken { why: "it isn't YAML, as many before it".to_owned(), is_template };
     };
     *reasons = left;
-    // Read once more as if it stood where it stands, so that the error names the line of the whole text.
+    // The second parse is padded with newlines, so that the error names the line in the whole text.
     let padded = format!("{}{part}", "\n".repeat(line - 1));
     let why = yaml(&padded).err().unwrap_or_default();
     let hint = if is_template { " (a template? render it first, as helm template does)" } else { "" };
@@ -69,12 +69,12 @@ fn yaml(part: &str) -> Result<Value, String> {
     expansion::check(part, MOST_ADDED).map_err(error)?;
     let mut value = serde_yaml::Value::deserialize(serde_yaml::Deserializer::from_str(part)).map_err(error)?;
     value.apply_merge().map_err(error)?;
-    // JSON has no keys but texts.
+    // JSON has only string keys.
     serde_json::to_value(value).map_err(|error| error.to_string())
 }
 
-/// The documents of a YAML stream with the line where each begins. A line of three dashes always separates, even in
-/// the middle of a text (YAML 1.2, 9.1.2), so that they can be told apart without reading them.
+/// Returns the documents of a YAML stream, each with the line where it begins. A line of three dashes always
+/// separates documents, even within a string (YAML 1.2, 9.1.2), so they can be split without parsing.
 fn parts(text: &str) -> Vec<(usize, String)> {
     let mut parts = vec![(1, String::new())];
     let mut is_empty = true;
@@ -88,21 +88,21 @@ fn parts(text: &str) -> Vec<(usize, String)> {
             parts.push((number + 1, String::new()));
             is_empty = true;
         } else if let Some((_, part)) = parts.last_mut() {
-            // A directive stands before its document's dashes, where nothing but comments is.
+            // A directive comes before the dashes of its document, where only comments are allowed.
             let is_directive = is_empty && line.starts_with('%');
             is_empty = is_empty && (is_directive || is_blank(line));
             part.push_str(if is_directive { "" } else { line });
             part.push('\n');
         }
     }
-    // A document begins where there is something in it.
+    // A document begins at its first line with content.
     let blanks = |part: &str| part.lines().take_while(|line| is_blank(line)).count();
     parts.retain(|(_, part)| blanks(part) < part.lines().count());
     parts.into_iter().map(|(line, part)| (line + blanks(&part), skip(&part, blanks(&part)))).collect()
 }
 
-/// The time that YAML takes grows with the square of open brackets, and its parser looks for their end before it says no.
-/// Brackets in texts count as well, but few texts leave so many open.
+/// Returns true if too many brackets are open at once: the time of the YAML parser grows with their square, and it
+/// searches for their ends before it fails. Brackets in strings count too, but few strings leave so many open.
 fn is_too_deep(part: &str) -> bool {
     let mut open = 0_usize;
     part.bytes().any(|byte| {
@@ -177,7 +177,7 @@ mod tests {
         assert!(why.is_template && why.why.contains("helm template"), "{why:?}");
     }
 
-    /// Each would take hours, or all of the memory.
+    /// Each of these would take hours, or all of the memory.
     #[rstest]
     #[case::what_an_alias_repeats(format!("a: &a [{}]\nb: [{}]\n", "1,".repeat(100_000), "*a,".repeat(100_000)))]
     #[case::a_text_that_an_alias_repeats(format!("a: &a {}\nb: [{}]\n", "x".repeat(1_000_000), "*a,".repeat(1_000_000)))]

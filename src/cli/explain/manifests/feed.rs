@@ -1,5 +1,5 @@
-//! Objects of manifests as changes of an index, by the same decoding as those of a cluster, so that what the index says
-//! of them is what a server would answer.
+//! Applies the objects of manifests to an index. They are decoded like those of a cluster, so that the index has the
+//! same content as a server's.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,20 +15,20 @@ use crate::index::{self, Detail, Index, Standing};
 #[derive(Debug)]
 pub(in crate::cli::explain) struct IndexFeed {
     pub(in crate::cli::explain) index: Arc<Index>,
-    /// Objects whose index entry isn't what they say, since they can't be read: in words for people.
+    /// Objects that couldn't be decoded, so that their index entries are incomplete; in words for people.
     pub(in crate::cli::explain) unreadable: Vec<String>,
-    /// Data that a group lacks and a cluster would have, in words for people.
+    /// Data that a group lacks here but would have in a cluster; in words for people.
     pub(in crate::cli::explain) notes: HashMap<GroupId, Vec<String>>,
 }
 
-/// An index that is fed with the manifests.
+/// Returns an index with the objects of the manifests.
 pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> IndexFeed {
     let context = Context::new(&rules.keys.group);
     let mut fed = IndexFeed { index: Arc::new(Index::new(rules)), unreadable: Vec::new(), notes: HashMap::new() };
     for (identity, object) in &manifests.objects {
         fed.take(identity, object, &context);
     }
-    // Which kinds are infrastructure templates, the groups say.
+    // The groups determine which kinds are infrastructure templates.
     let wanted = fed.index.wanted_kinds();
     for (identity, object) in &manifests.objects {
         let kind = KindRef { group: identity.group.as_str().into(), kind: identity.kind.as_str().into() };
@@ -42,7 +42,7 @@ pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Index
 }
 
 impl IndexFeed {
-    /// Says of each group what its infrastructure template would have to say: manifests may lack it, and those of a
+    /// Notes for each group what its infrastructure template lacks: manifests may not include it, and those of a
     /// repository have no status.
     fn note_templates(&mut self, manifests: &Manifests) {
         for group in self.index.snapshot(None, Detail::Counts).groups {
@@ -58,7 +58,7 @@ impl IndexFeed {
             let has_capacity = |template: &Object| template.value.pointer("/status/capacity").is_some();
             let note = match manifests.objects.get(&identity).map(has_capacity) {
                 Some(true) => continue,
-                // The annotations say enough.
+                // The annotations are sufficient.
                 Some(false) if is_node_known => continue,
                 Some(false) => {
                     "has no status.capacity: an infrastructure provider writes it in the cluster, or none does"
@@ -70,7 +70,7 @@ impl IndexFeed {
         }
     }
 
-    /// An object of a kind that is always read; others do nothing.
+    /// Applies an object of a kind that is always read; ignores others.
     fn take(&mut self, identity: &Identity, object: &Object, context: &Context) {
         let meta = || object.meta.clone();
         let value = &object.value;
@@ -105,7 +105,7 @@ impl IndexFeed {
             }
         };
         if let Some(change) = change {
-            // The report says what changed for groups.
+            // The report covers the affected groups.
             let _ = self.index.apply_quietly(change);
         }
     }

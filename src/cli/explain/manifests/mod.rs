@@ -1,5 +1,6 @@
-//! Manifests instead of a cluster: files and directories of YAML and JSON, as objects that an index is fed with. What
-//! isn't an object is named and skipped, since a Git repository holds more than objects; nothing is ever guessed into one.
+//! Manifests instead of a cluster: files and directories of YAML and JSON, whose objects are applied to an index.
+//! Documents that aren't objects are reported and skipped, since a Git repository holds more than objects; never
+//! guess an object.
 
 mod documents;
 mod feed;
@@ -19,31 +20,31 @@ pub(super) use self::{
 };
 use self::{objects::Manifests, source::Text};
 
-/// Why manifests can't be read at all.
+/// The reason why manifests can't be read.
 #[derive(Debug, Error)]
 pub enum ManifestError {
     /// A file or a directory can't be read.
     #[error("can't read the manifests {path}: {why}: name a file, a directory, or - for standard input")]
     Unreadable {
-        /// Which one.
+        /// The path.
         path: String,
         /// The error of the operating system.
         why: io::Error,
     },
-    /// A file that was named holds something else than YAML or JSON.
+    /// A named file holds something other than YAML or JSON.
     #[error("{place}: {why}: only in a directory is such a file skipped")]
     Broken {
-        /// Where.
+        /// The position of the defect.
         place: Place,
         /// The reason.
         why: String,
     },
-    /// There is nothing to explain.
+    /// The manifests hold no object.
     #[error("no Kubernetes object is in {0}: give a dump (kubectl get … -o yaml), or the manifests themselves")]
     Nothing(String),
 }
 
-/// Where a document, or an item of its list, is.
+/// The position of a document, or of an item of its list.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Place {
     file: String,
@@ -60,7 +61,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Reads all the sources. `namespace` is that of objects which name none.
+/// Reads all sources. `namespace` applies to objects that name none.
 pub(super) fn read(sources: &[ManifestSource], namespace: &str) -> Result<Manifests, ManifestError> {
     let mut manifests = Manifests::new(namespace);
     for source in sources {

@@ -1,5 +1,5 @@
-//! Which objects the documents hold: the items of lists, each with its place and its identity. Of one that is there
-//! twice the last counts, as when they are applied in order.
+//! The objects in the documents, including the items of lists, each with its position and identity. If an object
+//! occurs twice, the last one counts, as when they are applied in order.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use super::{
 pub(in crate::cli::explain) struct Manifests {
     namespace: String,
     pub(super) objects: BTreeMap<Identity, Object>,
-    /// Content that is no object, and why, in words for people.
+    /// The content that is no object, with the reason, in words for people.
     pub(in crate::cli::explain) skipped: Vec<String>,
-    /// Objects that are there twice, of which the first isn't used, in words for people.
+    /// Objects that occur twice, of which the first isn't used, in words for people.
     pub(in crate::cli::explain) warnings: Vec<String>,
-    /// Documents that may have been meant as objects and can't be read.
+    /// Documents that may have been meant as objects but can't be parsed.
     pub(in crate::cli::explain) broken: Vec<String>,
 }
 
-/// The identity of an object, which the version of its group isn't part of.
+/// The identity of an object, which doesn't include the version of its group.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Identity {
     pub(super) group: String,
@@ -55,7 +55,7 @@ impl Manifests {
         self.objects.is_empty() && self.broken.is_empty()
     }
 
-    /// Takes in what a text holds.
+    /// Adds the objects of a text.
     pub(super) fn add(&mut self, text: &Text) -> Result<(), ManifestError> {
         let place = |line| Place { file: text.name.clone(), line, item: None };
         let Ok(utf8) = std::str::from_utf8(&text.bytes) else {
@@ -80,13 +80,12 @@ impl Manifests {
         Ok(())
     }
 
-    /// Takes in an object, or the items of a list.
+    /// Adds an object, or the items of a list.
     fn take(&mut self, value: Value, place: &Place) {
         let kind = text(&value, "kind").map(str::to_owned);
         match (value, kind) {
             (Value::Object(mut list), Some(kind)) if kind.ends_with("List") && is_list(&list) => {
-                // kubectl's List has items of any kind, each of which says what it is; those of an API server's own list
-                // need not.
+                // The items of kubectl's List name their kind; those of an API server's own list need not.
                 let api_version = list.get("apiVersion").cloned();
                 let item_kind = kind.strip_suffix("List").filter(|kind| !kind.is_empty());
                 let Some(Value::Array(items)) = list.remove("items") else { return };
@@ -121,7 +120,7 @@ impl Manifests {
         }
     }
 
-    /// Which object it is, or why it is none.
+    /// Returns the identity of an object, or the reason why it is none.
     fn identity(&self, value: &Value) -> Result<Identity, String> {
         let (Some(api_version), Some(kind)) = (text(value, "apiVersion"), text(value, "kind")) else {
             return Err("it isn't a Kubernetes object: it has no apiVersion and kind".to_owned());

@@ -1,4 +1,4 @@
-//! The texts that manifests are in: files, those of a directory and of all below it, standard input.
+//! The sources of manifests: files, directories with everything below them, and standard input.
 
 use std::{
     collections::HashSet,
@@ -12,18 +12,18 @@ use walkdir::{DirEntry, WalkDir};
 
 use super::ManifestError;
 
-/// The endings of files that are looked at in a directory.
+/// The extensions of the files that are read in a directory.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// The longest file that is read: more than any dump, and an end to files that have none.
+/// The longest file that is read, in bytes: more than any dump, and a limit for endless files.
 const LONGEST: u64 = 2 << 30;
 
-/// Where manifests come from.
+/// A source of manifests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(in crate::cli::explain) enum ManifestSource {
     /// Standard input (`-`).
     Stdin,
-    /// A file, or a directory with all below it but what is hidden.
+    /// A file, or a directory with everything below it that isn't hidden.
     Path(PathBuf),
 }
 
@@ -46,12 +46,12 @@ impl fmt::Display for ManifestSource {
 pub(super) struct Text {
     pub(super) name: String,
     pub(super) bytes: Vec<u8>,
-    /// True if it was named itself, and not found in a directory.
+    /// True if it was named itself, rather than found in a directory.
     pub(super) is_named: bool,
 }
 
 impl ManifestSource {
-    /// Hands over the texts, one after the other, those of a directory by their names.
+    /// Passes the texts to `take` one by one; those of a directory are ordered by name.
     pub(super) fn read(&self, mut take: impl FnMut(Text) -> Result<(), ManifestError>) -> Result<(), ManifestError> {
         let path = match self {
             Self::Stdin => {
@@ -64,7 +64,7 @@ impl ManifestSource {
         if !fs::metadata(path).map_err(|why| unreadable(self, why))?.is_dir() {
             return take(text(path, true)?);
         }
-        // Links may lead to a directory again and again, in more ways than can be walked.
+        // Links may lead to a directory in more ways than can be walked.
         let mut walked = HashSet::new();
         let mut is_new = |entry: &DirEntry| {
             !entry.file_type().is_dir() || fs::canonicalize(entry.path()).map_or(true, |path| walked.insert(path))
@@ -74,7 +74,7 @@ impl ManifestSource {
         for entry in WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_walked) {
             let entry = match entry {
                 Ok(entry) => entry,
-                // A link that leads back to where the walk came from: everything there is read already.
+                // The target of a link to a parent directory is being read already.
                 Err(error) if error.loop_ancestor().is_some() => continue,
                 Err(error) => {
                     let path = error.path().unwrap_or(path).display().to_string();
@@ -107,7 +107,7 @@ fn unreadable(source: &ManifestSource, why: io::Error) -> ManifestError {
     ManifestError::Unreadable { path: source.to_string(), why }
 }
 
-/// Such as `.git`, and the directories behind the links of a mounted ConfigMap.
+/// Returns true for names such as `.git`, and for the directories behind the links of a mounted ConfigMap.
 fn is_hidden(entry: &DirEntry) -> bool {
     entry.file_name().to_string_lossy().starts_with('.')
 }

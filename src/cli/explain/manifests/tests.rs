@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::index::{Detail, Standing};
 
-/// A directory with files in it.
+/// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -25,7 +25,7 @@ fn read_path(path: &Path) -> Result<Manifests, ManifestError> {
     read(&[ManifestSource::Path(path.to_owned())], "default")
 }
 
-/// The manifests of a directory; texts are shown without its name.
+/// Returns the manifests of a directory, without its name in their texts.
 fn manifests(files: &[(&str, &str)]) -> Manifests {
     let directory = directory(files);
     let mut manifests = read_path(directory.path()).unwrap();
@@ -71,7 +71,7 @@ fn a_directory_is_read_with_all_below_it_but_what_is_hidden() {
     assert_eq!(manifests.skipped, [""; 0]);
 }
 
-/// 30 directories of two links each to the next one: 2 to the 30th ways to the last.
+/// There are 30 directories with two links each to the next: 2 to the 30th ways to the last.
 #[cfg(unix)]
 #[test]
 fn a_directory_that_many_links_lead_to_is_read_once() {
@@ -196,7 +196,7 @@ fn of_an_object_that_is_there_twice_the_last_counts_and_both_places_are_named() 
     );
 }
 
-/// A group whose size comes from an infrastructure template.
+/// A group whose capacity comes from an infrastructure template.
 const FLEET: &str = r#"
 apiVersion: GROUP/v1beta2
 kind: MachineDeployment

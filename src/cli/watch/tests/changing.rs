@@ -1,4 +1,4 @@
-//! Tests of what is printed when objects change.
+//! Tests of the lines that are printed when objects change.
 
 use super::*;
 
@@ -58,7 +58,7 @@ async fn the_data_of_a_secret_is_never_printed() {
         let scene = Scene::start(&fake, &["secrets", "--show-initial", "-o", form]).await;
         scene.printed.lines(1).await;
         fake.put("secrets", "team-a/s", secret("bmV3LXN3b3JkZmlzaA=="));
-        // The text has a line more.
+        // The text form has one line more.
         let printed = scene.printed.lines(if form == "json" { 2 } else { 3 }).await.join("\n");
         assert!(printed.contains("password"), "{printed}");
         assert!(!printed.contains("c3dvcmRmaXNo") && !printed.contains("bmV3"), "{printed}");
@@ -193,7 +193,7 @@ async fn a_kind_that_comes_in_another_version_is_followed_on_without_telling_all
     }
     let scene = Scene::start(&fake, &["machines"]).await;
     fake.uninstall("Machine");
-    // Unseen by anyone: the kind isn't served.
+    // No watch sees these changes, because the kind isn't served.
     fake.install(FakeKind::new("cluster.x-k8s.io", "v1", "Machine"));
     fake.delete("machines", "team-a/gone");
     fake.put("machines", "team-a/new", json!({}));

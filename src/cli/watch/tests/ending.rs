@@ -1,4 +1,4 @@
-//! Slow readers, readers that go away, and notifications beside them.
+//! Tests of slow readers, readers that are gone, and notifications meanwhile.
 
 use std::sync::{Condvar, Mutex};
 
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A reader that takes nothing until it is let.
+/// A reader that blocks until it is opened.
 #[derive(Clone, Default)]
 struct Stuck {
     open: Arc<(Mutex<bool>, Condvar)>,
@@ -33,7 +33,7 @@ impl Write for Stuck {
     }
 }
 
-/// A reader that has gone away.
+/// A reader that is gone.
 struct Gone;
 
 impl Write for Gone {
@@ -46,7 +46,7 @@ impl Write for Gone {
     }
 }
 
-/// A Slack-like receiver that keeps what it gets; gives its URL.
+/// Starts a Slack-like receiver that keeps its messages, and returns its URL.
 async fn receiver() -> (String, Arc<watch::Sender<Vec<Value>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
@@ -154,7 +154,7 @@ async fn the_end_comes_while_a_reader_is_stuck() {
     shutdown.request();
     let end = tokio::time::timeout(Duration::from_secs(8), watch.finish(&shutdown)).await;
     end.expect("it ends in time").unwrap();
-    // Its thread is still there.
+    // Its thread still exists.
     out.open();
 }
 

@@ -1,4 +1,4 @@
-//! An API server of few words: discovery in both forms, lists and watches of whatever it was given, and refusals.
+//! A minimal API server: discovery in both forms, lists and watches of prepared objects, and refusals.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,13 +55,13 @@ impl FakeKind {
 #[derive(Default)]
 struct Served {
     kinds: Vec<FakeKind>,
-    /// By plural, namespace and name.
+    /// The objects, by plural, namespace and name.
     objects: BTreeMap<(String, String, String), Value>,
     version: u64,
-    /// Version, plural, namespace, frame of a watch.
+    /// The history: version, plural, namespace, watch frame.
     history: Vec<(u64, String, String, Value)>,
     namespaces: BTreeSet<String>,
-    /// Verb and plural.
+    /// The forbidden pairs of verb and plural.
     forbidden: BTreeSet<(&'static str, &'static str)>,
     aggregated: bool,
     requests: Vec<String>,
@@ -69,7 +69,7 @@ struct Served {
 
 struct Shared {
     served: Mutex<Served>,
-    /// Plural, namespace, frame of a watch.
+    /// The events: plural, namespace, watch frame.
     events: broadcast::Sender<(String, String, Value)>,
 }
 
@@ -97,7 +97,7 @@ impl Fake {
         Self { shared, folder, task }
     }
 
-    /// Cluster API, with two of its kinds, beside Secrets and Nodes.
+    /// Starts a server of Cluster API with two of its kinds, and of Secrets and Nodes.
     pub(super) async fn usual() -> Self {
         let capi = |kind| FakeKind::new("cluster.x-k8s.io", "v1beta2", kind);
         Self::start(vec![
@@ -129,7 +129,7 @@ impl Fake {
         self.served(|served| served.kinds.push(kind));
     }
 
-    /// Takes a kind away with all its objects, and ends its watches.
+    /// Removes a kind with all its objects, and ends its watches.
     pub(super) fn uninstall(&self, kind: &str) {
         let plural = self.served(|served| {
             let position = served.kinds.iter().position(|served| served.kind == kind).unwrap();
@@ -146,7 +146,7 @@ impl Fake {
         then(&mut self.shared.served.lock().unwrap())
     }
 
-    /// Creates or changes an object, told by `namespace/name` (or a name).
+    /// Creates or changes an object, identified by `namespace/name` (or a name).
     #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
     pub(super) fn put(&self, plural: &str, key: &str, content: Value) {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
@@ -178,12 +178,13 @@ impl Fake {
         });
     }
 
-    /// Under the lock, so that a watch that begins misses nothing and hears nothing twice.
+    /// Sends an event. It is called under the lock, so that a watch that begins misses nothing and receives nothing
+    /// twice.
     fn tell(&self, served: &mut Served, kind: &FakeKind, namespace: &str, mut event: Value) {
         event["object"]["kind"] = kind.kind.into();
         event["object"]["apiVersion"] = format!("{}/{}", kind.group, kind.version).trim_start_matches('/').into();
         served.history.push((served.version, kind.plural.clone(), namespace.to_owned(), event.clone()));
-        // Nobody may be watching.
+        // There may be no watch.
         let _ = self.shared.events.send((kind.plural.clone(), namespace.to_owned(), event));
     }
 }
@@ -318,7 +319,7 @@ impl Served {
                 && fields.as_ref().is_none_or(|fields| fields.matches(object))
         };
         if watching {
-            // As an API server without streamed lists.
+            // An API server without streamed lists answers so.
             if parameters.contains_key("sendInitialEvents") {
                 return status(422, "Invalid", "sendInitialEvents is forbidden for watch");
             }
@@ -335,7 +336,7 @@ impl Served {
     }
 }
 
-/// Streams the `past` events and those from now on; the watch ends when its kind goes.
+/// Streams the `past` events and further ones; the watch ends when its kind is removed.
 fn stream_of(
     kind: &FakeKind,
     namespace: Option<String>,
@@ -351,7 +352,7 @@ fn stream_of(
     });
     let frames = events.take_while(|(_, _, frame)| futures::future::ready(!frame.is_null()));
     let lines = frames.map(|(_, _, frame)| Ok::<_, std::io::Error>(format!("{frame}\n")));
-    // The head of the answer goes out with the first bytes of its body.
+    // The head of the answer is sent with the first bytes of its body.
     let begin = stream::once(async { Ok("\n".to_owned()) });
     Response::new(Body::from_stream(begin.chain(lines)))
 }

@@ -1,4 +1,4 @@
-//! Which resource a name means.
+//! Tests of the resource that a name means.
 
 use super::*;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     connect::Source,
 };
 
-/// Two groups that have the same plural, two versions, and a kind that can't be watched.
+/// Starts a server with two groups of the same plural, two versions, and a kind that can't be watched.
 async fn served() -> Fake {
     let deployment = |version| FakeKind::new("apps", version, "Deployment").short("deploy");
     let reviews = FakeKind { verbs: vec!["create"], ..FakeKind::new("authorization.k8s.io", "v1", "Review") };

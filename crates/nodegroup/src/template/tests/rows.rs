@@ -1,4 +1,4 @@
-//! Failure domains, what pods don't get, own annotations, drivers, GPU labels: a row each.
+//! Failure domains, overhead, the program's own annotations, drivers and GPU labels: a row each.
 
 use capi::{InfrastructureRef, OWN_CAPACITY_PREFIX};
 
@@ -58,7 +58,7 @@ fn a_failure_domain_that_is_no_label_is_ignored_and_named() {
     assert!(built.problems[0].message.contains("failureDomain is \"rack 7/a\""), "{:?}", built.problems);
 }
 
-/// As OpenShift does it: whatever the domain, and weaker than the annotation.
+/// Any domain is allowed, as in OpenShift; the annotation is stronger.
 #[rstest]
 #[case::of_the_nodes("tier", None, Some(("batch", "spec.template.spec")))]
 #[case::any_domain("example.com/tier", None, Some(("batch", "spec.template.spec")))]
@@ -80,7 +80,8 @@ fn all_labels_for_nodes_are_on_them(
     assert_eq!(label(&built.template.unwrap(), key), expected);
 }
 
-/// Learned, else the annotation, else the flag: what pods get of 16Gi.
+/// An observed Node is stronger than the annotation, and that than the flag; the result is the allocatable part of
+/// 16Gi.
 #[rstest]
 #[case::nothing("", "", None, "16Gi", "")]
 #[case::flag("memory=1Gi", "", None, "15Gi", "flag")]
@@ -228,7 +229,7 @@ fn drivers_are_kept_with_the_note_that_they_can_not_be_told() {
     assert_eq!(built.notes.len(), 2);
 }
 
-/// A margin of a tenth: the kernel keeps some of a machine's memory.
+/// A tenth is tolerated: the kernel reserves some of a machine's memory.
 #[rstest]
 #[case::the_same("16Gi", false)]
 #[case::a_little_less("15Gi", false)]
@@ -244,8 +245,8 @@ fn an_annotation_that_a_real_node_contradicts_is_noted(#[case] seen: &str, #[cas
     assert_eq!(built.template.unwrap().capacity["memory"].value.to_string(), "16Gi");
 }
 
-/// The `status.capacity` that each infrastructure provider writes, as far as it differs, and the capacity of the Node
-/// that would join.
+/// The `status.capacity` that each infrastructure provider writes, as far as they differ, and the capacity of the
+/// Node that would join.
 #[rstest]
 #[case::aws_and_azure(&[("cpu", "8"), ("memory", "32Gi")], &[("cpu", "8"), ("memory", "32Gi"), ("pods", "110")])]
 #[case::openstack(&[("cpu", "4"), ("memory", "8G"), ("storage", "80G")],

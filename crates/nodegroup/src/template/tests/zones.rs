@@ -1,4 +1,4 @@
-//! The zone and its like: what Nodes, failure domain and annotations come to.
+//! The zone and similar labels, from Nodes, failure domain and annotations.
 
 use capi::OWN_CAPACITY_PREFIX;
 use rstest::rstest;
@@ -8,7 +8,7 @@ use crate::{LearnedFrom, observed::OtherZone};
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
-/// Nodes by name and zone.
+/// Returns Nodes with these names and zones.
 fn nodes(shown: &[(&str, &str)]) -> Vec<Node> {
     let node = |(name, zone): &(&str, &str)| {
         let mut node = node(&[(ZONE, zone), (REGION, "r"), (INSTANCE_TYPE, "large")]);
@@ -22,7 +22,7 @@ fn other_zone() -> OtherZone {
     OtherZone { node: "n".into(), domain: "1".into(), zone: "region-1".into() }
 }
 
-/// The zone with its source, and the notes.
+/// Returns the zone with its source, and the notes.
 fn zone(
     domain: Option<&str>,
     annotation: Option<&str>,
@@ -111,7 +111,7 @@ fn an_annotation_turns_the_failure_domain_off(
     assert_eq!(template.labels.get(ZONE).map(|label| label.value.as_str()), expected);
 }
 
-/// During a change of the type its Nodes differ, as do the machines to come.
+/// While the instance type changes, the Nodes differ, and so will future machines.
 #[test]
 fn nodes_of_two_types_leave_the_type_out_and_the_zone_in() {
     let mut nodes = nodes(ONE);
