@@ -1,6 +1,6 @@
-//! The whole picture of 1,000 groups with 100,000 Machines, as `/debug/state` and the status page make it: how long the copy takes that takes
-//! the index's lock for each group, how long the JSON takes that takes none, and how long reads and changes take meanwhile.
-//! And the same picture as metrics, scraped over HTTP on loopback.
+//! The whole state of 1,000 groups with 100,000 Machines, as `/debug/state` and the status page build it: the duration
+//! of the copy, which takes the index's lock for each group, of the JSON, which takes none, and of concurrent reads and
+//! changes. And the same state as metrics, scraped over HTTP on loopback.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -42,7 +42,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// The shortest of some rounds: what else the machine does only makes them longer.
+/// Returns the shortest of some rounds, since other load on the machine only makes them longer.
 fn best(mut run: impl FnMut()) -> Duration {
     let rounds = (0..ROUNDS).map(|_| {
         let began = Instant::now();
@@ -52,7 +52,7 @@ fn best(mut run: impl FnMut()) -> Duration {
     rounds.min().unwrap_or_default()
 }
 
-/// The longest of many reads while `run` goes on.
+/// Returns the longest of many reads while `run` goes on.
 fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
     let id = GroupId::parse("MachineDeployment/fleet/pool-77").expect("an id");
     let ended = AtomicBool::new(false);
@@ -72,7 +72,7 @@ fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
     })
 }
 
-/// Serves the metrics of a picture as the program does.
+/// Serves the metrics of an index as the program does.
 fn serve_metrics(workload: &Workload, series: GroupSeries, runtime: &Handle) -> SocketAddr {
     let registry = new_registry();
     let checks = Arc::new(workload.clone());
@@ -89,7 +89,7 @@ fn serve_metrics(workload: &Workload, series: GroupSeries, runtime: &Handle) -> 
     address
 }
 
-/// A scrape on a connection of its own; how long the answer is.
+/// Scrapes on a connection of its own, and returns the length of the answer.
 fn scrape(address: SocketAddr) -> usize {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("a request");
@@ -102,7 +102,7 @@ fn scrape(address: SocketAddr) -> usize {
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let workload = {
-        // Nothing is ever answered there: the index is filled by hand.
+        // No server is there: the index is filled by hand.
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let clients = Clients::new(nowhere, Proxies::default()).expect("clients");

@@ -1,13 +1,13 @@
-//! The cost of informers: memory for each object and the pace of events, of this program's informer with slim typed
-//! objects and with whole JSON, and of kube's own reflector. All follow the same Machines of one API, each in a process of
-//! its own. Linux only, run by hand:
+//! The cost of informers: the memory per object and the rate of events, for this program's informer with slim typed
+//! objects and with whole JSON, and for kube's own reflector. All follow the same Machines of one API, each in a
+//! process of its own. Linux only, run by hand:
 //!
 //! ```console
 //! cargo bench --bench informer                    # 20,000 Machines, each changed once
 //! cargo bench --bench informer -- --objects 5000
 //! ```
 //!
-//! No variant may be given anything that another isn't: same server, same objects, and in Rust the same client.
+//! All variants must have the same conditions: same server, same objects, and in Rust the same client.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -48,7 +48,7 @@ use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Informer, Projection, Query, Settings};
 use tokio::{runtime::Runtime, sync::Notify};
 
-/// The time that a process is left alone before its memory is read.
+/// The time for which a process is idle before its memory is read.
 const REST: Duration = Duration::from_secs(3);
 const NAMESPACE: &str = "default";
 
@@ -103,15 +103,15 @@ impl Variant {
         }
     }
 
-    /// This program, to follow.
+    /// Returns the command that runs this program as the follower.
     fn command(self) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.args(["--variant", self.to_possible_value().expect("no variant is hidden").get_name()]);
         command
     }
 
-    /// Returns the form that e2e/client-go is to keep, and true if it may have its lists streamed; `None` where this program
-    /// follows.
+    /// Returns the form of the objects in e2e/client-go, and true if it may stream lists, or `None` if this program is
+    /// the follower.
     fn of_client_go(self) -> Option<(&'static str, bool)> {
         match self {
             Self::GoUnstructured => Some(("unstructured", false)),
@@ -140,7 +140,7 @@ fn main() {
     compare(arguments.objects, client_go.as_deref(), &runtime);
 }
 
-/// The program that follows by client-go's informers.
+/// Builds the program that follows with client-go's informers.
 fn build_client_go() -> PathBuf {
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/client-go");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-go");
@@ -187,7 +187,7 @@ fn compare(objects: usize, client_go: Option<&Path>, runtime: &Runtime) {
     }
 }
 
-/// Makes Machines from a real one; gives the size of one as JSON.
+/// Creates Machines modelled on a real one. Returns the JSON size of one.
 fn fill(api: &sandbox::api::Api, objects: usize) -> usize {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steady/management-v1beta2.yaml");
     let text = fs::read_to_string(file).expect("the fixture is there");
@@ -216,7 +216,7 @@ fn fill(api: &sandbox::api::Api, objects: usize) -> usize {
 }
 
 fn name(number: usize) -> String {
-    // Names end in chance, which spreads them as real ones are.
+    // Names end in pseudo-random characters, which spreads them like real ones.
     format!("prod-md-{:04}-x9wfq-{:07x}", number / 100, number.wrapping_mul(2_654_435_761) & 0xfff_ffff)
 }
 
@@ -241,7 +241,7 @@ fn measure(variant: Variant, command: Command, server: &ApiServer, objects: usiz
     let listed = process.line().parse().expect("how long its list took");
     sleep(REST);
     let (rest, peak) = (process.status("VmRSS:"), process.status("VmHWM:"));
-    // Changes are held back until all are made: what is timed is how fast they are taken in.
+    // Changes are held back until all are made, so that the rate of processing is timed.
     let stall = server.faults().add(Fault::watch(WatchFault::Stall));
     runtime.block_on(stall.wait_for_hits(1));
     for number in 0..objects {
@@ -257,7 +257,7 @@ fn measure(variant: Variant, command: Command, server: &ApiServer, objects: usiz
     Seen { listed, before, rest, peak, pace: objects as f64 / took, effort }
 }
 
-/// A process that follows; ends with this value.
+/// A follower process; dropping it ends the process.
 struct Process {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -281,7 +281,7 @@ impl Process {
         status(&self.child.id().to_string(), field)
     }
 
-    /// The processor time that it has taken.
+    /// Returns its processor time so far.
     fn busy(&self) -> Duration {
         let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process runs");
@@ -297,15 +297,15 @@ impl Drop for Process {
     }
 }
 
-/// A line of `/proc/<pid>/status`, in KiB.
+/// Returns a line of `/proc/<pid>/status`, in KiB.
 fn status(process: &str, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// The process that follows. Its first line is its memory before it begins, the second how long the list took, the third
-/// how long the events took from the first to the last; then it waits for its end.
+/// Runs the follower. Its first line is its memory at the start, the second the duration of the list, the third the
+/// duration from the first to the last event; then it waits to be ended.
 async fn follow(variant: Variant, url: &str, objects: usize) {
     let mut config = Config::new(url.parse().expect("a URL"));
     config.default_retry = false;

@@ -1,5 +1,5 @@
 //! The resident memory of the serving process: the release binary follows a fleet that an API server in this process
-//! makes up page by page, and what the kernel says of it is read once it is ready. Linux only, run by hand:
+//! generates page by page, and the kernel's figures are read once it is ready. Linux only, run by hand:
 //!
 //! ```console
 //! cargo bench --bench memory                 # both fleets, against their targets
@@ -7,7 +7,7 @@
 //! cargo bench --bench memory -- 200 25 pages # an API server that has no streamed lists
 //! ```
 //!
-//! It must never hold the fleet itself: every page is made when it is asked for, from real objects of tests/fixtures.
+//! It must never hold the fleet itself: every page is generated on request, from real objects of tests/fixtures.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -39,27 +39,27 @@ use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 const GROUP: &str = "cluster.x-k8s.io";
-/// The version that every list and bookmark gives.
+/// The version of every list and bookmark.
 const VERSION: &str = "900000000";
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The time that the process is left alone before its memory is read.
+/// The time for which the process is idle before its memory is read.
 const REST: Duration = Duration::from_secs(8);
 
-/// Events written in one piece.
+/// The number of events in one chunk.
 const EVENTS_AT_ONCE: usize = 50;
 
-/// Groups, Machines of each, and the most MiB that may be resident at rest.
+/// The number of groups, of Machines in each, and the max MiB that may be resident at rest.
 const TARGETS: [(usize, usize, Option<u64>); 2] = [(200, 25, Some(60)), (1_000, 100, Some(120))];
 
-/// The objects that are served: so many groups, each of a MachineDeployment and a MachineSet, with so many Machines and
-/// Nodes.
+/// The size of the served fleet: the number of groups, each of a MachineDeployment and a MachineSet, and of Machines
+/// with Nodes in each.
 #[derive(Clone, Copy)]
 struct Fleet {
     groups: usize,
     machines_per_group: usize,
 }
 
-/// Real objects as text, with marks where each made-up one differs.
+/// Real objects as text, with placeholders where each generated one differs.
 struct Templates {
     deployment: String,
     set: String,
@@ -70,7 +70,7 @@ struct Templates {
 struct Api {
     fleet: Fleet,
     templates: Templates,
-    /// Lists are streamed to whoever asks for that.
+    /// True if lists are streamed on request.
     streams: bool,
 }
 
@@ -107,7 +107,7 @@ fn main() {
 /// The measurements of one process: times, and memory in KiB.
 struct Seen {
     ready: Duration,
-    /// The processor time that it has taken until it was ready.
+    /// Its processor time until it was ready.
     busy: Duration,
     rest: u64,
     peak: u64,
@@ -142,18 +142,18 @@ fn measure(fleet: Fleet, streams: bool) -> Seen {
     Seen { ready, busy, rest: process.status("VmRSS:"), peak: process.status("VmHWM:") }
 }
 
-/// Ends with its measurement.
+/// A process that ends with its measurement.
 struct Process(Child);
 
 impl Process {
-    /// A line of `/proc/<pid>/status`, in KiB.
+    /// Returns a line of `/proc/<pid>/status`, in KiB.
     fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// The processor time that its threads have taken.
+    /// Returns the processor time of its threads so far.
     fn busy(&self) -> Duration {
         let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
         let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("the process runs");
@@ -173,7 +173,7 @@ fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// Returns true if it is ready and shows as many Machines and Nodes.
+/// Returns true if it is ready and reports this number of Machines and Nodes.
 fn is_ready(http: SocketAddr, machines: usize) -> bool {
     let page = |path: &str| get_page(http, path).unwrap_or_default();
     if !page("/readyz").starts_with("HTTP/1.1 200") {
@@ -266,7 +266,7 @@ impl Api {
             return Body::from_stream(events.chain(end).chain(pending())).into_response();
         }
         if query.contains_key("watch") {
-            // It stays open and quiet.
+            // The watch stays open and idle.
             return Body::from_stream(pending()).into_response();
         }
         let from = number("continue").unwrap_or(0);
@@ -286,7 +286,7 @@ impl Api {
         }
     }
 
-    /// Objects of a resource, each between these two texts.
+    /// Returns objects of a resource, each between these two texts.
     fn items(&self, plural: &str, range: Range<usize>, (before, after): (&str, &str)) -> String {
         let Templates { deployment, set, machine, node } = &self.templates;
         let (template, per_group) = match plural {
@@ -305,8 +305,8 @@ impl Api {
     }
 }
 
-/// Writes an object with its marks replaced: `@g` its group, `@n` its number, `@u` a uid's beginning, `@v` its version,
-/// `@h` the Node's name.
+/// Writes an object with its placeholders replaced: `@g` its group, `@n` its number, `@u` the start of a uid, `@v` its
+/// version, `@h` the Node's name.
 fn fill(page: &mut String, template: &str, group: usize, number: usize) {
     let mut rest = template;
     while let Some(mark) = rest.find('@') {
@@ -314,7 +314,7 @@ fn fill(page: &mut String, template: &str, group: usize, number: usize) {
         let name = rest.as_bytes().get(mark + 1).copied();
         let written = match name {
             Some(b'g') => write!(page, "{group:04}"),
-            // Names end in chance, which spreads them as real ones are.
+            // Names end in pseudo-random characters, which spreads them like real ones.
             Some(b'n') => write!(page, "{:07x}", number.wrapping_mul(2_654_435_761) & 0xfff_ffff),
             Some(b'u') => write!(page, "{number:08x}"),
             Some(b'v') => write!(page, "{}", 1_000_000 + number),
@@ -365,7 +365,7 @@ impl Templates {
         annotations[format!("{GROUP}/cluster-api-autoscaler-node-group-max-size")] = json!("1000");
         annotations["capacity.cluster-autoscaler.kubernetes.io/cpu"] = json!("8");
         annotations["capacity.cluster-autoscaler.kubernetes.io/memory"] = json!("32Gi");
-        // A template would be looked up by discovery, which isn't what is measured.
+        // A template would cause discovery, which isn't measured here.
         deployments["spec"]["template"]["spec"]["infrastructureRef"] = Value::Null;
         let mut sets = marked(find(management, "MachineSet"), set);
         sets["metadata"]["ownerReferences"][0]["name"] = json!(deployment);

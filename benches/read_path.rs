@@ -1,6 +1,6 @@
-//! The read path on the index alone: Node to group, instances, groups, and the small reads, in two fleets. Each answer's
-//! cost has to grow with the answer and not with the fleet, so every read is timed in a fleet five times as large too:
-//! 200 groups with 5,000 Machines, and 1,000 groups with 25,000.
+//! The read path on the index alone: Node to group, instances, groups, and the small reads, in two fleets. The cost of
+//! each answer must grow with the answer and not with the fleet, so every read is also timed in a fleet five times as
+//! large: 200 groups with 5,000 Machines, and 1,000 groups with 25,000.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used)]

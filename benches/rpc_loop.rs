@@ -1,5 +1,6 @@
-//! One loop of a Cluster Autoscaler over a real connection to the service: 200 groups with 5,000 Machines, beside as many
-//! empty calls. It plays what `examples/autoscaler_loop.rs` plays, with server and client in one process on two threads.
+//! One loop of a Cluster Autoscaler over a real connection to the service: 200 groups with 5,000 Machines, beside as
+//! many empty calls. It makes the calls of `examples/autoscaler_loop.rs`, with server and client in one process on two
+//! threads.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used)]

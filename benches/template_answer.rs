@@ -1,5 +1,5 @@
-//! A template over a real connection to the service, beside empty calls on the same connection, in turns, so that whatever
-//! else the machine does meets both alike. It fails when a template's median costs more than 1.3 times an empty call's.
+//! A template over a real connection to the service, alternating with empty calls on the same connection, so that other
+//! load on the machine affects both alike. It fails when a template's median costs more than 1.3 times an empty call's.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used)]
@@ -28,7 +28,7 @@ const GROUPS: usize = 200;
 const ROUNDS: usize = 100;
 const LIMIT: f64 = 1.3;
 
-/// A group with what real ones have: a dozen labels, taints, GPUs.
+/// Returns a group like real ones: a dozen labels, taints, GPUs.
 fn group(context: &Context, number: usize) -> Change {
     let prefix = "capacity.cluster-autoscaler.kubernetes.io";
     let labels: Vec<_> = (0..12).map(|label| format!("team-{label}.example.com/purpose=batch-{number}")).collect();

@@ -1,6 +1,6 @@
-//! The cost of commands, in requests and in ratio to bare PATCHes of the same run: an increase, and 50 DeleteNodes of one
-//! Node each at once. The program runs in-process on a sandbox, whose API server answers at once or, so that it is more
-//! like a real one, after some milliseconds. Each round has a world of its own. `tests/writes/requests.rs` asserts the
+//! The cost of commands, in requests and relative to plain PATCHes of the same run: an increase, and 50 concurrent
+//! DeleteNodes of one Node each. The program runs in-process on a sandbox, whose API server answers at once or, like a
+//! real one, after some milliseconds. Each round has a world of its own. `tests/writes/requests.rs` asserts the
 //! requests.
 
 // A bench may panic: it is a test of its own input.
@@ -32,11 +32,11 @@ use crate::world::{Start, World, is_of_a_command};
 
 const MACHINES: usize = 200;
 const DELETES: usize = 50;
-/// As many as the program writes side by side.
+/// The number of concurrent writes, the same as the program's.
 const SIDE_BY_SIDE: usize = 16;
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// The API's time for a write in milliseconds, and the rounds with it.
+/// The API's duration of a write in milliseconds, and the number of rounds with it.
 const ROUNDS: [(u64, usize); 3] = [(0, 20), (5, 5), (20, 5)];
 
 fn main() {
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// Commands beside as many bare PATCHes.
+/// The durations of commands and of as many plain PATCHes.
 struct Measured {
     took: Duration,
     bare: Duration,
@@ -63,12 +63,12 @@ impl Measured {
     }
 }
 
-/// An increase, and deletes.
+/// Measures an increase, and deletes.
 async fn round(latency: Duration) -> (Measured, Measured) {
     let world = World::start(Start { machines: MACHINES, ..Start::default() }).await;
     world.until_known(0).await;
     world.rest().await;
-    // Cluster API stands still, so that the commands alone are counted.
+    // Cluster API stands still, so that only the commands' requests are counted.
     world.sandbox.simulation().set_times(Times { react: Duration::from_secs(3_600), ..Times::ZERO });
     if !latency.is_zero() {
         world.sandbox.management().faults().add(Fault::new(Effect::Delay(latency)).on_writes());
@@ -105,7 +105,7 @@ async fn timed(what: impl Future<Output = ()>) -> Duration {
     began.elapsed()
 }
 
-/// Returns the duration, and counts the requests to the API server meanwhile by verb and kind.
+/// Returns the duration, and counts the concurrent requests to the API server by verb and kind.
 async fn counted(world: &World, what: impl Future<Output = Duration>) -> (Duration, BTreeMap<String, usize>) {
     let requests = world.sandbox.management().requests();
     requests.clear();
@@ -119,7 +119,7 @@ async fn counted(world: &World, what: impl Future<Output = Duration>) -> (Durati
     (took, counts)
 }
 
-/// Prints the median of the ratios, the round that has it, and the ratio that nine of ten rounds stay within.
+/// Prints the median of the ratios with its round, and the 90th percentile of the ratios.
 fn report(latency: Duration, what: &str, mut rounds: Vec<Measured>) {
     rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
     let (median, ninth) = (&rounds[rounds.len() / 2], &rounds[rounds.len() * 9 / 10 - 1]);
@@ -138,7 +138,7 @@ fn report(latency: Duration, what: &str, mut rounds: Vec<Measured>) {
     );
 }
 
-/// PATCHes and nothing else.
+/// Plain PATCHes.
 struct Bare {
     groups: Api<DynamicObject>,
     machines: Api<DynamicObject>,

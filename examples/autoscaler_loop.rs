@@ -1,11 +1,11 @@
-//! Plays the loop of a Cluster Autoscaler that has nothing to do, call for call, against any external gRPC cloud
-//! provider, and times each call beside the same number of empty ones on the same connection.
+//! Makes the calls of an idle Cluster Autoscaler's loop, in order and number, to any external gRPC cloud provider, and
+//! times each call beside the same number of empty ones on the same connection.
 //!
 //! ```console
 //! cargo run --release --example autoscaler_loop -- --address 127.0.0.1:8086 --nodes 5000
 //! ```
 //!
-//! It only reads. What counts is the ratio: the machine, the runtime and the protocol cost both kinds of calls alike.
+//! It only reads. The ratio is what counts: the machine, the runtime and the protocol cost both kinds of calls alike.
 
 #[path = "autoscaler_loop/args.rs"]
 mod args;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One thread for everything, so that no call is handed from one to another.
+/// Runs everything on one thread, so that no call moves between threads.
 fn run(args: &args::Args) -> anyhow::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

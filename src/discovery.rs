@@ -1,6 +1,5 @@
-//! Which resources the API server serves: Cluster API's own kinds in their preferred version, and the
-//! resource of an infrastructure template's kind. Nothing is guessed: a kind that discovery doesn't show
-//! isn't served.
+//! Discovery of the served resources: Cluster API's own kinds in their preferred version, and the resource of an
+//! infrastructure template's kind. This file must never guess: a kind that discovery doesn't list isn't served.
 
 use arcstr::ArcStr;
 use std::{
@@ -19,13 +18,14 @@ use tokio::time::{Instant, timeout_at};
 
 const MACHINE_POOL: &str = "MachinePool";
 
-/// The resources of Cluster API's group, all of one version but MachinePool's where that lacks it. Other groups that serve
-/// MachineSets and Machines, such as OpenShift's `machine.openshift.io`, may have neither Clusters nor MachineDeployments.
+/// The resources of Cluster API's group. All have the same version, except perhaps MachinePool. Other groups that
+/// serve MachineSets and Machines, such as OpenShift's `machine.openshift.io`, may have neither Clusters nor
+/// MachineDeployments.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CoreResources {
-    /// Cluster, which is always there in Cluster API's own group.
+    /// Cluster, which is always present in Cluster API's own group.
     pub cluster: Option<ApiResource>,
-    /// MachineDeployment, which is always there in Cluster API's own group.
+    /// MachineDeployment, which is always present in Cluster API's own group.
     pub machine_deployment: Option<ApiResource>,
     /// MachineSet.
     pub machine_set: ApiResource,
@@ -36,7 +36,7 @@ pub struct CoreResources {
 }
 
 impl CoreResources {
-    /// The resource of a kind that can be a node group, where it is served.
+    /// Returns the resource of a kind that can be a node group, if it is served.
     #[must_use]
     pub fn scalable(&self, kind: ScalableKind) -> Option<&ApiResource> {
         match kind {
@@ -46,7 +46,7 @@ impl CoreResources {
         }
     }
 
-    /// The kinds that would be read and that the group doesn't serve.
+    /// Returns the kinds that would be read but that the group doesn't serve.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let optional = [
@@ -57,17 +57,17 @@ impl CoreResources {
         optional.into_iter().filter(|(_, resource)| resource.is_none()).map(|(kind, _)| kind).collect()
     }
 
-    /// The group and version of all of them, but perhaps MachinePool.
+    /// Returns the group and version of all resources, except perhaps MachinePool's.
     #[must_use]
     pub fn api_version(&self) -> &str {
         &self.machine_set.api_version
     }
 }
 
-/// Why a kind can't be read.
+/// The reason for which a kind can't be read.
 #[derive(Debug, Error)]
 pub enum LookupError {
-    /// No such API group.
+    /// The API group isn't served.
     #[error(
         "the API server doesn't serve the API group {group}: install its CustomResourceDefinitions, or name \
          another group by CAPI_GROUP where Cluster API itself is meant"
@@ -76,14 +76,14 @@ pub enum LookupError {
         /// The group asked for.
         group: String,
     },
-    /// The group has no such version.
+    /// The group isn't served in this version.
     #[error("the API server serves {group} in the versions {served}, not in {version}: correct or unset CAPI_VERSION")]
     NoVersion {
         /// The group asked for.
         group: String,
-        /// The version asked for.
+        /// The requested version.
         version: String,
-        /// Those there are, separated by commas.
+        /// The versions that are served, separated by commas.
         served: String,
     },
     /// The group has no such kind.
@@ -91,7 +91,7 @@ pub enum LookupError {
     NoKind {
         /// The group asked for.
         group: String,
-        /// The kind asked for.
+        /// The requested kind.
         kind: String,
     },
     /// Discovery itself failed.
@@ -105,13 +105,13 @@ impl From<kube::Error> for LookupError {
     }
 }
 
-/// The resources of Cluster API's own kinds, in `version` or else in the preferred one. MachinePool is looked for in the other
-/// versions as well, unless `version` names one: its definition may be upgraded before the others or after them, and its node
-/// groups must not vanish meanwhile.
+/// Finds the resources of Cluster API's own kinds, in `version` or else in the preferred one. MachinePool is looked
+/// up in the other versions as well, unless `version` is set: its definition may be upgraded before the others or
+/// after them, and its node groups must not vanish meanwhile.
 ///
 /// # Errors
-/// When the group, the version or one of the kinds that every installation has isn't served, or the API
-/// server doesn't answer.
+/// When the group, the version or one of the kinds that every installation has isn't served, or the API server
+/// doesn't answer.
 pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) -> Result<CoreResources, LookupError> {
     let found = find_group(client, group).await?;
     let is_named = version.is_some();
@@ -135,7 +135,8 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
     };
     let need =
         |kind: &str| find(kind).ok_or_else(|| LookupError::NoKind { group: group.to_owned(), kind: kind.to_owned() });
-    // Without one of them Cluster API's own group is half installed or upgraded: its node groups must not vanish for that.
+    // If Cluster API's own group lacks one of them, it is half installed or upgraded, and its node groups must not
+    // vanish for that.
     let expect = |kind: &str| if group == DEFAULT_GROUP { need(kind).map(Some) } else { Ok(find(kind)) };
     Ok(CoreResources {
         cluster: expect("Cluster")?,
@@ -146,7 +147,7 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
     })
 }
 
-/// The resource of a kind in a version of its group other than this one.
+/// Returns the resource of a kind in another version of its group.
 async fn find_elsewhere(
     client: &Client,
     group: &APIGroup,
@@ -162,11 +163,11 @@ async fn find_elsewhere(
     Ok(None)
 }
 
-/// The time that the answers about one API group have until their end: those that go on and on hold up nobody who asks for
-/// others.
+/// The time limit for all answers about one API group. An answer that never ends must not block the lookups of other
+/// groups.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Waits for an answer of discovery and its end.
+/// Waits for an answer of discovery to its end.
 async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     until(Instant::now() + ANSWERS, answer).await
 }
@@ -176,11 +177,11 @@ async fn until<T>(end: Instant, answer: impl Future<Output = Result<T, kube::Err
     timeout_at(end, answer).await.unwrap_or_else(|_| Err(kube::Error::Service(late().into())))
 }
 
-/// The greatest number of API groups that are asked for their resources side by side.
+/// The maximum number of API groups that are queried concurrently.
 const GROUPS_AT_ONCE: usize = 8;
 
-/// The API groups that a server serves, and the resources of those that were asked for: one answer for all who look a kind
-/// up. A group that isn't served costs no request.
+/// The API groups that a server serves, and the resources of the groups that were queried. All lookups share them,
+/// and a group that isn't served costs no request.
 #[derive(Debug)]
 pub struct Discovered {
     groups: BTreeMap<String, APIGroup>,
@@ -188,7 +189,7 @@ pub struct Discovered {
 }
 
 impl Discovered {
-    /// Asks which groups are served.
+    /// Queries the served groups.
     ///
     /// # Errors
     /// When the API server doesn't answer.
@@ -198,7 +199,7 @@ impl Discovered {
         Ok(Self { groups, resources: BTreeMap::new() })
     }
 
-    /// Asks for the resources of these groups, of each once. A group that fails keeps its error.
+    /// Queries the resources of these groups, each group once. A group that fails keeps its error.
     pub async fn ask_for(&mut self, client: &Client, groups: BTreeSet<ArcStr>) {
         let unknown = groups.into_iter().filter(|name| !self.resources.contains_key(name.as_str()));
         let unknown: Vec<_> = unknown.filter_map(|name| self.groups.get(name.as_str()).cloned()).collect();
@@ -211,7 +212,7 @@ impl Discovered {
     /// Returns the resource of a kind: in its group's preferred version, else in another that has it.
     ///
     /// # Errors
-    /// When the group or the kind isn't served, or its group's resources weren't asked for or answered.
+    /// When the group or the kind isn't served, or its group's resources weren't queried or the query failed.
     pub fn resource(&self, kind: &KindRef) -> Result<ApiResource, LookupError> {
         let none = || LookupError::NoKind { group: kind.group.to_string(), kind: kind.kind.to_string() };
         if !self.groups.contains_key(kind.group.as_str()) {
@@ -224,7 +225,7 @@ impl Discovered {
         if let Some(found) = versions.iter().find_map(of) {
             return Ok(found);
         }
-        // It may be in the version that wasn't answered.
+        // The kind may be in the version whose query failed.
         let failed = versions.iter().find_map(|(_, list)| list.as_ref().err());
         Err(failed.map_or_else(none, |error| LookupError::Api(Arc::clone(error))))
     }
@@ -233,7 +234,7 @@ impl Discovered {
 /// The resources of each version of a group, the preferred version first.
 type Versions = Vec<(String, Result<APIResourceList, Arc<kube::Error>>)>;
 
-/// Asks for the resources of each version of a group; returns them with its name.
+/// Queries the resources of each version of a group, and returns them with the group's name.
 async fn list(client: Client, group: APIGroup) -> (String, Versions) {
     let preferred = preferred(&group);
     let others = group.versions.iter().map(|served| &served.version).filter(|version| **version != preferred);
@@ -254,7 +255,7 @@ async fn find_group(client: &Client, group: &str) -> Result<APIGroup, LookupErro
         .ok_or_else(|| LookupError::NoGroup { group: group.to_owned() })
 }
 
-/// The preferred version; a group always has at least one.
+/// Returns the preferred version; a group always has at least one.
 fn preferred(group: &APIGroup) -> String {
     group
         .preferred_version
@@ -264,7 +265,7 @@ fn preferred(group: &APIGroup) -> String {
         .unwrap_or_default()
 }
 
-/// The main resource of a kind, not one of its subresources (`plural/status`).
+/// Returns the main resource of a kind, not one of its subresources (`plural/status`).
 fn resource_of(resources: &APIResourceList, group: &str, version: &str, kind: &str) -> Option<ApiResource> {
     let resource = resources.resources.iter().find(|resource| resource.kind == kind && !resource.name.contains('/'))?;
     Some(ApiResource {

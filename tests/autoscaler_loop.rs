@@ -1,5 +1,5 @@
-//! The loop that `examples/autoscaler_loop.rs` plays, against the real service: its calls are as many as Cluster
-//! Autoscaler's.
+//! Runs the loop of `examples/autoscaler_loop.rs` against the real service: it must make as many calls as Cluster
+//! Autoscaler.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -30,14 +30,14 @@ use tokio_util::sync::CancellationToken;
 
 const GROUPS: usize = 3;
 const MACHINES_PER_GROUP: usize = 2;
-/// Nodes that no group has.
+/// The number of Nodes without a group.
 const OTHERS: usize = 4;
 
 async fn play(flags: &[&str]) -> report::Report {
     play_at("", flags).await
 }
 
-/// Plays against an address that is written with a scheme.
+/// Runs loops against an address with a scheme.
 async fn play_at(scheme: &str, flags: &[&str]) -> report::Report {
     let shutdown = CancellationToken::new();
     let index = Index::new(fleet::rules());
@@ -103,8 +103,8 @@ async fn the_report_is_a_table_and_json() {
     assert!(json["loop"]["ratio"]["Refresh"].as_f64().unwrap() > 0.0);
 }
 
-/// The numbers of a large cluster, by the program itself in a process of its own. How long it took and how much memory
-/// it had is written to the log of the tests, where machines are too different to assert it.
+/// Runs a loop at the size of a large cluster, with the program in a process of its own. Its duration and memory are
+/// written to the log of the tests, since machines differ too much to assert them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loop_of_5000_nodes_asks_neither_api() {
     const GROUPS: usize = 200;
@@ -112,7 +112,7 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     let program = serving::Program::start(GROUPS, NODES / GROUPS).await;
     let kubeconfig = program.sandbox.workload_kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
-    // Fewer empty calls than in a measurement, as an unoptimized build is slow.
+    // Fewer empty calls than in a measurement, since an unoptimized build is slow.
     let flags = ["x", "--address", &program.address, "--kubeconfig", kubeconfig, "--empty-calls", "10"];
     let args = args::Args::parse_from(flags);
     let mut caller = calls::Caller::connect(&args.address, (&args).into()).await.unwrap();
@@ -143,8 +143,8 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     program.stop().await;
 }
 
-/// Returns true for requests that the program makes from time to time, whether someone calls it or not: discovery and the
-/// Secret with the workload cluster's kubeconfig once a minute, and a watch that has reached its end goes on in another one.
+/// Returns true for requests that the program makes without a call: discovery and the Secret with the workload
+/// cluster's kubeconfig once a minute, and watches that replace ended ones.
 fn comes_by_itself(request: &Request) -> bool {
     let path: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let is_discovery = matches!(path[..], ["api" | "apis"] | ["api", _] | ["apis", _, _]);

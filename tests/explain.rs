@@ -1,5 +1,5 @@
-//! `explain` as a shell sees it: what it prints of manifests and of clusters, its exit codes, and that the documentation
-//! shows what it prints.
+//! Tests of `explain` as a shell runs it: its output about manifests and clusters, its exit codes, and that the
+//! documentation shows its output.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ use rstest::rstest;
 use sandbox::{Sandbox, SandboxOptions, read_manifests};
 use serde_json::Value;
 
-/// The environment of whoever runs the tests must not choose a cluster.
+/// Returns the command without the environment of the test run, which must not choose a cluster.
 fn command(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
     command.arg("explain").args(flags).env_clear().current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -44,7 +44,7 @@ fn said(output: &Output) -> String {
 fn the_exit_code_tells_a_check_what_is_wrong(#[case] flags: &[&str], #[case] code: i32, #[case] part: &str) {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("config");
-    // A port of loopback where nothing listens.
+    // A loopback port without a listener.
     fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig("http://127.0.0.1:1")).unwrap();
     let flags: Vec<_> =
         flags.iter().map(|flag| if *flag == "KUBECONFIG" { kubeconfig.to_str().unwrap() } else { flag }).collect();
@@ -53,7 +53,7 @@ fn the_exit_code_tells_a_check_what_is_wrong(#[case] flags: &[&str], #[case] cod
     assert!(said(&output).contains(part), "{}", said(&output));
 }
 
-/// Whoever names a file of a repository, or a pod, must not steer the terminal of who checks it.
+/// The names of files and Pods must not send control sequences to the terminal of the user who checks them.
 #[cfg(unix)]
 #[test]
 fn an_error_steers_no_terminal() {
@@ -112,7 +112,7 @@ fn the_documentation_shows_what_is_printed() {
     assert!(shown > 1);
 }
 
-/// The groups of the examples that have no Machines, which would differ.
+/// The groups of the examples without Machines, whose output would vary.
 const FILES: [&str; 4] =
     ["cluster.yaml", "from-zero-by-annotations.yaml", "from-zero-by-status-capacity.yaml", "paused.yaml"];
 
@@ -138,8 +138,8 @@ async fn of_clusters_the_same_is_told_as_of_their_manifests() {
     sandbox.stop().await;
 }
 
-/// Without what differs by right: manifests alone have documents that are no objects, and the cluster's controllers make
-/// MachineSets.
+/// Removes the expected differences: manifests may contain documents that are no objects, and the cluster's controllers
+/// create MachineSets.
 fn comparable(printed: &str) -> String {
     let Ok(mut report) = serde_json::from_str::<Value>(printed) else { return printed.to_owned() };
     report.as_object_mut().unwrap().remove("skipped");

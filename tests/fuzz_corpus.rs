@@ -1,4 +1,4 @@
-//! The inputs that fuzzing has found worth keeping go through the functions of the fuzz targets again.
+//! Runs the functions of the fuzz targets on the kept inputs of the fuzzers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,6 +1,5 @@
-//! The costs of an event from the bytes of a watch to a handler, and of the log of deletions that an object may hold, counted
-//! and not timed: allocations, and how often tasks are woken. The allocator counts, so that these tests have a binary of their
-//! own.
+//! The costs of an event from the bytes of a watch to a handler, and of an object's deletion log, counted instead of
+//! timed: allocations, and wake-ups of tasks. The allocator counts globally, so these tests need a binary of their own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -34,7 +33,7 @@ use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Projection, Query, Settings, Spawner, Task};
 use tokio::sync::Notify;
 
-/// The first object of a kind in a fixture, that isn't of a control plane.
+/// Returns the first object of a kind in a fixture that isn't part of a control plane.
 fn object(file: &str, kind: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steady").join(file);
     let list: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -42,7 +41,7 @@ fn object(file: &str, kind: &str) -> Value {
     list["items"].as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("no {kind}")).clone()
 }
 
-/// The allocations of reading an object whose texts are known.
+/// Returns the allocations of decoding an object whose strings are interned.
 fn allocations<T: fmt::Debug>(projection: &Projection<T>, object: &Value) -> u64 {
     let (json, texts) = (object.to_string(), Interner::default());
     let known = projection.read(&json, &texts);
@@ -72,7 +71,7 @@ fn an_object_is_read_with_few_allocations_however_long_it_is() {
     let template = object("templates.yaml", "DevMachineTemplate");
     let counted = allocations(&InfrastructureTemplate::projection(), &template);
     assert!(counted <= 11, "a template takes {counted} allocations");
-    // Nobody reads these, whatever there are.
+    // These fields aren't decoded, however many there are.
     let mut long = machine.clone();
     long["metadata"]["managedFields"] = (0..100).map(|number| json!({"manager": format!("m{number}")})).collect();
     long["spec"]["other"] = json!({"a": {"b": ["c"]}});
@@ -80,14 +79,14 @@ fn an_object_is_read_with_few_allocations_however_long_it_is() {
     assert_eq!(allocations(&projection, &long), allocations(&projection, &machine));
 }
 
-/// A log of deletions of this many Machines, with names and uids as Cluster API has them.
+/// Returns a deletion log of this many Machines, with names and uids like Cluster API's.
 fn log_of(machines: usize) -> String {
     let machine = |number: usize| format!(r#""prod-md-0-x9wfq-{number:05x}":"9b4bf4b1-715d-4c5b-a5ff-{number:012x}""#);
     let machines = (0..machines).map(machine).collect::<Vec<_>>().join(",");
     format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{machines}}}}}]"#)
 }
 
-/// The text is as long as a tenant likes, up to its bound.
+/// A tenant chooses the length of the text, up to its limit.
 #[test]
 fn a_text_costs_what_its_entries_do() {
     let cost = |machines: usize| {
@@ -101,13 +100,13 @@ fn a_text_costs_what_its_entries_do() {
     assert!(many <= 12 * few, "{few} allocations for 100 entries, {many} for 1,000");
     assert!(many_bytes <= 12 * few_bytes, "{few_bytes} bytes for 100 entries, {many_bytes} for 1,000");
     assert!(many_bytes <= 16 * length, "{many_bytes} bytes for a text of {length}");
-    // Beyond its bound a text is refused before anything of it is kept.
+    // Beyond its limit a text is refused before any of it is kept.
     let text = format!("{}{}", log_of(1_000), " ".repeat(160 << 10));
     let refused = measure(|| assert!(DeletionLog::parse(Some(&text)).is_err()));
     assert!(refused.bytes_max < 1_024, "{}", refused.bytes_max);
 }
 
-/// Counts how often a task is polled.
+/// Counts the polls of a task.
 struct Polled {
     task: Task,
     polls: Arc<AtomicUsize>,
@@ -125,7 +124,7 @@ impl Future for Polled {
 const MACHINES: usize = 50;
 const ROUNDS: usize = 20;
 
-/// The bytes that stay allocated for groups with these annotations.
+/// Returns the bytes that stay allocated for groups with these annotations.
 fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
     let rules = Rules {
         keys: Keys::default(),
@@ -158,13 +157,13 @@ fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
     u64::try_from(measured.bytes_current).unwrap()
 }
 
-/// A tenant writes 256 KiB of annotations into each of its objects.
+/// A tenant may write 256 KiB of annotations into each of its objects.
 #[test]
 fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
     const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io";
     const OWN: &str = "capacity.capi-autoscaler-provider.io";
     const COUNT: usize = 100;
-    /// A thousand of them are held in less than two thirds of the chart's limit of 256 MiB.
+    /// With this limit a thousand of them take less than two thirds of the chart's limit of 256 MiB.
     const MOST: u64 = 160 << 10;
     let bounds = || {
         json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
@@ -224,7 +223,7 @@ fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
     }
 }
 
-/// One line for each Machine, in each round with other versions.
+/// Returns one line for each Machine, with other versions in each round.
 fn rounds(first: &str, later: &str) -> Vec<Bytes> {
     let machine = object("management-v1beta2.yaml", "Machine");
     let line = |round: usize, number: usize| {
@@ -290,8 +289,8 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     assert_eq!(told.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
     assert_eq!(informer.status().events.updated, (ROUNDS * MACHINES) as u64);
     let each = allocations.div_ceil((ROUNDS * MACHINES) as u64);
-    // One is the object that a handler is told of as the old one, which the store keeps by its content alone.
+    // One is the old object of a handler's event, of which the store keeps only the content.
     assert!(each <= 11, "an event takes {each} allocations");
-    // The informer's task goes once more round its loop, since others of its thread may wait.
+    // The informer's task is polled once more, since it yields to other tasks of its thread.
     assert!(polls <= 3 * ROUNDS, "{polls} polls of two tasks for {ROUNDS} parts of a watch");
 }

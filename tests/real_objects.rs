@@ -1,5 +1,5 @@
-//! The real objects of tests/fixtures, made by Cluster API's own controllers, give the same picture in both contract
-//! versions, and the right one.
+//! The real objects of tests/fixtures, created by Cluster API's own controllers, must lead to the same, correct index
+//! in both contract versions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -65,7 +65,7 @@ fn picture(moment: &str, version: &str) -> Index {
     index
 }
 
-/// The instances as `id state`.
+/// Returns the instances as `id state`.
 fn instances(index: &Index) -> Vec<String> {
     let instances = index.instances(&GroupId::parse(GROUP).unwrap()).unwrap();
     assert!(instances.iter().all(|instance| instance.error.is_none()));

@@ -1,5 +1,5 @@
-//! The whole program in-process on a sandbox: what a Cluster Autoscaler asks for happens in Cluster API, and what happens
-//! there is answered. The test moves the time of the clusters.
+//! The whole program in-process on a sandbox: Cluster API carries out a Cluster Autoscaler's requests, and the program
+//! reports the results. The test drives the clock of the clusters.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -33,7 +33,7 @@ use tonic::{Code, transport::Channel};
 const GROUP: &str = "MachineDeployment/team-a/workers";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program, the clusters that it runs on, and their time.
+/// The program, the clusters that it runs on, and their clock.
 struct World {
     sandbox: Sandbox,
     server: Server,
@@ -52,7 +52,7 @@ fn cluster() -> Value {
     })
 }
 
-/// A group that scales from zero by its annotations.
+/// Returns a group that scales from zero by its annotations.
 fn workers(replicas: i64, behaviour: &str) -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
@@ -77,7 +77,7 @@ fn workers(replicas: i64, behaviour: &str) -> Value {
     })
 }
 
-/// Looks again and again until `look` finds something.
+/// Polls until `look` returns a value.
 async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -157,7 +157,7 @@ impl World {
         self.objects("machines").iter().map(|machine| name(machine)).collect()
     }
 
-    /// The Nodes as Cluster Autoscaler sends them.
+    /// Returns the Nodes as Cluster Autoscaler sends them.
     fn nodes(&self) -> Vec<ExternalGrpcNode> {
         let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
         let node = |node: &Arc<Value>| ExternalGrpcNode {
@@ -173,7 +173,7 @@ impl World {
         self.client().node_group_nodes(request).await.unwrap().into_inner().instances
     }
 
-    /// Waits until so many instances are answered, all in this state.
+    /// Waits until this number of instances is answered, all in this state.
     async fn until_instances(&self, count: usize, state: InstanceState) -> Vec<Instance> {
         until(&format!("{count} instances in {state:?}"), async || {
             let all = self.instances().await;
@@ -198,7 +198,7 @@ impl World {
         self.client().node_group_get_options(request).await.unwrap().into_inner().node_group_autoscaling_options
     }
 
-    /// Somebody changes the MachineDeployment.
+    /// Changes the MachineDeployment as another user.
     fn change_workers(&self, patch: Value) {
         let resource = Resource::new("cluster.x-k8s.io", self.version, "machinedeployments");
         let api = self.sandbox.management().api();
@@ -220,7 +220,7 @@ fn events(world: &World) -> Vec<(String, String)> {
     said.map(|event| (text(event, "reason"), text(event, "note"))).collect()
 }
 
-/// Waits for an Event of this reason; gives its note.
+/// Waits for an Event with this reason, and returns its note.
 async fn until_event(world: &World, reason: &str) -> String {
     until(reason, async || events(world).into_iter().find(|event| event.0 == reason).map(|event| event.1)).await
 }
@@ -291,7 +291,7 @@ async fn a_machine_that_does_not_come_is_told_with_the_class_of_its_error(
     world.stop().await;
 }
 
-/// Since Cluster API 1.11 nothing says of one that fails that it won't come.
+/// Since Cluster API 1.11 nothing marks a failed Machine as hopeless.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_never_joins_stays_creating_without_an_error(#[values("never-join", "fail")] behaviour: &str) {
@@ -360,7 +360,7 @@ async fn no_read_asks_an_api() {
         (apis[1], ["nodes"].as_slice()),
     ];
     for (api, plurals) in followed {
-        // A watch is each informer's last request, whether it brings the first list too or follows one.
+        // A watch is each informer's last request, with or without the initial list.
         for plural in plurals {
             let watched = |request: &Request| request.verb == "watch" && request.path.ends_with(plural);
             until(&format!("a watch of {plural}"), async || (api.requests().count(watched) > 0).then_some(())).await;

@@ -1,4 +1,4 @@
-//! The demonstration, as a person sees it.
+//! Tests of the demonstration's output.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use clap::Parser as _;
 use options::Options;
 use regex::Regex;
 
-/// Returns the output of the demonstration, with constants for what differs from run to run.
+/// Returns the output of the demonstration, with constants for the parts that vary.
 async fn printed(flags: &[&str]) -> String {
     let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
@@ -41,7 +41,7 @@ async fn the_demonstration_shows_all_examples_and_scales_one_up_and_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_too_large_for_a_table_is_counted() {
     let text = printed(&["--once", "--groups=40", "--machines=3"]).await;
-    // 40 of the fleet and 4 of the examples, with 2 and 1 Nodes, and the Machine of the one that is wrong.
+    // 40 of the fleet and 4 of the examples, with 2 and 1 Nodes, and the Machine of the invalid one.
     assert!(text.contains("\n44 node groups, 124 Machines, 124 Nodes\n"), "{text}");
     assert!(text.ends_with("with its Machine; 0 left\n"), "{text}");
 }
@@ -53,7 +53,7 @@ async fn manifests_that_are_not_there_are_named() {
     assert!(format!("{error:#}").starts_with("can't read no/such/folder"), "{error:#}");
 }
 
-/// Asks the demonstration to end when it has printed a text.
+/// Shuts the demonstration down when it has printed a text.
 struct EndsAt {
     text: &'static str,
     printed: String,

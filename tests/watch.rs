@@ -1,4 +1,4 @@
-//! `watch` as a process, against the sandbox's API: what is done there is told here, to people, programs and receivers.
+//! Tests of `watch` as a process on the sandbox's API: it reports changes to people, programs and receivers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -103,7 +103,7 @@ impl World {
         command
     }
 
-    /// Starts it, and waits until it watches: until it shows what is there.
+    /// Starts it, and waits until it is watching: until it shows the existing objects.
     async fn watch(&self, flags: &[&str]) -> Watching {
         Watching::start(self.command(&[&["--show-initial"], flags].concat())).await
     }
@@ -115,7 +115,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// Starts it, and waits for the object that is there.
+    /// Starts it, and waits for the existing object.
     async fn start(command: Command) -> Self {
         let mut watching = Self::spawn(command);
         assert!(watching.line().await.contains("first"));
@@ -148,7 +148,7 @@ impl Watching {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
     }
 
-    /// Waits for its end; gives what it said on standard error too.
+    /// Waits for its end, and returns its output on standard error as well.
     async fn ended(mut self) -> (ExitStatus, String) {
         let end = tokio::task::spawn_blocking(move || {
             let mut said = String::new();
@@ -159,7 +159,7 @@ impl Watching {
     }
 }
 
-/// A listener with TLS, by a certificate for `localhost`.
+/// A listener with TLS, with a certificate for `localhost`.
 struct Tls {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -172,7 +172,7 @@ impl axum::serve::Listener for Tls {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
-            // A client that doesn't accept the certificate goes away here.
+            // A client that rejects the certificate disconnects here.
             if let Ok(stream) = self.acceptor.accept(stream).await {
                 return (stream, address);
             }
@@ -184,7 +184,7 @@ impl axum::serve::Listener for Tls {
     }
 }
 
-/// A Slack-like receiver with TLS; gives its URL, its certificate and what it gets.
+/// Starts a Slack-like receiver with TLS. Returns its URL, its certificate and the received messages.
 async fn receiver_with_tls() -> (String, String, watch::Receiver<Vec<Value>>) {
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
@@ -202,7 +202,7 @@ async fn receiver_with_tls() -> (String, String, watch::Receiver<Vec<Value>>) {
     (url, certified.cert.pem(), received)
 }
 
-/// A Slack-like receiver; gives its URL and what it gets.
+/// Starts a Slack-like receiver. Returns its URL and the received messages.
 async fn receiver() -> (String, watch::Receiver<Vec<Value>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
@@ -242,7 +242,7 @@ async fn each_write_is_told_with_the_manager_that_made_it() {
     assert_eq!(line["changedBy"][0]["subresource"], "status");
     assert_eq!(line["resourceVersion"], written["metadata"]["resourceVersion"]);
 
-    // The second write within a second moves no time in managedFields.
+    // The second write within a second changes no time in managedFields.
     merge(&controller, Subresource::Status, json!({"status": {"phase": "Failed"}}));
     let line = watching.json().await;
     assert_eq!((line["changedBy"].as_array().unwrap().len(), &line["changedBy"][0]["manager"]), (1, &json!("capi")));
@@ -319,7 +319,7 @@ async fn what_is_queued_when_it_is_asked_to_end_is_sent_within_five_seconds() {
     let (status, said) = watching.ended().await;
     assert!(status.success() && asked.elapsed() < Duration::from_secs(5), "{said}");
     let text = received.borrow().first().unwrap()["text"].as_str().unwrap().to_owned();
-    // The handler of notifications may be behind that of the output by one.
+    // The handler of notifications may be one event behind that of the output.
     assert!(text.starts_with("*Machine default/m0* added by sandbox\n*Machine default/m1* added by sandbox"), "{text}");
 }
 
@@ -359,7 +359,7 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
     let world = World::start().await;
     let mut watching = world.watch(&["machines"]).await;
     watching.lines.close();
-    // The line that finds the reader gone comes after the one that makes it go.
+    // The line that detects the missing reader is the one after it went.
     let mut n = 0;
     while watching.child.try_wait().unwrap().is_none() {
         world.create("Machine", &format!("m{n}"), json!({}));

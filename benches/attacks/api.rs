@@ -1,5 +1,5 @@
-//! An API server with a small fleet, which an attack has send events or misbehave. It must never be what limits an attack but
-//! by what the program takes.
+//! An API server with a small fleet, which sends events or misbehaves for an attack. It must never be the bottleneck of
+//! an attack; only the program may limit it.
 
 use std::{
     collections::HashMap,
@@ -31,22 +31,22 @@ pub(crate) const MACHINES: usize = 10;
 pub(crate) const NAMESPACE: &str = "team-a";
 const GROUP: &str = "cluster.x-k8s.io";
 const CORE: [&str; 4] = ["Cluster", "MachineDeployment", "MachineSet", "Machine"];
-/// Events of one watch that wait to be taken.
+/// The number of events of one watch that may be queued.
 const WAITING: usize = 8;
 
-/// The resource of which an API server misbehaves.
+/// The resource for which an API server misbehaves.
 const ODD: &str = "machines";
 
-/// The way in which lists and watches of Machines misbehave.
+/// The misbehaviour of lists and watches of Machines.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Misbehaviour {
     #[default]
     None,
-    /// Each page says that there is another one.
+    /// Each page announces another one.
     EndlessPages,
-    /// The body of a page goes on.
+    /// The body of a page never ends.
     GrowingBody,
-    /// A watch says again and again what it has said.
+    /// A watch repeats its events again and again.
     RepeatingWatch,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// Serves on a port of loopback.
+    /// Serves on a loopback port.
     pub(crate) async fn serve(self: Arc<Self>) -> SocketAddr {
         self.version.store(1_000, Ordering::Relaxed);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -79,7 +79,7 @@ impl Api {
         self.version.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Sends an event to all who watch a resource, as fast as they take it.
+    /// Sends an event to all watches of a resource, as fast as they read it.
     pub(crate) async fn send(&self, plural: &str, event: Bytes) {
         let watches = self.watches.lock().get(plural).cloned().unwrap_or_default();
         for watch in watches {
@@ -87,13 +87,13 @@ impl Api {
         }
     }
 
-    /// Begins to misbehave, or ends it. Watches are cut.
+    /// Begins or ends a misbehaviour, and cuts the watches.
     pub(crate) fn misbehave(&self, misbehaviour: Misbehaviour) {
         *self.misbehaviour.lock() = misbehaviour;
         self.watches.lock().remove(ODD);
     }
 
-    /// The requests so far, and those of discovery among them.
+    /// Returns the number of requests so far, and of discovery requests among them.
     pub(crate) fn requests(&self) -> (usize, usize) {
         (self.requests.load(Ordering::Relaxed), self.discoveries.load(Ordering::Relaxed))
     }
@@ -108,7 +108,7 @@ impl Api {
             Misbehaviour::EndlessPages | Misbehaviour::GrowingBody if is_streamed => {
                 StatusCode::UNPROCESSABLE_ENTITY.into_response()
             }
-            // All is listed anew then.
+            // Forces a new list.
             Misbehaviour::EndlessPages | Misbehaviour::GrowingBody if is_watch => StatusCode::GONE.into_response(),
             Misbehaviour::EndlessPages => self.endless_page().into_response(),
             Misbehaviour::GrowingBody => growing_body(),
@@ -164,7 +164,7 @@ impl Api {
     }
 }
 
-/// A list whose first object has no end.
+/// Returns a list whose first object has no end.
 fn growing_body() -> Response {
     let begin = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":""#;
     let more = Bytes::from("n".repeat(64 << 10));
@@ -183,7 +183,7 @@ async fn group_list(State(api): State<Arc<Api>>) -> String {
 async fn resource_list(State(api): State<Arc<Api>>, Path((group, _)): Path<(String, String)>) -> Response {
     api.discoveries.fetch_add(1, Ordering::Relaxed);
     if group != GROUP {
-        // As slow as an API server that is elsewhere.
+        // As slow as a remote API server.
         sleep(Duration::from_millis(1)).await;
         return StatusCode::NOT_FOUND.into_response();
     }
@@ -217,7 +217,8 @@ pub(crate) fn provider_id(group: usize, machine: usize) -> String {
     format!("cloud:///zone-a/{}", node_name(group, machine))
 }
 
-/// The objects of the fleet: groups of one MachineDeployment with one MachineSet and its Machines, with their Nodes.
+/// Returns the objects of the fleet: groups of one MachineDeployment with one MachineSet and its Machines, with their
+/// Nodes.
 fn objects(plural: &str) -> Vec<String> {
     let metadata = |name: &str, more: Value| {
         let mut metadata =
@@ -262,7 +263,7 @@ fn objects(plural: &str) -> Vec<String> {
     objects.iter().map(Value::to_string).collect()
 }
 
-/// The annotations of a group.
+/// Returns the annotations of a group.
 pub(crate) fn bounds() -> Value {
     json!({
         format!("{GROUP}/cluster-api-autoscaler-node-group-min-size"): "0",
@@ -272,7 +273,7 @@ pub(crate) fn bounds() -> Value {
     })
 }
 
-/// An event of a tenant's MachineDeployment, with these annotations and this infrastructure template.
+/// Returns an event of a tenant's MachineDeployment, with these annotations and this infrastructure template.
 pub(crate) fn tenants_event(kind: &str, number: usize, version: u64, annotations: &str, infrastructure: &str) -> Bytes {
     let mut event = String::with_capacity(annotations.len() + 512);
     let written = writeln!(

@@ -1,5 +1,5 @@
-//! The attacks, each for as long as a turn takes. What a tenant has made stays there between turns, and changes under attack
-//! only; connections are closed.
+//! The attacks, each for the duration of a turn. A tenant's objects stay between turns, and change only under attack;
+//! connections are closed.
 
 use std::{
     fmt, io,
@@ -25,14 +25,14 @@ use crate::{
     program::Addresses,
 };
 
-/// Objects, kinds, connections and scrapes at full size.
+/// The numbers of objects, kinds, connections and scrapes at full size.
 const OBJECTS: f64 = 1_000.0;
 const KINDS: f64 = 10_000.0;
 const CONNECTIONS: f64 = 1_000.0;
 const SCRAPES: f64 = 128.0;
-/// A tenant changes its large objects that often: 25 MiB a second, more than an etcd takes.
+/// The interval in which a tenant changes its large objects: 25 MiB a second, more than an etcd takes.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
-/// Connections that were closed are opened again that often.
+/// The interval in which closed connections are opened again.
 const BETWEEN_OPENINGS: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -64,13 +64,13 @@ impl fmt::Display for Attack {
     }
 }
 
-/// An attack, and the program that it is on.
+/// An attack, and the program under attack.
 pub(crate) struct World {
     attack: Attack,
     scale: f64,
     api: Arc<Api>,
     program: Addresses,
-    /// Events that were sent, or connections that were opened.
+    /// The number of events that were sent, or of connections that were opened.
     done: AtomicUsize,
 }
 
@@ -83,7 +83,7 @@ impl World {
         (full * self.scale).ceil() as usize
     }
 
-    /// The number of things done in all turns, for people.
+    /// Describes the number of operations in all turns.
     pub(crate) fn done(&self) -> String {
         let done = self.done.load(Ordering::Relaxed);
         let (requests, discoveries) = self.api.requests();
@@ -130,8 +130,8 @@ impl World {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Objects with 256 KiB of annotations each, which are all made in the first turn, as fast as they are taken, and then
-    /// change all the time.
+    /// Creates objects with 256 KiB of annotations each in the first turn, as fast as they are read, and then changes
+    /// them continuously.
     async fn objects(&self, is_first: bool) {
         let count = self.count(OBJECTS);
         if is_first {
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Groups that name a kind of infrastructure template each that doesn't exist, and then other ones.
+    /// Creates groups that each name another missing kind of infrastructure template, and then changes the kinds.
     async fn kinds(&self, is_first: bool) {
         let (count, annotations) = (self.count(KINDS), bounds().to_string());
         if is_first {
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// Connections to each listener that send half a request, and are opened again when they are closed.
+    /// Opens connections to each listener that send half a request, and again when they are closed.
     async fn connections(&self) {
         let Addresses { grpc, http, probe, admin } = self.program;
         let half = "GET /metrics HTTP/1.1\r\nHost: ";
@@ -172,7 +172,7 @@ impl World {
         self.hold_open(&listeners, self.count(CONNECTIONS)).await;
     }
 
-    /// Scrapes that nobody reads.
+    /// Requests metrics without reading the answers.
     async fn scrapes(&self) {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", self.program.http);
         self.hold_open(&[(self.program.http, &request)], self.count(SCRAPES)).await;
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-/// Returns true unless the other side has closed it. Nothing of its answer is read.
+/// Returns true unless the other side has closed the connection. None of its answer is read.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [std::mem::MaybeUninit::uninit()];
     match socket2::SockRef::from(stream).peek(&mut byte) {
@@ -210,8 +210,8 @@ fn template(number: usize) -> String {
         .to_string()
 }
 
-/// Some 256 KiB of annotations, of four sorts in turns: values as long as they may be, as many as there is room for; few of
-/// them; lists of many entries; a log of deletions.
+/// Returns some 256 KiB of annotations, of four kinds in turn: as many values of max length as fit; a few of them;
+/// lists of many entries; a deletion log.
 fn annotations(number: usize, seed: usize) -> String {
     const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io";
     const OWN: &str = "capacity.capi-autoscaler-provider.io";

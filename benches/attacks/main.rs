@@ -1,13 +1,13 @@
-//! Attacks at full size on the serving process: the release binary follows an API server in this process and is asked what
-//! Cluster Autoscaler asks, in turns with and without an attack. Linux only, run by hand:
+//! Attacks at full size on the serving process: the release binary follows an API server in this process and gets
+//! Cluster Autoscaler's calls, in turns with and without an attack. Linux only, run by hand:
 //!
 //! ```console
 //! cargo bench --bench attacks                                  # all of them
 //! cargo bench --bench attacks -- --attack objects --scale 0.1  # one of them, at a tenth of its size
 //! ```
 //!
-//! It fails when the p99 of a read under attack is more than 5 times the p99 without, when the process takes more memory than
-//! the chart lets it, or when a read fails. It must never compare turns of different processes.
+//! It fails when the p99 of a read under attack is more than 5 times the p99 without, when the process exceeds the
+//! chart's memory limit, or when a read fails. It must never compare turns of different processes.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -31,13 +31,13 @@ use self::{
     reads::{Reader, Times},
 };
 
-/// The most times that the p99 of a read under attack may be that of a read without.
+/// The max ratio of the p99 of a read under attack to the p99 without.
 const SLOWEST: f64 = 5.0;
 /// The chart's memory limit, in KiB.
 const MOST_MEMORY: u64 = 256 << 10;
-/// Each turn takes as long.
+/// The duration of each turn.
 const TURN: Duration = Duration::from_secs(5);
-/// Turns with the attack, each after one without it.
+/// The number of turns with the attack, each after one without it.
 const TURNS: usize = 4;
 
 #[derive(Parser)]
@@ -62,7 +62,7 @@ fn main() {
     assert!(missed.is_empty(), "{}", missed.join("; "));
 }
 
-/// Runs one attack; what it missed is returned.
+/// Runs one attack, and returns the violated limits.
 fn run(attack: Attack, scale: f64) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -72,7 +72,7 @@ fn run(attack: Attack, scale: f64) -> Vec<String> {
     let world = Arc::new(World::new(attack, scale, api, program.addresses()));
     let mut reader = Reader::connect(program.addresses().grpc);
     let (mut without, mut under) = (Times::default(), Times::default());
-    // The first calls meet cold caches and connections.
+    // The first calls warm up caches and connections.
     reader.read(Duration::from_secs(1), &mut Times::default());
     for turn in 0..TURNS {
         reader.read(TURN, &mut without);

@@ -1,4 +1,4 @@
-//! The release binary, its addresses, and what the kernel says of it.
+//! The release binary, its addresses, and its memory as the kernel reports it.
 
 use std::{
     fs, io,
@@ -23,7 +23,7 @@ pub(crate) struct Addresses {
     pub(crate) admin: SocketAddr,
 }
 
-/// The program; it ends with this.
+/// The program; dropping it ends the process.
 pub(crate) struct Program {
     child: Child,
     addresses: Addresses,
@@ -31,7 +31,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts it against an API server and waits until it has read all of it.
+    /// Starts it against an API server and waits until it is in sync.
     pub(crate) fn start(api: SocketAddr) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let kubeconfig = folder.path().join("kubeconfig");
@@ -59,7 +59,7 @@ impl Program {
         self.addresses
     }
 
-    /// A line of `/proc/<pid>/status`, in KiB.
+    /// Returns a line of `/proc/<pid>/status`, in KiB.
     pub(crate) fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");

@@ -1,4 +1,4 @@
-//! The reads of a Cluster Autoscaler, one after another on one connection, as long as a turn takes.
+//! The reads of a Cluster Autoscaler, sequentially on one connection, for the duration of a turn.
 
 use std::{
     net::SocketAddr,
@@ -14,12 +14,12 @@ use tonic::transport::Channel;
 
 use crate::api::{GROUPS, MACHINES, NAMESPACE, node_name, provider_id};
 
-/// The time that each read took, in microseconds.
+/// The duration of each read, in microseconds.
 #[derive(Default)]
 pub(crate) struct Times(Vec<f64>);
 
 impl Times {
-    /// The time within which this part of the reads ended.
+    /// Returns the duration that this percentage of the reads doesn't exceed.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -53,7 +53,7 @@ impl Reader {
         Self { runtime, client, next: 0 }
     }
 
-    /// Reads for as long: the group of a Node and the size of a group in turns.
+    /// Reads for the duration of a turn: the group of a Node and the size of a group alternately.
     pub(crate) fn read(&mut self, turn: Duration, times: &mut Times) {
         let ends = Instant::now() + turn;
         while Instant::now() < ends {

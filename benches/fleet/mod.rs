@@ -1,4 +1,4 @@
-//! The fleet that benches read: groups of one MachineDeployment with one MachineSet and its Machines, all running, with
+//! The fleet of the benches: groups of one MachineDeployment with one MachineSet and its Machines, all running, with
 //! their Nodes.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn owned_by(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true}])
 }
 
-/// The rules of the fleet: every object is in scope.
+/// Returns the rules of the fleet: every object is in scope.
 pub(crate) fn rules() -> Rules {
     Rules {
         keys: Keys::new("cluster.x-k8s.io"),
@@ -32,7 +32,7 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
-/// Gives an index a group `MachineDeployment/fleet/<name>` of that size without Machines.
+/// Adds a group `MachineDeployment/fleet/<name>` of this size without Machines to an index.
 pub(crate) fn add_deployment(index: &Index, context: &Context, name: &str, replicas: usize) {
     let annotations = json!({
         "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
@@ -44,7 +44,7 @@ pub(crate) fn add_deployment(index: &Index, context: &Context, name: &str, repli
     index.apply(scalable(context, ScalableKind::MachineDeployment, name, &value));
 }
 
-/// Gives an index so many groups `MachineDeployment/fleet/pool-<n>` with so many Machines each, and pins them.
+/// Adds groups `MachineDeployment/fleet/pool-<n>` with this number of Machines each to an index, and pins them.
 pub(crate) fn fill(index: &Index, groups: usize, machines_per_group: usize) {
     let context = Context::new("cluster.x-k8s.io");
     for group in 0..groups {

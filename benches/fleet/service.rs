@@ -1,4 +1,4 @@
-//! The real gRPC service over an index, on its own thread as in the program. Nothing can be written through it.
+//! The real gRPC service over an index, on its own thread as in the program. It can't write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ impl WatchedMachines for NothingWatched {
     }
 }
 
-/// Nothing is written, so nothing is connected to.
+/// Returns the writes of the service, which need no connection here.
 fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
     let _context = runtime.enter();
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
@@ -51,7 +51,7 @@ fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
     )
 }
 
-/// Serves an index on a port of loopback until `shutdown` is cancelled.
+/// Serves an index on a loopback port until `shutdown` is cancelled.
 pub(crate) fn serve(index: Index, runtime: &Handle, shutdown: &CancellationToken) -> GrpcThread {
     let index = Arc::new(index);
     let metrics = RpcMetrics::register(&mut Registry::default());

@@ -1,7 +1,7 @@
-//! The clusters of the scenarios with controllers, to be looked at or handed over: Cluster API, machines without infrastructure, the
-//! program, and the Cluster Autoscaler that `CLUSTER_AUTOSCALER` names; or, without program and autoscaler, machines in memory by the
-//! manager that `CAPD_MANAGER` names. It prints the variables by which scenarios find them, and ends with its standard input. What it
-//! starts must not outlive it.
+//! The clusters of the scenarios with controllers, to be inspected or handed over: Cluster API, machines without
+//! infrastructure, the program, and the Cluster Autoscaler that `CLUSTER_AUTOSCALER` names; or, without program and
+//! autoscaler, machines in memory by the manager that `CAPD_MANAGER` names. It prints the variables by which scenarios
+//! find them, and ends with its standard input. Its processes must not outlive it.
 
 use std::{
     env,

@@ -4,23 +4,23 @@ use serde_json::Value;
 
 use crate::{users::User, world::World};
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Such as `patch`.
+    /// The verb, such as `patch`.
     pub verb: String,
-    /// Resource and subresource, such as `machinedeployments/scale`.
+    /// The resource and subresource, such as `machinedeployments/scale`.
     pub resource: String,
-    /// The name of the object, empty where there is none.
+    /// The name of the object, or empty if there is none.
     pub name: String,
     /// The status code of the answer.
     pub code: u64,
 }
 
-/// All requests of a user, in the order of their answers.
+/// Returns all requests of a user, in the order of their answers.
 pub fn answered(world: &World, user: &User) -> anyhow::Result<Vec<Answered>> {
     let log = world.plane.audit_log()?;
-    // The last line may be half written.
+    // The last line may be partly written.
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let theirs = lines.filter(|line| line["user"]["username"] == *user.name && line["stage"] == "ResponseComplete");
     Ok(theirs.map(|line| of_line(&line)).collect())

@@ -1,4 +1,4 @@
-//! Runs the sandbox's suite of API behaviours on an API server that nothing else uses, and sessions of kubectl on it and on a sandbox.
+//! Runs the sandbox's suite of API behaviours on a dedicated API server, and kubectl sessions on it and on a sandbox.
 
 use std::{
     path::PathBuf,
@@ -25,18 +25,18 @@ use tokio::{runtime::Runtime, sync::OnceCell};
 
 use crate::{control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, objects::Contract, users::User};
 
-/// Cases wait more than they work.
+/// The number of concurrent cases, which mostly wait.
 const AT_ONCE: usize = 8;
 
-/// The body of a session of kubectl.
+/// The body of a kubectl session.
 pub type Use = for<'a> fn(&'a Kubectl) -> LocalBoxFuture<'a, Result<()>>;
 
-/// A session of kubectl.
+/// A kubectl session.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
-    /// Shown after the server.
+    /// The name, shown after the server.
     pub name: &'static str,
-    /// The session's body.
+    /// The body.
     pub run: Use,
 }
 
@@ -51,7 +51,7 @@ macro_rules! sessions {
     };
 }
 
-/// Runs what the command line selects, as libtest would.
+/// Runs the trials that the command line selects, like libtest.
 #[must_use]
 pub fn run(sessions: &[Session]) -> ExitCode {
     match try_run(sessions) {
@@ -99,13 +99,13 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
-/// Servers are started for the first trial that runs. When that fails it is not tried again for each trial.
+/// The result of starting the servers for the first trial that runs. A failure is not retried for each trial.
 type Started = OnceCell<Result<Servers, String>>;
 
 /// The body of a trial, run on both servers.
 type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
 
-/// Both servers, and what runs on them. Fields are dropped in this order.
+/// Both servers, and the suites that run on them. Fields are dropped in this order.
 struct Servers {
     suite: Suite,
     real: Shell,
@@ -140,7 +140,7 @@ impl Servers {
     }
 }
 
-/// Where sessions are held on one server.
+/// The environment of sessions on one server.
 struct Shell {
     kubectl: PathBuf,
     home: PathBuf,
@@ -155,21 +155,21 @@ impl Shell {
         let home = self.home.join(&namespace);
         let kubectl =
             Kubectl::new(self.kubectl.clone(), home, &self.kubeconfig, &namespace, Arc::clone(&self.prepared))?;
-        // `kubectl create namespace` would send protobuf, which a sandbox doesn't read.
+        // `kubectl create namespace` would send protobuf, which a sandbox doesn't decode.
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
         kubectl.run_on("create -f", &object).await?;
         (session.run)(&kubectl).await
     }
 }
 
-/// etcd has a gateway from JSON to its own protocol, which any client of HTTP can talk to.
+/// Returns a client for etcd's JSON gateway, which any HTTP client can use.
 fn etcd(url: &str) -> Result<Client> {
     let mut config = Config::new(url.parse()?);
     config.read_timeout = Some(Duration::from_secs(20));
     Ok(Client::try_from(config)?)
 }
 
-/// Drops all but the present state of every object.
+/// Compacts etcd: drops all but the current revision of every object.
 async fn compact(etcd: &Client) -> Result<()> {
     let range = json!({ "key": "AA==", "count_only": true });
     let state = post(etcd, "/v3/kv/range", &range).await?;

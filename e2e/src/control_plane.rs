@@ -1,4 +1,4 @@
-//! A real API server with its etcd, on free loopback ports and a directory of its own.
+//! A real API server with its etcd, on free loopback ports and with a directory of its own.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ const START: Duration = Duration::from_secs(120);
 
 /// A running API server that serves one version of Cluster API's contract. Dropping it ends its processes.
 pub struct ControlPlane {
-    /// The version it serves.
+    /// The version that it serves.
     pub contract: Contract,
     client: Client,
     authority: String,
@@ -47,7 +47,7 @@ pub struct ControlPlane {
     scenarios: AtomicUsize,
 }
 
-/// Everything that outlives a restart of the API server.
+/// The settings that outlive a restart of the API server.
 struct Settings {
     components: Arc<Components>,
     etcd: String,
@@ -57,12 +57,12 @@ struct Settings {
     lists: Lists,
 }
 
-/// The requests by which an API server lets lists be read.
+/// The requests by which an API server serves lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lists {
-    /// As watches too, by whoever may watch.
+    /// Also as watches, for users with the right to watch.
     Streamed,
-    /// By requests for lists only, as on older servers.
+    /// By list requests only, as on older servers.
     Paged,
 }
 
@@ -71,17 +71,17 @@ enum Lists {
 enum NewNodes {
     /// None.
     AsWritten,
-    /// The taint of Nodes that aren't ready is added, and somebody has to remove it.
+    /// The not-ready taint is added, and must be removed by another component.
     Tainted,
 }
 
 impl ControlPlane {
-    /// Starts both servers and waits until Cluster API's kinds are served. Nodes are held as they are written.
+    /// Starts both servers and waits until Cluster API's kinds are served. Nodes are stored as they are written.
     pub async fn start(components: Arc<Components>, contract: Contract, installed: Installed) -> Result<Self> {
         Self::start_with(components, contract, installed, NewNodes::AsWritten, Lists::Streamed).await
     }
 
-    /// The same, on a server that doesn't stream lists: who reads has to have the right to list.
+    /// Starts a server that doesn't stream lists: readers need the right to list.
     pub async fn start_without_streamed_lists(
         components: Arc<Components>,
         contract: Contract,
@@ -90,7 +90,7 @@ impl ControlPlane {
         Self::start_with(components, contract, installed, NewNodes::AsWritten, Lists::Paged).await
     }
 
-    /// Starts both servers of a workload cluster: Cluster API isn't installed, and new Nodes are tainted as anywhere.
+    /// Starts both servers of a workload cluster: Cluster API isn't installed, and new Nodes are tainted as usual.
     pub async fn start_workload(components: Arc<Components>) -> Result<Self> {
         let (contract, lists) = (Contract::V1Beta2, Lists::Streamed);
         Self::start_with(components, contract, Installed::Nothing, NewNodes::Tainted, lists).await
@@ -129,84 +129,84 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Reads and writes objects of a namespace as administrator.
+    /// Returns access to the objects of a namespace as administrator.
     #[must_use]
     pub fn objects(&self, namespace: &str) -> Objects {
         Objects::new(self.client.clone(), self.contract, namespace)
     }
 
-    /// A kubeconfig for a user of this API server.
+    /// Returns a kubeconfig for a user of this API server.
     #[must_use]
     pub fn kubeconfig(&self, user: &User) -> Value {
         user.kubeconfig(&self.settings.address(), &self.authority)
     }
 
-    /// A client that acts as a user of this API server.
+    /// Returns a client that acts as a user of this API server.
     pub async fn client(&self, user: &User) -> Result<Client> {
         client(user, &self.settings.address(), &self.authority).await
     }
 
-    /// A way to this API server on which watches can be held up.
+    /// Starts a proxy to this API server that can delay watches.
     pub async fn proxy(&self) -> Result<Proxy> {
         let config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
-        // Credentials are no part of this: they come with each request.
+        // Credentials aren't needed here: each request carries its own.
         Proxy::start(self.settings.port, Some(config.rustls_client_config()?)).await
     }
 
-    /// A kubeconfig for a user that goes this way.
+    /// Returns a kubeconfig for a user that goes through a proxy.
     #[must_use]
     pub fn kubeconfig_through(&self, proxy: &Proxy, user: &User) -> Value {
         user.kubeconfig(&proxy.server(), &self.authority)
     }
 
-    /// Where scenarios keep their files.
+    /// Returns the directory in which scenarios keep their files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.settings.directory.path()
     }
 
-    /// A client that acts as administrator and shows each answer as it came: it repeats nothing.
+    /// Returns an administrator's client that retries nothing, so that each answer is visible.
     pub async fn plain_client(&self) -> Result<Client> {
         let mut config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
     }
 
-    /// As [`Self::plain_client`], by this way.
+    /// The same as [`Self::plain_client`], through a proxy.
     pub async fn plain_client_through(&self, proxy: &Proxy) -> Result<Client> {
         let mut config = config(&User::administrator(), &proxy.server(), &self.authority).await?;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
     }
 
-    /// The API server's port on 127.0.0.1.
+    /// Returns the API server's port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.settings.port
     }
 
-    /// Where its etcd answers, as a URL.
+    /// Returns the URL of its etcd.
     #[must_use]
     pub fn etcd(&self) -> &str {
         &self.settings.etcd
     }
 
-    /// A number for one scenario more.
+    /// Returns the number of a new scenario.
     pub fn next_scenario(&self) -> usize {
         self.scenarios.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The lines that the API server has written about the requests of users other than the administrator.
+    /// Returns the audit log of requests by users other than the administrator.
     pub fn audit_log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.settings.audit_log())?)
     }
 
-    /// Kills the API server; connections to it are cut. What it holds stays in etcd.
+    /// Kills the API server and cuts its connections. Its data stays in etcd.
     pub fn stop_api_server(&self) {
         drop(self.api_server().take());
     }
 
-    /// Starts the API server again, on the port and with the data it had, and waits until it is ready.
+    /// Starts the API server again, on the same port and with the same data, and waits until it is ready.
     pub async fn start_api_server(&self) -> Result<()> {
         let started = self.settings.start_api_server()?;
         *self.api_server() = Some(started);
@@ -230,7 +230,7 @@ impl ControlPlane {
     }
 }
 
-/// A request for kube's client, which adds the server's address.
+/// Builds a GET request for kube's client, which adds the server's address.
 pub(crate) fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(Vec::new())?)
 }
@@ -286,7 +286,7 @@ impl Settings {
         flag("service-cluster-ip-range", &"10.96.0.0/16");
         flag("audit-policy-file", &self.path("audit-policy.yaml"));
         flag("audit-log-path", &self.audit_log());
-        // No controller makes service accounts.
+        // No controller creates service accounts.
         let disabled = match self.new_nodes {
             NewNodes::AsWritten => "ServiceAccount,TaintNodesByCondition",
             NewNodes::Tainted => "ServiceAccount",
@@ -299,7 +299,7 @@ impl Settings {
         Process::start("kube-apiserver", command, &self.path("kube-apiserver.log"))
     }
 
-    /// The certificate that the API server makes for itself at its first start, with its authority.
+    /// Returns the certificate that the API server creates at its first start, with its authority.
     async fn authority(&self, api_server: &mut Process) -> Result<String> {
         let path = self.path("certificates/apiserver.crt");
         eventually("API server's certificate", START, async || {

@@ -11,19 +11,19 @@ use crate::{
     wait::{SOON, eventually},
 };
 
-/// Kinds of infrastructure template. The program's user may read all but the last.
+/// The kinds of infrastructure template. The program's user may read all but the last.
 pub const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
-/// A kind that the program's user may read, but that is not installed before a scenario does it.
+/// A kind that the program's user may read, and that is installed only by a scenario.
 pub const LATE_TEMPLATE_KIND: &str = "LateMachineTemplate";
 
-/// Which kinds of Cluster API an API server gets.
+/// The kinds of Cluster API that are installed on an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installed {
     /// All that the program reads.
     All,
-    /// As in management clusters where machine pools were never enabled.
+    /// The same without MachinePools, as in management clusters that never enabled them.
     AllButMachinePools,
-    /// A plain API server.
+    /// None, for a plain API server.
     Nothing,
 }
 
@@ -80,8 +80,8 @@ pub(crate) async fn established(objects: &Objects, name: &str) -> Result<()> {
     .await
 }
 
-/// One of Cluster API's own CRDs with one version, which is served and stored. The files carry no conversion, so the other version
-/// could not be served truly.
+/// Returns one of Cluster API's own CRDs with one version, which is served and stored. The files carry no conversion,
+/// so the other version could not be served correctly.
 fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
     let plural = Place::of(kind, contract).resource.plural;
     let path = bases.join(format!("{CAPI_GROUP}_{plural}.yaml"));
@@ -96,7 +96,7 @@ fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
     Ok(crd)
 }
 
-/// A template kind with a capacity that may hold integers beside strings, as real ones do.
+/// Returns a template kind with a capacity that may hold integers besides strings, as in real ones.
 fn template(kind: &str) -> Value {
     let place = Place::of(kind, Contract::V1Beta2);
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });

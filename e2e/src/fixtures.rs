@@ -1,4 +1,4 @@
-//! The real objects of `tests/fixtures`, put on an API server as they were at one moment.
+//! The real objects of `tests/fixtures`, created on an API server as they were at one moment.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -24,8 +24,8 @@ const SET_BY_SERVER: [&str; 6] =
 
 /// Creates a moment's objects in the scenario's namespace, under the name of the scenario's cluster.
 ///
-/// The recorded namespace and cluster name are replaced wherever they stand, so `name("stage-md-0")` of the result is the name here of
-/// what was recorded as `stage-md-0`.
+/// The recorded namespace and cluster name are replaced everywhere, so `name("stage-md-0")` of the result is the name
+/// here of the recorded `stage-md-0`.
 pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
     let folder = match moment {
         Moment::Steady => "steady",
@@ -39,7 +39,7 @@ pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
     Ok(recorded)
 }
 
-/// Creates the objects of these files of a folder in `tests/fixtures`, in their order.
+/// Creates the objects of these files of a folder in `tests/fixtures`, in order.
 pub(crate) async fn create_all(world: &World, recorded: &Recorded, folder: &str, files: &[&str]) -> Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(folder);
     let mut uids = HashMap::new();
@@ -62,19 +62,19 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Recorded names and ids, each with the one here.
+    /// Creates a mapping of recorded names and ids to those here.
     pub(crate) fn of<const N: usize>(names: [(&'static str, &str); N]) -> Self {
         Self { names: names.into_iter().map(|(recorded, here)| (recorded, here.to_owned())).collect() }
     }
 
-    /// The name or id here of what was recorded under a name or id.
+    /// Returns the name or id here of a recorded one.
     #[must_use]
     pub fn name(&self, recorded: &str) -> String {
         self.names.iter().fold(recorded.to_owned(), |text, (recorded, here)| text.replace(recorded, here))
     }
 }
 
-/// Creates one object; `uids` leads from recorded uids to those given here.
+/// Creates one object. `uids` maps recorded uids to those assigned here.
 async fn create(world: &World, item: &Value, uids: &mut HashMap<String, String>) -> Result<()> {
     let mut object = item.clone();
     let metadata = object["metadata"].as_object_mut().context("an object without metadata")?;
@@ -82,7 +82,7 @@ async fn create(world: &World, item: &Value, uids: &mut HashMap<String, String>)
         metadata.remove(field);
     }
     for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
-        // Owners that were not recorded, as a control plane, keep their uid.
+        // Owners that were not recorded, such as a control plane, keep their uid.
         if let Some(uid) = owner["uid"].as_str().and_then(|uid| uids.get(uid)) {
             owner["uid"] = json!(uid);
         }

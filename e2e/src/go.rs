@@ -1,5 +1,5 @@
-//! Builds etcd, parts of Kubernetes, Cluster API's core, helm and promtool from the Go modules of this crate, once per set of versions, and
-//! finds Cluster API's manifests.
+//! Builds etcd, parts of Kubernetes, Cluster API's core, helm and promtool from the Go modules of this crate, once per
+//! set of versions, and finds Cluster API's manifests.
 
 mod module;
 
@@ -31,14 +31,14 @@ pub struct Components {
 }
 
 impl Components {
-    /// The directory of Cluster API's CRDs.
+    /// Returns the directory of Cluster API's CRDs.
     #[must_use]
     pub fn crds(&self) -> PathBuf {
         self.manifests.join("crd/bases")
     }
 }
 
-/// Builds what is not built yet.
+/// Builds the missing components.
 pub fn components() -> Result<Components> {
     let module = Module::at("");
     let binaries = module.binaries(&Build {
@@ -63,7 +63,7 @@ pub fn components() -> Result<Components> {
     })
 }
 
-/// Clients refuse to talk to a server whose version they cannot read.
+/// Returns the linker flags that set a version: clients refuse a server whose version they cannot parse.
 fn kubernetes_version(version: &str) -> Result<String> {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
@@ -73,7 +73,7 @@ fn kubernetes_version(version: &str) -> Result<String> {
     Ok(format!("-s -w {variable}.gitVersion={version} {variable}.gitMajor={major} {variable}.gitMinor={minor}"))
 }
 
-/// Builds helm, from a module of its own: it needs other versions of Kubernetes' modules.
+/// Builds helm from a module of its own, since it needs other versions of Kubernetes' modules.
 pub fn helm() -> Result<PathBuf> {
     let module = Module::at("helm");
     let binaries = module.binaries(&Build {
@@ -85,8 +85,8 @@ pub fn helm() -> Result<PathBuf> {
     Ok(binaries.join("helm"))
 }
 
-/// Builds promtool, from a module of its own. It has no service discovery: that is most of Prometheus' dependencies, and no
-/// check looks for targets.
+/// Builds promtool from a module of its own, without service discovery: that is most of Prometheus' dependencies, and
+/// no check uses it.
 pub fn promtool() -> Result<PathBuf> {
     let binaries = Module::at("promtool").binaries(&Build {
         what: "promtool",

@@ -1,4 +1,4 @@
-//! The rights that the Roles of a release grant, one by one: a test can remove each from the very object that grants it, and
+//! The rights that the Roles of a release grant, one by one: a test can remove each from the object that grants it, and
 //! wait until the API server enforces that.
 
 use anyhow::{Context, Result, ensure};
@@ -26,7 +26,7 @@ pub struct Grant {
     pub resource: String,
     /// The verb.
     pub verb: String,
-    /// The objects that it is granted for, separated by commas; none is all of them.
+    /// The objects that it is granted for, separated by commas, or `None` for all.
     pub name: Option<String>,
 }
 
@@ -39,14 +39,14 @@ struct Role {
 }
 
 impl Grant {
-    /// The namespace that it is granted in; none is all of them.
+    /// Returns the namespace that it is granted in, or `None` for all.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.role.namespace.as_deref()
     }
 }
 
-/// The release of one namespace, and whom it grants rights to.
+/// The release of one namespace, with its ServiceAccount.
 pub struct Granted {
     objects: Objects,
     namespace: String,
@@ -54,14 +54,14 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Of the release in a namespace, whose ServiceAccount has this kubeconfig.
+    /// Returns the release in a namespace, whose ServiceAccount has this kubeconfig.
     pub async fn of(objects: &Objects, namespace: &str, account: &Value) -> Result<Self> {
         let kubeconfig: Kubeconfig = serde_json::from_value(account.clone())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok(Self { objects: objects.clone(), namespace: namespace.to_owned(), account: Client::try_from(config)? })
     }
 
-    /// All that its Roles and ClusterRoles grant. Nothing else may grant it anything.
+    /// Returns everything that its Roles and ClusterRoles grant. No other object may grant it anything.
     pub async fn all(&self) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
         for kind in ["Role", "ClusterRole"] {
@@ -87,7 +87,7 @@ impl Granted {
         Ok(grants)
     }
 
-    /// Objects that the release has made.
+    /// Returns the objects of a kind that the release has created.
     async fn of_release(&self, kind: &str) -> Result<Vec<DynamicObject>> {
         let mut objects = self.objects.list(kind, "").await?;
         objects.retain(|object| {
@@ -98,7 +98,7 @@ impl Granted {
         Ok(objects)
     }
 
-    /// Takes it away from its role, and waits until it is gone. What the role was is returned.
+    /// Removes a right from its role, and waits until that is enforced. Returns the role's former rules.
     pub async fn take_away(&self, grant: &Grant, resource: &str) -> Result<Value> {
         let Role { kind, name, .. } = &grant.role;
         let before = self.objects.get(kind, name).await?.data["rules"].clone();
@@ -115,13 +115,13 @@ impl Granted {
         Ok(before)
     }
 
-    /// Gives back what was taken away.
+    /// Restores a removed right.
     pub async fn give_back(&self, grant: &Grant, resource: &str, before: Value) -> Result<()> {
         self.objects.patch(grant.role.kind, &grant.role.name, json!({ "rules": before })).await?;
         self.comes_to(grant, resource, true).await
     }
 
-    /// Waits until the API server says that it is allowed, or that it isn't. `resource` is one that the grant is for.
+    /// Waits until the API server allows or denies a right. `resource` is one that the grant covers.
     async fn comes_to(&self, grant: &Grant, resource: &str, allowed: bool) -> Result<()> {
         let (resource, subresource) = match resource.split_once('/') {
             Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
@@ -152,7 +152,7 @@ impl Granted {
     }
 }
 
-/// Each verb of each resource of a rule.
+/// Returns each verb of each resource of a rule.
 fn each(role: &Role, number: usize, granted: &Value) -> Vec<Grant> {
     let texts = |part: &str| -> Vec<String> { serde_json::from_value(granted[part].clone()).unwrap_or_default() };
     let mut grants = Vec::new();

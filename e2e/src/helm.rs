@@ -1,5 +1,5 @@
-//! helm as a user runs it: with a home directory of its own and nothing else of the machine. It renders the project's chart, and
-//! installs it where it is given a kubeconfig.
+//! helm as a user runs it, isolated from the machine by a home directory of its own. It renders the project's chart,
+//! and installs it if it has a kubeconfig.
 
 use std::{
     fs,
@@ -30,13 +30,13 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// helm without a cluster.
+    /// Returns helm without a cluster.
     pub fn offline() -> Result<Self> {
         let home = tempfile::Builder::new().prefix("capi-e2e-helm-").tempdir()?;
         Ok(Self { binary: go::helm()?, home, kubeconfig: None })
     }
 
-    /// helm on the cluster of this kubeconfig.
+    /// Returns helm for the cluster of this kubeconfig.
     pub fn on(kubeconfig: &Value) -> Result<Self> {
         let mut helm = Self::offline()?;
         let path = helm.home.path().join("kubeconfig");
@@ -59,13 +59,13 @@ impl Helm {
         Ok(err)
     }
 
-    /// The objects that the chart makes with these values.
+    /// Renders the chart's objects with these values.
     pub fn render(&self, release: &Values) -> Result<Vec<Value>> {
         let text = self.run(&release.arguments("template", &self.write(release)?))?;
         objects(&text)
     }
 
-    /// Why the chart can't be rendered with these values.
+    /// Returns the error with which the chart refuses these values.
     pub fn refuse(&self, release: &Values) -> Result<String> {
         self.fail(&release.arguments("template", &self.write(release)?))
     }
@@ -86,7 +86,7 @@ impl Helm {
         Ok(notes.to_owned())
     }
 
-    /// Why an installation with these values can't be told what to do, though its objects can be rendered.
+    /// Returns the error with which the notes refuse these values, though the objects can be rendered.
     pub fn refuse_notes(&self, release: &Values) -> Result<String> {
         let values = self.write(release)?;
         let mut arguments = release.arguments("install", &values);
@@ -94,7 +94,7 @@ impl Helm {
         self.fail(&arguments)
     }
 
-    /// Installs the chart, or upgrades it: `verb` is helm's own.
+    /// Installs or upgrades the chart, by helm's own `verb`.
     pub fn apply(&self, verb: &str, release: &Values) -> Result<String> {
         let values = self.write(release)?;
         self.run(&release.arguments(verb, &values))
@@ -118,7 +118,7 @@ impl Helm {
     }
 }
 
-/// A release of the chart: where, and with which values.
+/// A release of the chart: its namespace and values.
 #[derive(Clone, Debug)]
 pub struct Values {
     chart: String,
@@ -127,20 +127,20 @@ pub struct Values {
 }
 
 impl Values {
-    /// These values in this namespace.
+    /// Creates a release with these values in this namespace.
     #[must_use]
     pub fn new(namespace: &str, values: Value) -> Self {
         Self { chart: CHART.to_owned(), namespace: namespace.to_owned(), content: values }
     }
 
-    /// Those of an example, with the namespace that its README installs it in.
+    /// Returns the values of an example, for the namespace of its README.
     pub fn of_topology(name: &str, namespace: &str) -> Result<Self> {
         let path = format!("{TOPOLOGIES}/{name}/provider-values.yaml");
         let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
         Ok(Self::new(namespace, serde_yaml::from_str(&text)?))
     }
 
-    /// The same, with a value at a path such as `rbac.clusterScoped` set.
+    /// Sets a value at a path such as `rbac.clusterScoped`.
     #[must_use]
     pub fn set(mut self, path: &str, value: Value) -> Self {
         let place = path.split('.').fold(&mut self.content, |place, key| &mut place[key]);
@@ -148,7 +148,7 @@ impl Values {
         self
     }
 
-    /// The same of another chart than the project's.
+    /// Uses another chart than the project's.
     #[must_use]
     pub fn of_chart(self, chart: &Path) -> Self {
         Self { chart: chart.display().to_string(), ..self }
@@ -159,7 +159,7 @@ impl Values {
     }
 }
 
-/// The objects in a stream of YAML documents, without empty ones.
+/// Parses the objects in a stream of YAML documents, without empty ones.
 pub fn objects(text: &str) -> Result<Vec<Value>> {
     let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
     let objects = documents.collect::<Result<Vec<_>, _>>()?;

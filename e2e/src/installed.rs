@@ -1,4 +1,5 @@
-//! A release of the chart on an API server: what a kubelet would make of its Deployment, as far as the program sees it.
+//! A release of the chart on an API server: the effects of a kubelet on its Deployment, as far as the program depends
+//! on them.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +40,7 @@ use crate::{
     users::User,
 };
 
-/// Where the Pod has its files.
+/// The directory of the Pod's files.
 const FILES: &str = "/etc/capi-autoscaler-provider";
 
 /// A release in one namespace.
@@ -65,7 +66,7 @@ impl Installed {
         secret.data.with_context(|| format!("Secret {name} is empty"))
     }
 
-    /// A kubeconfig with a token of the release's own ServiceAccount.
+    /// Returns a kubeconfig with a token of the release's own ServiceAccount.
     pub async fn kubeconfig(&self, plane: &ControlPlane) -> Result<Value> {
         let account = self.pod()?.service_account_name.clone().context("no service account")?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -77,13 +78,13 @@ impl Installed {
         Ok(kubeconfig)
     }
 
-    /// The program as the Deployment starts it, on free ports of loopback. The files of its TLS are written below `directory`; the
-    /// kubeconfig stands for the Pod's token. It is called as Cluster Autoscaler would, with the client's certificate.
+    /// Starts the program as the Deployment does, on free loopback ports. Its TLS files are written below `directory`;
+    /// the kubeconfig replaces the Pod's token. It is called as by Cluster Autoscaler, with the client's certificate.
     pub async fn serve(&self, programs: &Programs, directory: &Path, in_cluster: &Value) -> Result<Provider> {
         self.prepare(directory, in_cluster).await?.serve(programs, &[])
     }
 
-    /// Writes the files that the program is started with below `directory`, and reads its flags and cloud config.
+    /// Writes the files of the program below `directory`, and reads its flags and cloud config.
     pub async fn prepare(&self, directory: &Path, in_cluster: &Value) -> Result<Prepared> {
         let kubeconfig = directory.join("in-cluster");
         fs::write(&kubeconfig, in_cluster.to_string())?;
@@ -99,7 +100,7 @@ impl Installed {
         spec.context("a Deployment without a Pod")
     }
 
-    /// Writes what the Pod mounts of Secrets below its own directory into directories of the same names.
+    /// Writes the files that the Pod mounts from Secrets below its own directory into directories of the same names.
     async fn mount_secrets(&self, directory: &Path) -> Result<()> {
         let container = self.pod()?.containers.first().context("no container")?;
         for mount in container.volume_mounts.iter().flatten() {
@@ -122,7 +123,8 @@ impl Installed {
         Ok(())
     }
 
-    /// The arguments of the container without what a test has to choose itself: addresses, and how the management cluster is reached.
+    /// Returns the arguments of the container without those that a test chooses: addresses, and the access to the
+    /// management cluster.
     fn flags(&self, kubeconfig: &Path, directory: &Path) -> Result<Vec<String>> {
         let container = self.pod()?.containers.first().context("no container")?;
         let arguments = container.args.clone().context("no arguments")?;
@@ -137,7 +139,7 @@ impl Installed {
             .collect())
     }
 
-    /// The file that Cluster Autoscaler is given.
+    /// Returns the file that Cluster Autoscaler gets.
     async fn cloud_config(&self) -> Result<Value> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let map = maps.get(&format!("{RELEASE}-cloud-config")).await.context("reading the cloud-config")?;
@@ -146,7 +148,7 @@ impl Installed {
     }
 }
 
-/// A release's program, ready to be started as often as a test likes.
+/// A release's program, ready to be started any number of times.
 pub struct Prepared {
     kubeconfig: PathBuf,
     flags: Vec<String>,
@@ -155,19 +157,19 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The server, with these flags more.
+    /// Starts the server with additional flags.
     pub fn serve(&self, programs: &Programs, more: &[&str]) -> Result<Provider> {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         Ok(programs.launch(&self.kubeconfig, &flags, &[])?.called_by(|port| self.connector.channel(port)))
     }
 
-    /// The flags that the program is started with, but for those that a test chooses.
+    /// Returns the flags of the program, except those that a test chooses.
     #[must_use]
     pub fn flags(&self) -> &[String] {
         &self.flags
     }
 
-    /// Calls a server as Cluster Autoscaler would that has these files of another client's Secret.
+    /// Calls a server as a Cluster Autoscaler with the files of another client's Secret.
     pub fn call_with(&self, provider: &Provider, files: &BTreeMap<String, ByteString>) -> Result<Caller> {
         let connector = Connector::new(&self.cloud_config, files)?;
         Ok(provider.also_called_by(|port| connector.channel(port)))
@@ -185,7 +187,7 @@ impl Prepared {
     }
 }
 
-/// The keys of a Secret that a volume has, by the names of their files: all of them unless it lists some.
+/// Returns the keys of a Secret that a volume mounts, by the names of their files: all of them unless it lists some.
 fn chosen(data: &BTreeMap<String, ByteString>, items: Option<&[KeyToPath]>) -> Result<BTreeMap<String, ByteString>> {
     let Some(items) = items else { return Ok(data.clone()) };
     let file = |item: &KeyToPath| {
@@ -203,7 +205,8 @@ fn write_files(directory: &Path, files: &BTreeMap<String, ByteString>) -> Result
     Ok(())
 }
 
-/// Cluster Autoscaler's side: its certificate, the authority of the server, and the host of its address, which it checks.
+/// Cluster Autoscaler's TLS settings: its certificate, the authority of the server, and the host of its address, which
+/// it verifies.
 struct Connector {
     tls: TlsConnector,
     host: ServerName<'static>,

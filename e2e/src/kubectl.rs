@@ -1,4 +1,4 @@
-//! kubectl as a user runs it: with a kubeconfig, a home directory and nothing else of the machine.
+//! kubectl as a user runs it, with only a kubeconfig and a home directory of its own.
 
 use std::{
     fmt::Write as _,
@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 
 use crate::process::Process;
 
-/// kubectl on one server, in one namespace.
+/// kubectl for one server and one namespace.
 #[derive(Debug)]
 pub struct Kubectl {
     binary: PathBuf,
@@ -28,7 +28,8 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// For the server of `kubeconfig`, with files of its own in the directory `home`. All that use one server share `prepared`.
+    /// Creates kubectl for the server of `kubeconfig`, with its files in the directory `home`. All sessions on one
+    /// server share `prepared`.
     pub fn new(
         binary: PathBuf,
         home: PathBuf,
@@ -43,13 +44,13 @@ impl Kubectl {
         Ok(Self { binary, home, namespace: namespace.to_owned(), prepared, files: AtomicUsize::new(0) })
     }
 
-    /// Does what has to be done once on each server, and waits while another session does it.
+    /// Runs the preparation that each server needs once, or waits while another session does.
     pub async fn prepare(&self, once: impl Future<Output = Result<()>>) -> Result<()> {
         self.prepared.get_or_try_init(|| once).await?;
         Ok(())
     }
 
-    /// The namespace that it works in by default.
+    /// Returns its default namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -71,7 +72,7 @@ impl Kubectl {
         Ok(err)
     }
 
-    /// As `run`; the last argument is a file that holds this object.
+    /// The same as `run`, with a file of this object as the last argument.
     pub async fn run_on(&self, command: &str, object: &Value) -> Result<String> {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.home.join(format!("object-{number}.json"));
@@ -79,7 +80,7 @@ impl Kubectl {
         self.run(&format!("{command} {}", path.display())).await
     }
 
-    /// The cells of the table that it prints, without the heading.
+    /// Returns the cells of the printed table, without the heading.
     pub async fn rows(&self, command: &str) -> Result<Vec<Vec<String>>> {
         let text = self.run(command).await?;
         Ok(cells(&text).into_iter().skip(1).collect())
@@ -111,14 +112,14 @@ impl Kubectl {
     }
 }
 
-/// A printed table as cells. Columns are at least two spaces apart, so that a heading may hold one.
+/// Splits a printed table into cells. Columns are at least two spaces apart, so that a heading may contain one.
 #[must_use]
 pub fn cells(table: &str) -> Vec<Vec<String>> {
     let row = |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
     table.lines().map(row).collect()
 }
 
-/// Fails unless every line is there, in this order, with anything between.
+/// Fails unless all of these lines are there, in this order, with anything between.
 pub fn assert_lines(text: &str, expected: &[&str]) -> Result<()> {
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     for line in expected {

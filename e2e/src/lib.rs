@@ -1,9 +1,9 @@
 //! Harness of the end-to-end tests.
 //!
-//! It builds and runs real components (etcd, kube-apiserver and the program's own binary), fills the API server with Cluster API objects,
-//! and drives the program as Cluster Autoscaler does: over gRPC. It knows what the program promises, and must not use the program's
-//! own code for anything but the wire types: a mistake there would then be in the question and in the answer. Only `informer` runs a room
-//! of the program in this process, to look at what it promises on a real API server.
+//! It builds and runs real components (etcd, kube-apiserver and the program's own binary), creates Cluster API objects
+//! on the API server, and calls the program as Cluster Autoscaler does, over gRPC. It may rely on the program's
+//! promises, and must use none of its code but the wire types: a mistake there would then be on both sides of a call.
+//! Only `informer` runs a module of the program in this process, to check its promises on a real API server.
 
 pub mod audit;
 pub mod autoscaling;

@@ -1,7 +1,7 @@
-//! OpenShift's Machine API: CRDs of the shape of its own, and the objects of `tests/fixtures/machine-api`.
+//! OpenShift's Machine API: CRDs modelled on its own, and the objects of `tests/fixtures/machine-api`.
 //!
-//! The CRDs are written for these tests: they have the fields that its types have and that somebody here reads or writes, take
-//! everything else, and serve the same subresources. No other kind of the group is served, as on OpenShift.
+//! The CRDs are written for these tests: they define the fields of its types that are read or written here, accept all
+//! others, and serve the same subresources. No other kind of the group is served, as on OpenShift.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub const KINDS: [&str; 2] = ["MachineSet", "Machine"];
 
 /// Creates the objects of the fixtures in the scenario's namespace, under the name of the scenario's cluster.
 pub async fn load(world: &World) -> Result<Recorded> {
-    // Nodes are shared with other scenarios, and so are the ids of their instances.
+    // Nodes are shared with other scenarios, so the ids of their instances must differ.
     let instances = format!("/i-{}-", world.cluster);
     let names =
         [("openshift-machine-api", world.namespace.as_str()), ("prod-x7k2p", &world.cluster), ("/i-", &instances)];
@@ -26,7 +26,7 @@ pub async fn load(world: &World) -> Result<Recorded> {
     Ok(recorded)
 }
 
-/// The definition of one of its kinds.
+/// Returns the CRD of one of its kinds.
 #[must_use]
 pub fn definition(kind: &str) -> Value {
     let place = Place::of(kind, Contract::MachineApi);
@@ -64,7 +64,7 @@ pub fn definition(kind: &str) -> Value {
     })
 }
 
-/// An object with these fields, and any others.
+/// Returns the schema of an object with these fields, and any others.
 fn open(properties: &Value) -> Value {
     json!({ "type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true })
 }
@@ -77,7 +77,7 @@ fn count() -> Value {
     json!({ "type": "integer", "format": "int32" })
 }
 
-/// The spec of a Machine: labels, annotations and taints of its Node, and how the provider makes the machine.
+/// Returns the schema of a Machine's spec: labels, annotations and taints of its Node, and the provider's part.
 fn spec_of_machine() -> Value {
     let texts = json!({ "type": "object", "additionalProperties": text() });
     open(&json!({
@@ -121,7 +121,7 @@ fn of_machine_set() -> Value {
     })
 }
 
-/// Conditions have a severity, and no generation.
+/// Returns the schema of conditions, which have a severity and no generation.
 fn conditions() -> Value {
     let condition = open(&json!({ "type": text(), "status": text(), "severity": text(), "reason": text() }));
     json!({

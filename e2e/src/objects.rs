@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// The version of Cluster API's contract that an API server holds its objects in.
+/// The version of Cluster API's contract in which an API server stores its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
     /// `cluster.x-k8s.io/v1beta1`
@@ -22,10 +22,10 @@ pub enum Contract {
 }
 
 impl Contract {
-    /// Every version of Cluster API that is tested.
+    /// All tested versions of Cluster API.
     pub const ALL: [Self; 2] = [Self::V1Beta1, Self::V1Beta2];
 
-    /// As in names of files and tests.
+    /// Returns the version as in names of files and tests.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Contract {
         }
     }
 
-    /// The API group of the kinds that the program reads.
+    /// Returns the API group of the kinds that the program reads.
     #[must_use]
     pub fn group(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Contract {
         }
     }
 
-    /// Their version, as in `apiVersion`.
+    /// Returns their version, as in `apiVersion`.
     #[must_use]
     pub fn version(self) -> &'static str {
         match self {
@@ -60,26 +60,26 @@ impl fmt::Display for Contract {
     }
 }
 
-/// API group of Cluster API's own kinds.
+/// The API group of Cluster API's own kinds.
 pub const CAPI_GROUP: &str = "cluster.x-k8s.io";
-/// API group of OpenShift's Machine API.
+/// The API group of OpenShift's Machine API.
 pub const MACHINE_API_GROUP: &str = "machine.openshift.io";
-/// API group of the infrastructure templates.
+/// The API group of the infrastructure templates.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
-/// Kinds of Cluster API that the program reads. `MachinePool` need not be installed.
+/// The kinds of Cluster API that the program reads. `MachinePool` need not be installed.
 pub const CAPI_KINDS: [&str; 5] = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
 
-/// Where the API server serves a kind.
+/// The resource of a kind on the API server.
 #[derive(Debug)]
 pub struct Place {
-    /// Group, version, kind and plural.
+    /// The group, version, kind and plural.
     pub resource: ApiResource,
-    /// True if its objects live in a namespace.
+    /// True if its objects are namespaced.
     pub namespaced: bool,
 }
 
 impl Place {
-    /// The place of one of the kinds that these tests use.
+    /// Returns the resource of one of the kinds that these tests use.
     #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
@@ -94,12 +94,12 @@ impl Place {
             "KubeadmConfigTemplate" => ("bootstrap.cluster.x-k8s.io", "v1beta2"),
             "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", "v1beta2"),
             kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (contract.group(), contract.version()),
-            // Kinds that the end-to-end tests serve themselves; their version has nothing to do with the contract's.
+            // Kinds that the end-to-end tests serve themselves. Their version is unrelated to the contract's.
             kind if kind.starts_with("Loopback") => (INFRASTRUCTURE_GROUP, "v1alpha1"),
             _ => (INFRASTRUCTURE_GROUP, "v1beta2"),
         };
         let plural = match kind {
-            // No rule of English or of code generators leads from this kind to its resource.
+            // Neither English nor code generators derive this resource from its kind.
             "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
             "ClusterClass" => "clusterclasses".to_owned(),
             "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
@@ -130,7 +130,7 @@ impl Place {
     }
 }
 
-/// Reads and writes objects of one namespace, and those that live in none.
+/// Reads and writes objects of one namespace, and cluster-scoped ones.
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
@@ -139,19 +139,19 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// For objects in `namespace`.
+    /// Creates access to the objects in `namespace`.
     #[must_use]
     pub fn new(client: Client, contract: Contract, namespace: &str) -> Self {
         Self { client, contract, namespace: namespace.to_owned() }
     }
 
-    /// The client that reads and writes them.
+    /// Returns its client.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Theirs.
+    /// Returns its namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -166,7 +166,7 @@ impl Objects {
         }
     }
 
-    /// Creates an object, then writes the status it holds, as controllers do. Namespace and apiVersion are filled in.
+    /// Creates an object, then writes its status, as controllers do. Sets namespace and apiVersion.
     pub async fn create(&self, mut object: Value) -> Result<DynamicObject> {
         let kind = object["kind"].as_str().context("an object without kind")?;
         let kind = kind.to_owned();
@@ -198,19 +198,19 @@ impl Objects {
         read.with_context(|| format!("reading {kind} {name}"))
     }
 
-    /// Reads an object that may not be there.
+    /// Reads an object that may not exist.
     pub async fn find(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>> {
         let read = self.api(kind).get_opt(name).await;
         read.with_context(|| format!("reading {kind} {name}"))
     }
 
-    /// Lists the objects of a kind that a label selector chooses.
+    /// Lists the objects of a kind that a label selector matches.
     pub async fn list(&self, kind: &str, selector: &str) -> Result<Vec<DynamicObject>> {
         let listed = self.api(kind).list(&ListParams::default().labels(selector)).await;
         Ok(listed.with_context(|| format!("listing {kind}"))?.items)
     }
 
-    /// Changes an object by a merge patch.
+    /// Applies a merge patch to an object.
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Result<()> {
         self.api(kind)
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
@@ -219,7 +219,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Changes an object by a merge patch, as another program would that calls itself so.
+    /// Applies a merge patch to an object with the field manager of another program.
     pub async fn patch_as(&self, manager: &str, kind: &str, name: &str, patch: Value) -> Result<()> {
         let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
         let patched = self.api(kind).patch(name, &params, &Patch::Merge(patch)).await;
@@ -227,7 +227,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Changes the status of an object by a merge patch.
+    /// Applies a merge patch to the status of an object.
     pub async fn patch_status(&self, kind: &str, name: &str, status: Value) -> Result<()> {
         let patch = Patch::Merge(json!({ "status": status }));
         self.api(kind)
@@ -237,7 +237,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Sets annotations of an object; null takes one off.
+    /// Sets annotations of an object; null removes one.
     pub async fn annotate(&self, kind: &str, name: &str, annotations: Value) -> Result<()> {
         let patch = json!({ "metadata": { "annotations": annotations } });
         self.patch(kind, name, patch).await
@@ -252,14 +252,14 @@ impl Objects {
         Ok(())
     }
 
-    /// Asks whether an object could be deleted, and deletes nothing.
+    /// Deletes an object in a dry run.
     pub async fn try_delete(&self, kind: &str, name: &str) -> Result<()> {
         let parameters = DeleteParams { dry_run: true, ..DeleteParams::default() };
         self.api(kind).delete(name, &parameters).await.with_context(|| format!("trying to delete {kind} {name}"))?;
         Ok(())
     }
 
-    /// Deletes an object that may be gone.
+    /// Deletes an object unless it is already gone.
     pub async fn remove(&self, kind: &str, name: &str) -> Result<()> {
         match self.api(kind).delete(name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -267,27 +267,27 @@ impl Objects {
         }
     }
 
-    /// The size in an object's `/scale`, which is the size that its controller works towards.
+    /// Returns the size in an object's `/scale`, which its controller works towards.
     pub async fn scale(&self, kind: &str, name: &str) -> Result<i32> {
         let scale = self.scale_object(kind, name).await?;
         // 0 is left out of a Scale's JSON.
         Ok(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))
     }
 
-    /// The `/scale` of an object as it is served.
+    /// Returns the `/scale` of an object as it is served.
     pub async fn scale_object(&self, kind: &str, name: &str) -> Result<Scale> {
         let read = self.api(kind).get_scale(name).await;
         read.with_context(|| format!("reading the scale of {kind} {name}"))
     }
 
-    /// The value of a Machine's mark for deletion, if it has one.
+    /// Returns the value of a Machine's mark for deletion, if it has one.
     pub async fn deletion_mark(&self, machine: &str) -> Result<Option<String>> {
         let machine = self.get("Machine", machine).await?;
         let annotations = machine.metadata.annotations.unwrap_or_default();
         Ok(annotations.get("cluster.x-k8s.io/delete-machine").cloned())
     }
 
-    /// Fails unless exactly these Machines, out of all those of the namespace, are marked for deletion.
+    /// Fails unless exactly these Machines of the namespace are marked for deletion.
     pub async fn assert_marked(&self, machines: &[&str]) -> Result<()> {
         let mut expected: Vec<&str> = machines.to_vec();
         expected.sort_unstable();

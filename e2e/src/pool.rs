@@ -1,4 +1,4 @@
-//! Makes node groups with their Machines and Nodes, as Cluster API's controllers would have made them.
+//! Creates node groups with their Machines and Nodes in the state that Cluster API's controllers would produce.
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -14,19 +14,19 @@ const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
-/// Which object is the group.
+/// The kind of the group's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalable {
     /// A `MachineDeployment` with one `MachineSet`.
     MachineDeployment,
     /// A `MachineSet` that no `MachineDeployment` owns.
     MachineSet,
-    /// A `MachinePool`, which has Machines only where its infrastructure provider has them made.
+    /// A `MachinePool`, which has Machines only if its infrastructure provider creates them.
     MachinePool,
 }
 
 impl Scalable {
-    /// The kind, as in ids.
+    /// Returns the kind, as in ids.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self {
@@ -55,20 +55,20 @@ pub struct Pool {
 /// A group that was created.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// As the program should call it.
+    /// The expected id.
     pub id: String,
-    /// The kind of the object that is the group.
+    /// The kind of the group's object.
     pub kind: &'static str,
     /// The name of that object.
     pub name: String,
-    /// Names of its Machines, in order; those that have a Node come first.
+    /// The names of its Machines, in order; those with a Node come first.
     pub machines: Vec<String>,
-    /// Its Nodes as Cluster Autoscaler names them, in the order of their Machines.
+    /// Its Nodes as Cluster Autoscaler sends them, in the order of their Machines.
     pub nodes: Vec<ExternalGrpcNode>,
 }
 
 impl Pool {
-    /// A `MachineDeployment` with a minimum of 0, a maximum of 10 and no Machine.
+    /// Creates a `MachineDeployment` with bounds 0 to 10 and no Machine.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -112,13 +112,13 @@ impl Pool {
         self.annotate(&format!("{CAPACITY}/{name}"), value)
     }
 
-    /// Capacity annotations that are enough to scale from zero.
+    /// Adds capacity annotations that are enough to scale from zero.
     #[must_use]
     pub fn sized(self) -> Self {
         self.capacity("cpu", "4").capacity("memory", "16Gi")
     }
 
-    /// Adds a label to what its Machines are made from.
+    /// Adds a label to the template of its Machines.
     #[must_use]
     pub fn node_label(mut self, key: &str, value: &str) -> Self {
         self.node_labels.insert(key.to_owned(), json!(value));
@@ -139,7 +139,7 @@ impl Pool {
         self
     }
 
-    /// So many replicas, all with a Machine and a ready Node.
+    /// Sets the number of replicas, all with a Machine and a ready Node.
     #[must_use]
     pub fn running(mut self, count: usize) -> Self {
         self.running = count;
@@ -153,21 +153,21 @@ impl Pool {
         self
     }
 
-    /// So many replicas more that have a Machine without a Node.
+    /// Adds replicas that have a Machine without a Node.
     #[must_use]
     pub fn pending(mut self, count: usize) -> Self {
         self.machines += count;
         self.missing(count)
     }
 
-    /// So many replicas more that have no Machine yet.
+    /// Adds replicas that have no Machine yet.
     #[must_use]
     pub fn missing(mut self, count: usize) -> Self {
         self.replicas += count;
         self
     }
 
-    /// Creates the group and what belongs to it.
+    /// Creates the group and its objects.
     pub async fn create(self, world: &World) -> Result<Group> {
         world.create_cluster().await?;
         let mut group = Group {
@@ -210,7 +210,7 @@ impl Pool {
         if owner.is_some() {
             name += "-set";
             labels["cluster.x-k8s.io/deployment-name"] = json!(self.name);
-            // As its controller does; it copies the other annotations too.
+            // The MachineDeployment controller sets this annotation, and copies the others.
             annotations["machinedeployment.clusters.x-k8s.io/revision"] = json!("1");
         }
         let mut spec = self.spec(world);
@@ -307,7 +307,7 @@ impl Pool {
 }
 
 impl Group {
-    /// One more Machine that has no Node, as a `MachineSet` makes it for a replica that lacks one.
+    /// Creates another Machine without a Node, as a `MachineSet` does for a missing replica.
     pub async fn add_pending(&self, world: &World, name: &str) -> Result<()> {
         let model = self.machines.first().context("a group without Machines")?;
         let mut machine = serde_json::to_value(world.objects.get("Machine", model).await?)?;
@@ -327,7 +327,7 @@ impl Group {
         Ok(())
     }
 
-    /// Has a `MachineDeployment` begin to replace its Machines: there is a newer `MachineSet`, which has none yet.
+    /// Begins a rollout of a `MachineDeployment`: creates a newer `MachineSet`, which has no Machines yet.
     pub async fn begin_rollout(&self, world: &World) -> Result<()> {
         let mut set = serde_json::to_value(world.objects.get("MachineSet", &format!("{}-set", self.name)).await?)?;
         let metadata = set["metadata"].take();
@@ -344,7 +344,7 @@ impl Group {
     }
 }
 
-/// A reference to an infrastructure object, as the contract version writes it.
+/// Returns a reference to an infrastructure object in the form of the contract version.
 fn reference_to(world: &World, kind: &str, name: &str) -> Value {
     match world.plane.contract {
         Contract::V1Beta1 => json!({
@@ -372,7 +372,7 @@ fn owner_reference(world: &World, kind: &str, name: &str, uid: Option<&str>) -> 
     })
 }
 
-/// Nodes live in no namespace.
+/// Returns a name that is unique in the cluster, since Nodes are cluster-scoped.
 fn node_name(world: &World, machine: &str) -> String {
     format!("{}-{machine}", world.cluster)
 }
@@ -381,7 +381,7 @@ fn provider_id(node: &str) -> String {
     format!("e2e:///{node}")
 }
 
-/// Creates a ready Node that Cluster API has annotated, and returns what Cluster Autoscaler would send of it.
+/// Creates a ready Node that Cluster API has annotated, and returns it as Cluster Autoscaler would send it.
 async fn create_node(world: &World, machine: &str, owner: &Value) -> Result<ExternalGrpcNode> {
     let name = node_name(world, machine);
     let provider_id = provider_id(&name);

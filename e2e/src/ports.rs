@@ -1,7 +1,7 @@
 //! Free loopback ports.
 //!
-//! They are taken from below the range that the kernel gives to outgoing connections: a server that is stopped and started again on its
-//! port must not find a client's connection there.
+//! They are below the range that the kernel uses for outgoing connections: a server that is restarted on its port must
+//! not find it taken by a client's connection.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -13,10 +13,10 @@ use anyhow::{Context, Result};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
-/// A port on 127.0.0.1 that nobody listens on, given out once per process.
+/// Returns a free port on 127.0.0.1, once per process.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Processes that run at the same time look in different places.
+    // Concurrent processes start their search at different ports.
     let offset = u16::try_from(std::process::id() % u32::from(COUNT))?;
     (0..COUNT)
         .map(|_| {

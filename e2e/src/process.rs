@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::{Hopeless, eventually};
 
-/// Waits at the other end of a pipe, and kills the process named when the pipe closes without a word: then the tests are gone.
+/// A shell script that kills a process when a pipe closes without a line: then the tests are gone.
 const GUARD: &str = r#"trap '' HUP INT TERM; read -r word || kill -KILL "$0""#;
 
 /// A running child process with its output in a file. Dropping it kills it.
@@ -51,7 +51,7 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, guard, log: log.to_owned() })
     }
 
-    /// Where it writes.
+    /// Returns the path of its log.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
@@ -63,7 +63,7 @@ impl Process {
         text(&self.log)
     }
 
-    /// An error with the end of its output when the process has ended.
+    /// Returns an error with the end of its output if the process has ended.
     pub fn still_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let tail = tail(&self.log);
@@ -72,7 +72,7 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end, as a container runtime does.
+    /// Sends SIGTERM, as a container runtime does.
     pub fn terminate(&self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)
             .with_context(|| format!("sending SIGTERM to {}", self.name))
@@ -92,7 +92,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         end(&mut self.child);
         if let Some(mut pipe) = self.guard.stdin.take() {
-            // The guard may be gone already; then there is nobody to tell.
+            // The guard may be gone already.
             let _ = pipe.write_all(b"done\n");
         }
         let _ = self.guard.wait();
@@ -105,14 +105,14 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// All that a log file holds.
+/// Returns the content of a log file.
 #[must_use]
 pub fn text(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The last lines of a log file, for messages.
+/// Returns the last lines of a log file, for messages.
 #[must_use]
 pub fn tail(log: &Path) -> String {
     const LINES: usize = 40;

@@ -1,4 +1,4 @@
-//! Builds the program under test, as a user would: with cargo. Runs it for a scenario.
+//! Builds the program under test with cargo, as a user would, and runs it for a scenario.
 
 use std::{
     env,
@@ -19,10 +19,10 @@ use crate::{
 
 const NAME: &str = "capi-autoscaler-provider";
 
-/// Builds the binary when it is not up to date, and returns where it is.
+/// Builds the binary unless it is up to date, and returns its path.
 ///
-/// Naming both packages makes cargo choose the same features of the dependencies as it did for these tests, so that they are not
-/// built twice.
+/// Naming both packages makes cargo choose the same features of the dependencies as for these tests, so that they are
+/// not built twice.
 pub fn build() -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let output = Command::new(cargo)
@@ -42,7 +42,7 @@ pub fn build() -> Result<PathBuf> {
         .with_context(|| format!("cargo named no executable of {NAME}"))
 }
 
-/// The programs that a scenario runs, and what they write.
+/// The programs that a scenario runs, with their logs.
 pub struct Programs {
     program: PathBuf,
     directory: PathBuf,
@@ -50,25 +50,25 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Programs from this binary, which keep their files in a directory.
+    /// Creates the runner of this binary, which keeps its files in a directory.
     #[must_use]
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self { program, directory, logs: Arc::default() }
     }
 
-    /// The binary.
+    /// Returns the path of the binary.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Where they keep their files.
+    /// Returns the directory of their files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Starts one with addresses, a management kubeconfig and these flags and environment variables only.
+    /// Starts one with addresses, a management kubeconfig and only these flags and environment variables.
     pub fn launch(&self, management: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
         let (grpc, http, admin) = (free_port()?, free_port()?, free_port()?);
         let mut command = Command::new(&self.program);
@@ -79,7 +79,7 @@ impl Programs {
             .arg(format!("--admin-listen=127.0.0.1:{admin}"))
             .arg(format!("--management-kubeconfig={}", management.display()))
             .args(flags)
-            // Nothing of the machine that runs the tests may matter, least of all a kubeconfig.
+            // The machine that runs the tests must have no influence, above all not by a kubeconfig.
             .env_clear()
             .env("HOME", &self.directory)
             .envs(environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
@@ -90,8 +90,8 @@ impl Programs {
         Provider::new(process, grpc, http, admin)
     }
 
-    /// Runs a subcommand with a management kubeconfig and these flags and environment variables only; returns its exit code
-    /// and what it printed as JSON.
+    /// Runs a subcommand with a management kubeconfig and only these flags and environment variables. Returns its exit
+    /// code and its JSON output.
     pub fn report(
         &self,
         subcommand: &str,
@@ -115,18 +115,18 @@ impl Programs {
         Ok((output.status.code(), report))
     }
 
-    /// From now on, what these write is shown with what those do.
+    /// Makes the logs of both appear together from now on.
     pub(crate) fn share_logs(&mut self, with: &Self) {
         self.logs = Arc::clone(&with.logs);
     }
 
-    /// The files that they have written.
+    /// Returns their log files.
     #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The end of what they wrote, for a report of a failure.
+    /// Returns the end of their logs, for a report of a failure.
     #[must_use]
     pub fn last_words(&self) -> String {
         let ends = self

@@ -1,4 +1,4 @@
-//! promtool as a user of Prometheus runs it: on rules, on tests of rules, and on what is exported.
+//! promtool as a user of Prometheus runs it: on rules, on tests of rules, and on exported metrics.
 
 use std::{
     fs::{self, File},
@@ -19,13 +19,13 @@ pub struct Promtool {
 }
 
 impl Promtool {
-    /// Builds it when it isn't there yet.
+    /// Builds promtool unless it is built.
     pub fn new() -> Result<Self> {
         let files = tempfile::Builder::new().prefix("capi-e2e-promtool-").tempdir()?;
         Ok(Self { binary: go::promtool()?, files })
     }
 
-    /// Checks that a text is a file of rules, and that all of its queries are some.
+    /// Checks that a text is a valid file of rules with valid queries.
     pub fn check_rules(&self, rules: &str) -> Result<()> {
         let path = self.files.path().join("rules.yaml");
         fs::write(&path, rules)?;
@@ -37,7 +37,7 @@ impl Promtool {
         self.run(&["test", "rules", &tests.display().to_string()], None)
     }
 
-    /// Checks what is exported, as Prometheus' text, and how it is named.
+    /// Checks exported metrics in Prometheus' text format, and their names.
     pub fn check_metrics(&self, text: &str) -> Result<()> {
         let path = self.files.path().join("metrics.txt");
         fs::write(&path, text)?;

@@ -18,7 +18,7 @@ use crate::{
     wait::{Hopeless, SOON, eventually},
 };
 
-/// A running program, which can be called. Dropping it kills it.
+/// A running program with clients. Dropping it kills it.
 pub struct Provider {
     /// The process, for signals.
     pub process: Process,
@@ -52,30 +52,30 @@ impl Deref for Provider {
 }
 
 impl Provider {
-    /// For a program that listens on these ports, or will soon.
+    /// Connects to a program that listens on these ports, or will soon.
     pub(crate) fn new(process: Process, grpc: u16, http: u16, admin: u16) -> Result<Self> {
         let caller = Caller::to(&format!("127.0.0.1:{grpc}"))?;
         Ok(Self { process, grpc, caller, http: http_client(http)?, admin: http_client(admin)? })
     }
 
-    /// The same, called by another way to its gRPC port.
+    /// Replaces the connection to its gRPC port.
     #[must_use]
     pub fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
         Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
-    /// A connection to it by another way to its gRPC port.
+    /// Returns another kind of connection to its gRPC port.
     #[must_use]
     pub fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
         Caller::by(channel(self.grpc))
     }
 
-    /// Another connection to it.
+    /// Returns another connection to it.
     pub fn another(&self) -> Result<Caller> {
         Caller::to(&format!("127.0.0.1:{}", self.grpc))
     }
 
-    /// Waits until `/readyz` says that it is ready.
+    /// Waits until `/readyz` reports that it is ready.
     pub async fn ready(&mut self) -> Result<()> {
         eventually("program ready", SOON, async || {
             self.process.still_running()?;
@@ -86,12 +86,12 @@ impl Provider {
         .await
     }
 
-    /// Status code and body of one of its pages.
+    /// Returns the status code and body of one of its pages.
     pub async fn http(&self, path: &str) -> Result<(u16, String)> {
         get(&self.http, path).await
     }
 
-    /// The same of its admin listener.
+    /// The same for its admin listener.
     pub async fn admin(&self, path: &str) -> Result<(u16, String)> {
         get(&self.admin, path).await
     }
@@ -113,7 +113,7 @@ async fn get(client: &Client, path: &str) -> Result<(u16, String)> {
 }
 
 impl Caller {
-    /// To an address, as `127.0.0.1:1234`; it is connected to when it is called.
+    /// Connects to an address such as `127.0.0.1:1234`, lazily at the first call.
     pub fn to(address: &str) -> Result<Self> {
         Ok(Self::by(Endpoint::from_shared(format!("http://{address}"))?.timeout(DEADLINE).connect_lazy()))
     }
@@ -123,26 +123,26 @@ impl Caller {
         Self { channel, caller }
     }
 
-    /// The connection itself.
+    /// Returns the channel.
     #[must_use]
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// A client for what the methods here do not cover.
+    /// Returns a client for calls that no method here covers.
     #[must_use]
     pub fn client(&self) -> CloudProviderClient<Channel> {
         CloudProviderClient::new(self.channel())
     }
 
-    /// Refresh, then the ids of `NodeGroups` in order
+    /// Calls Refresh, and returns the ids of `NodeGroups` in order.
     pub async fn refreshed_ids(&self) -> Result<Vec<String>, Status> {
         self.refresh().await?;
         let groups = self.groups().await?;
         Ok(groups.into_iter().map(|group| group.id).collect())
     }
 
-    /// Waits until Refresh leads to exactly these groups. What was written just before takes a moment to be seen.
+    /// Waits until Refresh leads to exactly these groups. Recent writes take a moment to become visible.
     pub async fn shows(&self, ids: &[&str]) -> Result<()> {
         let mut expected: Vec<&str> = ids.to_vec();
         expected.sort_unstable();
@@ -154,7 +154,8 @@ impl Caller {
         .await
     }
 
-    /// `NodeGroupDeleteNodes` as it is asked for over several loops: a call that ran out of time, or says come again, is repeated.
+    /// Repeats `NodeGroupDeleteNodes` like an autoscaler over several loops: after a time-out, or an answer that asks
+    /// for a retry.
     pub async fn delete_at_last(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
         eventually(&format!("delete in {id}"), 2 * SOON, async || {
             self.delete(id, nodes).await.map_err(|status| match status.code() {
@@ -166,7 +167,7 @@ impl Caller {
     }
 }
 
-/// Fails unless the call was refused with this code, and with a message that says each of these.
+/// Fails unless the call was refused with this code, and with a message that contains each of these words.
 pub fn assert_refused<T>(answer: Result<T, Status>, code: Code, says: &[&str]) -> Result<()> {
     let status = answer.err().context("the call was not refused")?;
     ensure!(status.code() == code, "refused with {:?} ({}), expected {code:?}", status.code(), status.message());

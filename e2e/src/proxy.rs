@@ -1,7 +1,8 @@
-//! A way to the API server on which watches and the answers to writes can be held up, as they are behind on a busy one, and which can
-//! be cut.
+//! A proxy to the API server that can hold back watches and the answers to writes, as a busy server delays them, and
+//! that can be cut.
 //!
-//! The program speaks plain HTTP/1.1 to it, so that it sees which connection carries what; it speaks TLS to a real API server.
+//! The program connects to it by plain HTTP/1.1, so that it sees the requests of each connection; it connects to a real
+//! API server by TLS.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,10 +24,10 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-/// Largest part of a request or answer that is handed on at once.
+/// The largest part of a request or answer that is forwarded at once.
 const PART: usize = 16 * 1024;
 
-/// The kind of request that a connection carries now: the answers to each kind are held up together.
+/// The kind of request that a connection carries now: the answers to each kind are held back together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 enum Carried {
@@ -35,12 +36,12 @@ enum Carried {
     Write,
 }
 
-/// The traffic that is held up.
+/// The traffic that is held back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     watches: bool,
     writes: bool,
-    /// Everything: no connection is carried.
+    /// True if no connection is carried at all.
     all: bool,
     /// The number of times that all open connections were cut.
     cuts: usize,
@@ -55,11 +56,11 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// Paths and queries of the requests that came.
+/// The paths and queries of the received requests.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 impl Proxy {
-    /// Listens, and hands on to the API server on a port of 127.0.0.1: by TLS, or plainly without its settings.
+    /// Listens and forwards to the API server on a port of 127.0.0.1, by TLS if it has settings for it.
     pub(crate) async fn start(port: u16, tls: Option<ClientConfig>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -76,40 +77,40 @@ impl Proxy {
         Ok(Self { address, held, asked, accepting })
     }
 
-    /// Its address, for a kubeconfig.
+    /// Returns its URL, for a kubeconfig.
     #[must_use]
     pub fn server(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// From now on, what watches tell is kept back; other answers go through.
+    /// Holds back watch events from now on; other answers pass.
     pub fn hold_watches(&self) {
         self.held.send_modify(|held| held.watches = true);
     }
 
-    /// Lets watches tell what was kept back.
+    /// Releases the watch events that were held back.
     pub fn release_watches(&self) {
         self.held.send_modify(|held| held.watches = false);
     }
 
-    /// From now on, the answers to writes are kept back; the API server does what they ask for.
+    /// Holds back the answers to writes from now on; the API server carries the writes out.
     pub fn hold_writes(&self) {
         self.held.send_modify(|held| held.writes = true);
     }
 
-    /// Lets the answers to writes through.
+    /// Releases the answers to writes.
     pub fn release_writes(&self) {
         self.held.send_modify(|held| held.writes = false);
     }
 
-    /// Cuts all connections, and those to come. When this returns, nothing is carried any more.
+    /// Cuts all connections, and refuses new ones. When this returns, nothing is carried any more.
     pub async fn cut(&self) {
         self.held.send_modify(|held| held.all = true);
-        // Each connection has a receiver, and nobody else.
+        // Each connection holds a receiver, and nothing else does.
         self.held.closed().await;
     }
 
-    /// Cuts the connections that there are, and what they hold up is lost; those to come are carried.
+    /// Cuts the open connections, which loses the traffic they hold back. New ones are carried.
     pub fn cut_once(&self) {
         self.held.send_modify(|held| held.cuts += 1);
     }
@@ -119,7 +120,7 @@ impl Proxy {
         self.held.send_modify(|held| held.all = false);
     }
 
-    /// Paths and queries of the requests that came this way.
+    /// Returns the paths and queries of the received requests.
     #[must_use]
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -212,7 +213,7 @@ async fn answers(
     }
 }
 
-/// Method and target of the request that begins with this part.
+/// Returns the method and target of the request that begins with this part.
 fn request_line(part: &[u8]) -> Option<(&str, &str)> {
     let line = part.split(|byte| *byte == b'\r').next()?;
     str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?.split_once(' ')
@@ -230,7 +231,7 @@ fn carried_by(method: &str, target: &str) -> Carried {
 mod tests {
     use super::*;
 
-    /// Nothing that the server sends after the cut reaches a client.
+    /// After the cut nothing that the server sends reaches a client.
     #[tokio::test]
     async fn a_cut_is_over_when_it_returns() -> Result<()> {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;

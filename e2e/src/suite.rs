@@ -1,4 +1,4 @@
-//! Runs the scenarios, each for both versions of the contract or on OpenShift's kinds, and ends what they shared.
+//! Runs the scenarios, each for both versions of the contract or on OpenShift's kinds, and ends their shared servers.
 
 use std::{
     collections::HashMap,
@@ -22,22 +22,22 @@ use crate::{
     world::World,
 };
 
-/// Scenarios wait more than they work, so more of them run at once than there are processors.
+/// The number of concurrent scenarios, more than there are processors since they mostly wait.
 const AT_ONCE: usize = 4;
 
 /// The body of a scenario.
 pub type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 
-/// A test, to be run once per API server that it names.
+/// A test that runs once per named API server.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Shown after the version.
+    /// The name, shown after the version.
     pub name: &'static str,
-    /// True if it stops the API server, so that no other may use it.
+    /// True if it stops the API server, which it then must not share.
     pub own_api_server: bool,
     /// True if it only runs on request, by `--ignored`.
     pub by_hand: bool,
-    /// The API servers that it runs on, by what they serve.
+    /// The API servers on which it runs, by their contract.
     pub contracts: &'static [Contract],
     /// The scenario's body.
     pub run: Run,
@@ -54,7 +54,7 @@ macro_rules! scenarios {
     };
 }
 
-/// Runs what the command line selects, as libtest would.
+/// Runs the scenarios that the command line selects, like libtest.
 #[must_use]
 pub fn run(scenarios: &[Scenario]) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -80,7 +80,8 @@ pub fn run(scenarios: &[Scenario]) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// The first attempt's outcome counts for all: what failed once for minutes is not tried again for each scenario.
+/// The outcome of the first attempt, which counts for all: a failure that took minutes is not repeated for each
+/// scenario.
 type Once<T> = Option<Result<T, String>>;
 
 struct Suite {

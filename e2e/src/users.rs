@@ -13,24 +13,25 @@ const GROUP: &str = "capi-autoscaler-providers";
 /// A user known to the API server by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// As in the API server's audit log.
+    /// The name, as in the API server's audit log.
     pub name: String,
 }
 
 impl User {
-    /// May do everything.
+    /// Returns the administrator, who may do everything.
     #[must_use]
     pub fn administrator() -> Self {
         Self { name: "administrator".to_owned() }
     }
 
-    /// May do what the program needs. Each scenario has one of its own, so that the audit log tells them apart.
+    /// Returns a user with the program's rights. Each scenario has one of its own, so that the audit log distinguishes
+    /// them.
     #[must_use]
     pub fn provider(number: usize) -> Self {
         Self { name: format!("provider-{number}") }
     }
 
-    /// May do nothing until somebody lets it.
+    /// Returns a user without rights, until a scenario grants some.
     #[must_use]
     pub fn stranger() -> Self {
         Self { name: "stranger".to_owned() }
@@ -40,7 +41,7 @@ impl User {
         format!("token-of-{}", self.name)
     }
 
-    /// A kubeconfig with everything inline, as Cluster API writes it too.
+    /// Returns a kubeconfig with inline data, like Cluster API's.
     #[must_use]
     pub fn kubeconfig(&self, server: &str, authority: &str) -> Value {
         json!({
@@ -54,7 +55,7 @@ impl User {
     }
 }
 
-/// The API server's file of tokens.
+/// Returns the API server's token file.
 #[must_use]
 pub fn token_file() -> String {
     let mut lines = line(&User::administrator(), "system:masters");
@@ -69,11 +70,12 @@ fn line(user: &User, group: &str) -> String {
     format!("{},{},{},\"{group}\"\n", user.token(), user.name, user.name)
 }
 
-/// Returns the RBAC rules that the program needs, and no others. Secrets are granted one by one, see `World::share_kubeconfig`.
+/// Returns the RBAC rules that the program needs, and no others. Secrets are granted one by one, see
+/// `World::share_kubeconfig`.
 #[must_use]
 pub fn rules(contract: Contract) -> Vec<Value> {
     let group = contract.group();
-    // ForbiddenMachineTemplate is missing here on purpose.
+    // ForbiddenMachineTemplate is omitted on purpose.
     let templates = ["DevMachineTemplate", "OxMachineTemplate", "LoopbackMachineTemplate", LATE_TEMPLATE_KIND]
         .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
     let read = ["list", "watch"];
@@ -105,7 +107,7 @@ pub fn rules(contract: Contract) -> Vec<Value> {
     vec![role, binding(GROUP, "Group", GROUP)]
 }
 
-/// Gives a user the same rights.
+/// Returns a binding that gives a user the same rights.
 #[must_use]
 pub fn let_in(user: &User) -> Value {
     binding(&user.name, "User", &user.name)
@@ -120,10 +122,10 @@ fn binding(name: &str, kind: &str, subject: &str) -> Value {
     })
 }
 
-/// Standard base64 with padding.
+/// Encodes bytes as standard base64 with padding.
 #[must_use]
 pub fn base64(bytes: &[u8]) -> String {
-    // A ByteString is written as base64 in JSON.
+    // A ByteString is encoded as base64 in JSON.
     let encoded = json!(k8s_openapi::ByteString(bytes.to_vec()));
     encoded.as_str().unwrap_or_default().to_owned()
 }

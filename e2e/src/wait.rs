@@ -1,4 +1,4 @@
-//! Waiting for a condition, with a deadline. Nothing in these tests sleeps for a fixed time and hopes.
+//! Waits for a condition, with a deadline. No test may sleep for a fixed time instead.
 
 use std::{
     error::Error,
@@ -8,13 +8,13 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-/// Time between two looks at a condition.
+/// The interval of checking a condition.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The maximum time until the program sees a change on an API server: far more than it needs, on a machine that is busy.
+/// The time within which the program sees a change on an API server: far more than it needs, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// An error that no further attempt can mend.
+/// An error that no retry can fix.
 #[derive(Debug)]
 pub struct Hopeless(pub String);
 
@@ -28,12 +28,12 @@ impl Error for Hopeless {}
 
 /// Calls `attempt` until it succeeds or is [`Hopeless`], and fails with its last error when that takes longer than `within`.
 ///
-/// An attempt that hangs is cut off at the deadline as well.
+/// An attempt that hangs is cancelled at the deadline as well.
 pub async fn eventually<T>(what: &str, within: Duration, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     every(INTERVAL, what, within, attempt).await
 }
 
-/// As `eventually`, with another time between two looks: for looks that cost something.
+/// The same as `eventually`, with another interval, for expensive attempts.
 pub async fn every<T>(
     interval: Duration,
     what: &str,

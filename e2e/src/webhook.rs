@@ -1,6 +1,6 @@
-//! A validating webhook that denies every request it is asked about, with words of its own.
+//! A validating webhook that denies every request with a given message.
 //!
-//! It answers one request per connection over HTTP/1.1: an API server asks no more of it.
+//! It answers one request per connection over HTTP/1.1, which is enough for an API server.
 
 use std::{fs, net::Ipv4Addr, sync::Arc};
 
@@ -31,7 +31,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Listens, and denies with these words.
+    /// Listens, and denies with this message.
     pub async fn start(words: &'static str) -> Result<Self> {
         let authority = Authority::new()?;
         let tls = TlsAcceptor::from(Arc::new(server_config(&authority)?));

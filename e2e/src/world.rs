@@ -1,4 +1,4 @@
-//! The resources that one scenario has to itself: a namespace, a cluster's name, a user, and the programs that it runs.
+//! The resources of one scenario: a namespace, a cluster's name, a user, and the programs that it runs.
 
 use std::{
     fs,
@@ -19,24 +19,24 @@ use crate::{
     users::{User, base64},
 };
 
-/// The surroundings of one scenario.
+/// The environment of one scenario.
 pub struct World {
-    /// The API server, which other scenarios may use at the same time.
+    /// The API server, which other scenarios may use concurrently.
     pub plane: Arc<ControlPlane>,
     /// A namespace of its own.
     pub namespace: String,
     /// The name of its workload cluster, which is part of the names of its Nodes.
     pub cluster: String,
-    /// Whom the program acts as.
+    /// The user as which the program acts.
     pub user: User,
-    /// Its objects.
+    /// Access to its objects.
     pub objects: Objects,
     programs: Programs,
     cluster_object: OnceCell<()>,
 }
 
 impl World {
-    /// Makes a namespace on an API server.
+    /// Creates a namespace on an API server.
     pub async fn new(plane: Arc<ControlPlane>, program: PathBuf) -> Result<Self> {
         let number = plane.next_scenario();
         let namespace = format!("team-{number}");
@@ -57,7 +57,7 @@ impl World {
         Ok(world)
     }
 
-    /// The flag that limits the program to the scenario's namespace.
+    /// Returns the flag that limits the program to the scenario's namespace.
     #[must_use]
     pub fn scope(&self) -> String {
         format!("--node-group-auto-discovery=clusterapi:namespace={}", self.namespace)
@@ -68,14 +68,14 @@ impl World {
         self.serve_with(&[]).await
     }
 
-    /// As `serve`, with more flags.
+    /// The same as `serve`, with more flags.
     pub async fn serve_with(&self, flags: &[&str]) -> Result<Provider> {
         let mut provider = self.spawn(flags)?;
         provider.ready().await?;
         Ok(provider)
     }
 
-    /// As `serve_with`, without waiting.
+    /// The same as `serve_with`, without waiting.
     pub fn spawn(&self, flags: &[&str]) -> Result<Provider> {
         let scope = self.scope();
         let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
@@ -84,7 +84,7 @@ impl World {
         self.spawn_bare(&all, &[])
     }
 
-    /// As `serve`, with a way to the management cluster on which watches can be held up.
+    /// The same as `serve`, with a proxy to the management cluster that can hold back watches.
     pub async fn serve_through(&self, proxy: &Proxy) -> Result<Provider> {
         let through = self.programs.directory().join("kubeconfig-through");
         fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
@@ -94,7 +94,7 @@ impl World {
         Ok(provider)
     }
 
-    /// Starts the program with addresses, the management kubeconfig and these flags and environment variables only.
+    /// Starts the program with addresses, the management kubeconfig and only these flags and environment variables.
     pub fn spawn_bare(&self, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
         self.launch(&self.kubeconfig()?, flags, environment)
     }
@@ -103,12 +103,12 @@ impl World {
         self.programs.launch(management, flags, environment)
     }
 
-    /// Runs `check` with the management kubeconfig and these flags and environment variables only.
+    /// Runs `check` with the management kubeconfig and only these flags and environment variables.
     pub fn check(&self, flags: &[&str], environment: &[(&str, &str)]) -> Result<(Option<i32>, Value)> {
         self.programs.report("check", &self.kubeconfig()?, flags, environment)
     }
 
-    /// Runs `explain` for the scenario's namespace, with both kubeconfigs. It may find something wrong with a group.
+    /// Runs `explain` for the scenario's namespace, with both kubeconfigs. Problems of a group aren't errors here.
     pub fn explain(&self) -> Result<Value> {
         let (kubeconfig, scope) = (self.kubeconfig()?, self.scope());
         let workload = format!("--workload-kubeconfig={}", kubeconfig.display());
@@ -116,14 +116,14 @@ impl World {
         Ok(report)
     }
 
-    /// A file with the kubeconfig of the scenario's user.
+    /// Writes the kubeconfig of the scenario's user to a file.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         let path = self.programs.directory().join("kubeconfig");
         fs::write(&path, self.plane.kubeconfig(&self.user).to_string())?;
         Ok(path)
     }
 
-    /// Makes the Secret in which Cluster API keeps a cluster's kubeconfig, and lets the scenario's user read it.
+    /// Creates the Secret in which Cluster API keeps a cluster's kubeconfig, and lets the scenario's user read it.
     pub async fn share_kubeconfig(&self, kubeconfig: &Value) -> Result<()> {
         let name = format!("{}-kubeconfig", self.cluster);
         let secret = json!({
@@ -161,7 +161,7 @@ impl World {
         Ok(())
     }
 
-    /// Creates the scenario's Cluster, unless it is there.
+    /// Creates the scenario's Cluster, unless it exists.
     pub async fn create_cluster(&self) -> Result<()> {
         let cluster = json!({
             "kind": "Cluster",
@@ -173,20 +173,21 @@ impl World {
         Ok(())
     }
 
-    /// Notes that the scenario's Cluster came with other objects.
+    /// Records that other objects included the scenario's Cluster.
     pub(crate) fn has_cluster(&self) {
-        // It may have been noted before.
+        // It may be recorded already.
         let _ = self.cluster_object.set(());
     }
 
-    /// A namespace, a cluster's name and a user more on the same API server. What its programs write is shown with this scenario's.
+    /// Creates another namespace, cluster name and user on the same API server. The logs of its programs appear with
+    /// this scenario's.
     pub async fn neighbour(&self) -> Result<Self> {
         let mut neighbour = Self::new(Arc::clone(&self.plane), self.programs.program().to_owned()).await?;
         neighbour.programs.share_logs(&self.programs);
         Ok(neighbour)
     }
 
-    /// The end of what the scenario's programs wrote, for a report of its failure.
+    /// Returns the end of the logs of the scenario's programs, for a report of its failure.
     #[must_use]
     pub fn last_words(&self) -> String {
         self.programs.last_words()

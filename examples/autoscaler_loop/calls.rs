@@ -1,6 +1,6 @@
-//! The calls of one loop, in the order and number in which Cluster Autoscaler makes them when it has nothing to do, one
-//! after another on one connection. After each block of them come as many empty calls, so that whatever else the machine
-//! is doing meets both alike.
+//! The calls of one loop, in the order and number in which an idle Cluster Autoscaler makes them, sequentially on one
+//! connection. Each block of them is followed by as many empty calls, so that any other load on the machine affects
+//! both alike.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,9 +19,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tonic::{Code, Request, Response, Status, transport::Channel};
 
-/// The deadline that Cluster Autoscaler gives each call.
+/// The deadline of each of Cluster Autoscaler's calls.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Cluster Autoscaler keeps no answer that a Node is of no group, and asks again in each step of its loop.
+/// Cluster Autoscaler doesn't cache the answer that a Node has no group, and asks again in each step of its loop.
 const QUESTIONS_ABOUT_OTHERS: usize = 5;
 const TARGET_SIZES: usize = 3;
 
@@ -57,9 +57,9 @@ pub(crate) enum Empty {
 pub(crate) struct Style {
     pub(crate) version: CaVersion,
     pub(crate) empty: Empty,
-    /// Calls of the loop before as many empty ones; more than 0.
+    /// The number of the loop's calls before as many empty ones; more than 0.
     pub(crate) block: usize,
-    /// The most empty calls after a block.
+    /// The max number of empty calls after a block.
     pub(crate) empty_calls: usize,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Style {
 pub(crate) enum Part {
     /// The loop.
     Loop,
-    /// Outside the loop: Cluster Autoscaler asks for all instances every 2 minutes.
+    /// Outside the loop: Cluster Autoscaler fetches all instances every 2 minutes.
     Instances,
     /// The empty calls.
     Empty,
@@ -79,11 +79,11 @@ pub(crate) enum Part {
 pub(crate) struct Samples {
     /// The duration of each call.
     pub(crate) took: Vec<Duration>,
-    /// Answers that were errors, by code.
+    /// The answers that were errors, by code.
     pub(crate) errors: BTreeMap<String, usize>,
 }
 
-/// The calls by what they are part of and RPC.
+/// The calls by their part and RPC.
 pub(crate) type AllSamples = BTreeMap<(Part, &'static str), Samples>;
 
 /// The Nodes and groups to ask about.
@@ -95,18 +95,18 @@ pub(crate) struct Fleet {
     pub(crate) groups: usize,
 }
 
-/// One connection, and how its calls went.
+/// One connection, and the samples of its calls.
 #[derive(Debug)]
 pub(crate) struct Caller {
     client: CloudProviderClient<Channel>,
     style: Style,
     samples: AllSamples,
-    /// Calls of the loop since the last empty ones.
+    /// The number of the loop's calls since the last empty ones.
     in_block: usize,
 }
 
 impl CaVersion {
-    /// Returns the number of options that are asked for about each Node, one per call.
+    /// Returns the number of `NodeGroupGetOptions` calls about each Node.
     fn options(self) -> usize {
         match self {
             Self::V1_33 | Self::V1_34 => 4,
@@ -114,7 +114,7 @@ impl CaVersion {
         }
     }
 
-    /// Cluster Autoscaler's own defaults, in the fields that the version sends.
+    /// Returns Cluster Autoscaler's own defaults, in the fields that the version sends.
     fn defaults(self) -> NodeGroupAutoscalingOptions {
         let (old, new) = match self {
             Self::V1_33 => (true, false),
@@ -162,7 +162,7 @@ impl Caller {
         &self.samples
     }
 
-    /// The groups and the instances of each, without timing anything: what Cluster Autoscaler has before a loop.
+    /// Returns the groups and the instances of each, untimed: the state that Cluster Autoscaler has before a loop.
     pub(crate) async fn look(&mut self) -> anyhow::Result<Vec<(NodeGroup, Vec<Instance>)>> {
         self.client.refresh(timed(RefreshRequest {})).await.context("Refresh")?;
         let groups = self.client.node_groups(timed(NodeGroupsRequest {})).await.context("NodeGroups")?;
@@ -175,14 +175,14 @@ impl Caller {
         Ok(known)
     }
 
-    /// The group of a Node, without timing anything; `None` for a Node of no group.
+    /// Returns the group of a Node, untimed, or `None` for a Node without one.
     pub(crate) async fn group_of(&mut self, node: &ExternalGrpcNode) -> anyhow::Result<Option<String>> {
         let request = NodeGroupForNodeRequest { node: Some(node.clone()) };
         let answer = self.client.node_group_for_node(timed(request)).await.context("NodeGroupForNode")?;
         Ok(answer.into_inner().node_group.map(|group| group.id).filter(|id| !id.is_empty()))
     }
 
-    /// Plays one loop.
+    /// Makes the calls of one loop.
     pub(crate) async fn play(&mut self, fleet: &Fleet) -> anyhow::Result<()> {
         let client = self.client.clone();
         let mut asked = client.clone();
@@ -223,7 +223,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Asks for the group of each Node; the answers by the Nodes' places.
+    /// Calls `NodeGroupForNode` for each Node. Returns the groups by the Nodes' positions.
     async fn ask_for_groups(
         &mut self,
         client: &CloudProviderClient<Channel>,
@@ -245,7 +245,7 @@ impl Caller {
         Ok(known)
     }
 
-    /// A call of the loop, with the empty ones that are due after it.
+    /// Makes a call of the loop, and the empty ones that are due after it.
     async fn call<T>(
         &mut self,
         rpc: &'static str,
@@ -276,7 +276,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Times a call. An error is an answer, too, unless the connection is gone.
+    /// Times a call. An error counts as an answer, unless the connection is gone.
     async fn measure<T>(
         &mut self,
         part: Part,

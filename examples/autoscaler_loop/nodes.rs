@@ -1,4 +1,4 @@
-//! The Nodes to ask about: those of a cluster, or made up from the provider's own instances.
+//! The Nodes of the calls: those of a cluster, or made up from the provider's own instances.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +20,7 @@ use super::{
 
 const PAGE: u32 = 500;
 
-/// The Nodes that the flags ask for.
+/// Returns the Nodes that the flags choose.
 pub(crate) async fn fleet(caller: &mut Caller, args: &Args) -> anyhow::Result<Fleet> {
     let known = caller.look().await?;
     let groups = known.len();
@@ -47,7 +47,7 @@ pub(crate) async fn fleet(caller: &mut Caller, args: &Args) -> anyhow::Result<Fl
     Ok(Fleet { nodes, grouped, groups })
 }
 
-/// A Node with as many labels and annotations as a real one has, since all of them travel with each question.
+/// Returns a Node with as many labels and annotations as a real one, since each call sends them all.
 fn made_up(provider_id: &str) -> ExternalGrpcNode {
     let name = provider_id.rsplit('/').next().unwrap_or(provider_id).to_owned();
     let texts = |pairs: &[(&str, &str)]| -> HashMap<String, String> {

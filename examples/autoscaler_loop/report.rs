@@ -14,16 +14,16 @@ pub(crate) struct Report {
     pub(crate) loops: usize,
     pub(crate) groups: usize,
     pub(crate) nodes: usize,
-    /// Nodes that belong to a group.
+    /// The number of Nodes that belong to a group.
     pub(crate) grouped_nodes: usize,
     /// The calls of the loop by RPC.
     pub(crate) rpcs: Vec<Row>,
-    /// All of them.
+    /// All calls of the loop together.
     #[serde(rename = "loop")]
     pub(crate) whole: Row,
-    /// The empty calls, by RPC: as many, unless fewer were asked for.
+    /// The empty calls, by RPC: as many, unless the flags limit them.
     pub(crate) empty: Vec<Row>,
-    /// NodeGroupNodes of each group, which Cluster Autoscaler asks for every 2 minutes and not in each loop.
+    /// NodeGroupNodes of each group, which Cluster Autoscaler calls every 2 minutes and not in each loop.
     pub(crate) instances: Option<Row>,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Row {
     pub(crate) p50_micros: f64,
     pub(crate) p99_micros: f64,
     pub(crate) total_millis: f64,
-    /// The mean through the mean of the empty calls, by their RPC.
+    /// The mean divided by the mean of the empty calls, by their RPC.
     pub(crate) ratio: BTreeMap<String, f64>,
-    /// Answers that were errors, by code.
+    /// The answers that were errors, by code.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) errors: BTreeMap<String, usize>,
 }
@@ -124,13 +124,13 @@ impl Row {
     }
 }
 
-/// Seconds a call.
+/// Returns the mean duration of a call in seconds.
 fn mean(samples: &Samples) -> f64 {
     let count = u32::try_from(samples.took.len()).unwrap_or(u32::MAX).max(1);
     (samples.took.iter().sum::<Duration>() / count).as_secs_f64()
 }
 
-/// The least of them that is no less than so many percent; `took` is in order.
+/// Returns the duration that this percentage of the sorted `took` doesn't exceed.
 fn quantile(took: &[Duration], percent: usize) -> Duration {
     let rank = (took.len() * percent).div_ceil(100);
     took.get(rank.saturating_sub(1)).copied().unwrap_or_default()

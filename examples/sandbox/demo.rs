@@ -1,4 +1,4 @@
-//! Starts the sandbox and the program, shows the node groups and the scenario, and goes on serving.
+//! Starts the sandbox and the program, shows the node groups and the scenario, and keeps serving.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ use crate::{
     scenario::{self, TICK, until},
 };
 
-/// The times of the sandbox: short, but long enough to be seen.
+/// The times of the sandbox: short, but long enough to be visible.
 const TIMES: Times = Times {
     react: Duration::ZERO,
     bootstrap: Duration::from_millis(100),
@@ -46,10 +46,10 @@ const TIMES: Times = Times {
 /// The longest wait for templates.
 const TEMPLATES_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The most node groups that are shown in a table.
+/// The max number of node groups in a table.
 const MOST_ROWS: usize = 30;
 
-/// Runs the demonstration, and then serves until the end is asked for.
+/// Runs the demonstration, and then serves until shutdown.
 pub(crate) async fn run(options: &Options, shutdown: &Shutdown, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let began = Instant::now();
     let sandbox = start_sandbox(options).await?;
@@ -103,7 +103,7 @@ async fn start_sandbox(options: &Options) -> anyhow::Result<Sandbox> {
     Sandbox::start(options).await.context("can't start the sandbox")
 }
 
-/// The flags by which the program reaches the sandbox: one Cluster by its Secret, several by both kubeconfigs.
+/// Returns the flags by which the program reaches the sandbox: one Cluster by its Secret, several by both kubeconfigs.
 fn flags(sandbox: &Sandbox) -> Vec<String> {
     let management = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
     if let [cluster] = &sandbox.clusters()[..] {
@@ -132,7 +132,7 @@ async fn show(
     let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await?;
     until("the program is in sync", async || Ok(client.clone().refresh(RefreshRequest {}).await.ok())).await?;
     in_sync_with_templates(sandbox, server).await;
-    // Cluster Autoscaler is told of groups that the templates have made by its next Refresh.
+    // Cluster Autoscaler learns of groups that depend on templates at its next Refresh.
     client.refresh(RefreshRequest {}).await?;
     let took = began.elapsed();
     print_apis(sandbox, out)?;
@@ -147,8 +147,8 @@ async fn show(
     Ok(())
 }
 
-/// Waits until the infrastructure templates are known too. The program itself waits for none of them, as one that can't be
-/// read concerns only its own groups; so this goes on without them after a while.
+/// Waits until the infrastructure templates are known too, or for a short time. The program itself waits for none of
+/// them, since an unreadable one affects only its own groups.
 async fn in_sync_with_templates(sandbox: &Sandbox, server: &Server) {
     let wanted = template_kinds(sandbox);
     let all_known = async {

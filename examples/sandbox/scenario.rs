@@ -1,5 +1,5 @@
-//! Plays a Cluster Autoscaler: a node group goes up by two Nodes and back, each step in a line. Between the steps it
-//! waits for the state that the program and the APIs show, not for times.
+//! Acts as a Cluster Autoscaler: a node group grows by two Nodes and shrinks again, with a line for each step. Between
+//! the steps it waits for states of the program and the APIs, never for a fixed time.
 
 use std::{
     collections::BTreeMap,
@@ -24,15 +24,15 @@ use serde_json::Value;
 
 use crate::demo::Client;
 
-/// The longest wait for a condition; nothing here takes nearly as long.
+/// The longest wait for a condition; none takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The interval between two looks at a condition.
+/// The interval of polling a condition.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// By how many Nodes the group grows.
+/// The number of Nodes by which the group grows.
 const MORE: i32 = 2;
 
-/// Waits until `look` finds something.
+/// Polls until `look` returns a value.
 pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
     let began = Instant::now();
     loop {
@@ -60,7 +60,7 @@ impl Steps<'_> {
     }
 }
 
-/// Takes a node group up by two Nodes and back.
+/// Grows a node group by two Nodes and shrinks it again.
 pub(crate) async fn run(client: &mut Client, sandbox: &Sandbox, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let Some((group, size)) = choose(client).await? else {
         writeln!(out, "No node group has room for {MORE} more Nodes: nothing is scaled.")?;
@@ -106,7 +106,7 @@ pub(crate) async fn run(client: &mut Client, sandbox: &Sandbox, out: &mut (dyn W
     Ok(())
 }
 
-/// The group to scale and its size: at best one that has no Nodes, with room, and whose Nodes to come are known.
+/// Returns the group to scale and its size: preferably one without Nodes, with enough capacity and a template.
 async fn choose(client: &mut Client) -> anyhow::Result<Option<(NodeGroup, i32)>> {
     let mut chosen: Option<(NodeGroup, i32)> = None;
     for group in client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups {
@@ -127,7 +127,7 @@ async fn target_size(client: &mut Client, id: &str) -> anyhow::Result<i32> {
     Ok(answer.into_inner().target_size)
 }
 
-/// Returns the capacity of a Node to come, in words.
+/// Returns the capacity of a template Node as text.
 async fn template(client: &mut Client, id: &str) -> anyhow::Result<String> {
     let request = NodeGroupTemplateNodeInfoRequest { id: id.to_owned() };
     let bytes = client.node_group_template_node_info(request).await?.into_inner().node_bytes;
@@ -138,14 +138,14 @@ async fn template(client: &mut Client, id: &str) -> anyhow::Result<String> {
     Ok(parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The instances of a group.
+/// Returns the instances of a group.
 async fn instances(client: &Client, id: &str) -> anyhow::Result<Vec<Instance>> {
     let answer = client.clone().node_group_nodes(NodeGroupNodesRequest { id: id.to_owned() }).await?;
     Ok(answer.into_inner().instances)
 }
 
 trait FilterLen: Sized {
-    /// This, if it has so many elements.
+    /// Returns itself, if it has this number of elements.
     fn filter_len(self, count: usize) -> Option<Self>;
 }
 
@@ -159,14 +159,14 @@ fn state(instance: &Instance) -> InstanceState {
     instance.status.as_ref().map_or(InstanceState::Unspecified, InstanceStatus::instance_state)
 }
 
-/// The Nodes of the workload cluster by name.
+/// Returns the Nodes of the workload cluster by name.
 fn joined(sandbox: &Sandbox) -> BTreeMap<String, Arc<Value>> {
     let nodes = sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap_or_default();
     let name = |node: &Arc<Value>| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     nodes.into_iter().map(|node| (name(&node), node)).collect()
 }
 
-/// The Nodes that weren't there before, as Cluster Autoscaler sends them, once there are enough and all are Ready.
+/// Returns the new Nodes as Cluster Autoscaler sends them, once there are enough and all are Ready.
 fn new_and_ready(sandbox: &Sandbox, before: &BTreeMap<String, Arc<Value>>) -> Option<Vec<ExternalGrpcNode>> {
     let new: Vec<_> = joined(sandbox).into_iter().filter(|(name, _)| !before.contains_key(name)).collect();
     let is_ready = |node: &Value| {

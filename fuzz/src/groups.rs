@@ -1,4 +1,4 @@
-//! Annotations of a node group and what its infrastructure template says, through the whole way from objects to answers.
+//! Fuzzes annotations of a node group and the content of its infrastructure template, from objects to answers.
 
 use std::{str, sync::Arc};
 
@@ -15,7 +15,7 @@ const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 const OPTIONS: &str = "cluster.x-k8s.io/autoscaling-options-";
 const GROUP: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-";
 
-/// The names by which a line may begin to name an annotation, each with the prefix and the rest of the annotation's key.
+/// The short names of annotations in the input, each with the prefix and the rest of the annotation's key.
 const NAMES: [(&str, &str, &str); 21] = [
     ("min", GROUP, "min-size"),
     ("max", GROUP, "max-size"),
@@ -40,11 +40,11 @@ const NAMES: [(&str, &str, &str); 21] = [
     ("paused", "", PAUSED),
 ];
 
-/// The most problems of one object that are told, with the line that counts the others.
+/// The max number of reported problems of one object, with the line that counts the others.
 const MOST_PROBLEMS: usize = 21;
 
-/// Lines `name=value`. A name of [`NAMES`] is an annotation, `status.` and a resource an entry of `status.capacity`, and
-/// any other name a key as it stands.
+/// Reads lines `name=value`. A name of [`NAMES`] is an annotation, `status.` and a resource an entry of
+/// `status.capacity`, and any other name a literal key.
 pub fn annotations(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let (mut annotations, mut capacity) = (Map::new(), Map::new());
@@ -66,7 +66,7 @@ pub fn annotations(data: &[u8]) {
     check(&index);
 }
 
-/// An index with no scope and no prices.
+/// Returns an index with no scope and no prices.
 pub(crate) fn index() -> Index {
     Index::new(Rules {
         keys: Context::new("cluster.x-k8s.io").keys.clone(),
@@ -89,7 +89,7 @@ fn template(value: &Value) -> Change {
     }
 }
 
-/// The MachineDeployment `team-a/workers` with these annotations.
+/// Returns the MachineDeployment `team-a/workers` with these annotations.
 pub(crate) fn group(annotations: &Map<String, Value>) -> Change {
     let infrastructure =
         json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "CloudMachineTemplate", "name": "workers"});
@@ -103,7 +103,7 @@ pub(crate) fn group(annotations: &Map<String, Value>) -> Change {
     Change::Scalable(Arc::new(object.expect("annotations are texts")))
 }
 
-/// Asserts that Cluster Autoscaler can bear the answers about the group.
+/// Asserts that the answers about the group are valid for Cluster Autoscaler.
 fn check(index: &Index) {
     for group in index.groups().iter() {
         assert!(group.bounds.min >= 0 && group.bounds.max > 0 && group.bounds.min <= group.bounds.max);

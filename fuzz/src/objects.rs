@@ -1,4 +1,5 @@
-//! Objects and watches as an API server sends them, each read both ways: by one pass over the text, and carefully.
+//! Fuzzes objects and watches as an API server sends them, each decoded both ways: by one pass over the text, and
+//! through a JSON tree.
 
 use std::{fmt, str, sync::LazyLock};
 
@@ -9,10 +10,10 @@ use serde_json::Value;
 use shared_informer::{Projection, ReadFrames, read_frames};
 use tokio::runtime::Runtime;
 
-/// An event of this many bytes is too long.
+/// The limit of an event's length in bytes.
 const LONGEST: usize = 1 << 10;
 
-/// The first byte chooses the kind, the others are an object's JSON. Both ways read the same.
+/// Decodes an object: the first byte chooses the kind, the others are its JSON. Both ways must agree.
 pub fn objects(data: &[u8]) {
     let Some((kind, json)) = data.split_first() else { return };
     let Ok(json) = str::from_utf8(json) else { return };
@@ -34,14 +35,14 @@ fn compare<T: fmt::Debug + PartialEq>(projection: &Projection<T>, json: &str) {
     let Some(quick) = projection.read_quickly(json, &texts) else { return };
     let careful = careful.expect("what one pass knows by name, the careful path does");
     assert_eq!(quick.metadata, careful.metadata);
-    // A field that nobody reads can spoil the tree alone.
+    // An invalid field that isn't decoded affects the tree only.
     if careful.content.is_ok() || serde_json::from_str::<Value>(json).is_ok() {
         assert_eq!(quick.content, careful.content);
     }
 }
 
-/// The first byte says in which parts the body of a watch comes, the others are that. Line by line and byte by byte the
-/// same events are found in it.
+/// Decodes a watch: the first byte sets the size of the chunks of its body, which is the rest. Line by line and byte by
+/// byte it must have the same events.
 pub fn watches(data: &[u8]) {
     let Some((part, body)) = data.split_first() else { return };
     let part = 1 + 16 * usize::from(*part);

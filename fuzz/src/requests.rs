@@ -1,5 +1,5 @@
-//! Requests of all RPCs, from any bytes, answered by the service itself over a small picture. It can write nowhere: a
-//! command comes as far as its first write.
+//! Fuzzes requests of all RPCs, from any bytes, answered by the service itself over a small index. It can't write: a
+//! command gets as far as its first write.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,14 +19,14 @@ use tonic::{Code, Request};
 
 use super::groups;
 
-/// The first byte chooses the RPC, the others are the request.
+/// Calls an RPC: the first byte chooses it, the others are the request.
 pub fn requests(data: &[u8]) {
     let Some((rpc, message)) = data.split_first() else { return };
     let World { runtime, service } = &*WORLD;
     runtime.block_on(answer(service, *rpc, message));
 }
 
-/// Decodes the message as a request of a method, and has it answered.
+/// Decodes the message as a request of a method, and calls the method.
 macro_rules! ask {
     ($service:ident.$method:ident($message:ident)) => {
         if let Ok(request) = <_>::decode($message) {
@@ -62,7 +62,7 @@ async fn answer(service: &Service, rpc: u8, message: &[u8]) {
         13 => ask!(service.node_group_template_node_info(message)),
         _ => ask!(service.node_group_get_options(message)),
     };
-    // An error of these would stop the caller's whole loop.
+    // An error of these RPCs would end the caller's whole loop.
     assert!(answered.is_some() || !matches!(rpc % 15, 0 | 1 | 4..=7));
     let priced = answered.as_deref().filter(|_| matches!(rpc % 15, 2 | 3)).and_then(|text| text.split_once("price: "));
     if let Some((_, price)) = priced {
@@ -111,7 +111,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let client = kube::Client::try_from(nowhere).expect("a client");
-        // With nothing discovered there is nowhere to write to.
+        // Without discovered kinds there is no resource to write to.
         let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::default());
         let metrics = ScaleMetrics::register(&mut Registry::default());
         let (machines, options) = (Arc::new(NothingWatched), ScaleOptions::default());

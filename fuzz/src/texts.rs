@@ -1,4 +1,4 @@
-//! Parsers of single texts: what is read is printed as the same, and order is that of the values.
+//! Fuzzes parsers of single texts: parsed values print as the same text, and compare by value.
 
 use std::str;
 
@@ -12,7 +12,7 @@ use nodegroup::{
     taints, template_node_groups,
 };
 
-/// Two quantities, a line each.
+/// Parses two quantities, one per line.
 pub fn quantity(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let (left, right) = text.split_once('\n').unwrap_or((text, "0"));
@@ -20,14 +20,14 @@ pub fn quantity(data: &[u8]) {
         assert_eq!(price.to_string().parse(), Ok(price), "a price is read as it is printed");
     }
     let (Ok(left), Ok(right)) = (left.parse::<Quantity>(), right.parse::<Quantity>()) else { return };
-    // A sum in binary form may be more than binary text can say, which ends at the largest i64.
+    // A sum may exceed what binary notation can express, which ends at the largest i64.
     let largest = Quantity::from_units(i64::MAX);
     let sums = [left + right, left - right].into_iter().filter(|sum| *sum <= largest && -*sum <= largest);
     for quantity in [left, right, -left].into_iter().chain(sums) {
         let printed = quantity.to_string();
         let again: Quantity = printed.parse().expect("a quantity is read as it is printed");
         assert_eq!(again, quantity, "{printed}");
-        // Binary text without a suffix is read as decimal, which may print it shorter: 2000 is 2k.
+        // Binary text without a suffix is parsed as decimal, which may print it shorter: 2000 is 2k.
         let became_decimal = quantity.format() == Format::BinarySi && again.format() == Format::DecimalSi;
         assert!(became_decimal || again.to_string() == printed, "{printed} is printed as {again} next");
         assert_eq!(again.to_string().parse(), Ok(again), "{printed}");
@@ -38,14 +38,14 @@ pub fn quantity(data: &[u8]) {
     assert!(left > right || (left.value() <= right.value() && left.milli_value() <= right.milli_value()));
 }
 
-/// A duration.
+/// Parses a duration.
 pub fn duration(data: &[u8]) {
     let Ok(duration) = str::from_utf8(data).unwrap_or_default().parse::<GoDuration>() else { return };
     let printed = duration.to_string();
     assert_eq!(printed.parse(), Ok(duration), "{printed}");
 }
 
-/// A list of taints, as the annotation holds it.
+/// Parses a list of taints in the annotation's form.
 pub fn taint(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let (found, problems) = taints::parse("taints", text);
@@ -59,7 +59,7 @@ pub fn taint(data: &[u8]) {
     assert_eq!(taints::parse("taints", &printed), (found, Vec::new()));
 }
 
-/// A provider id, or what stands in its place.
+/// Parses a provider id, or an id that replaces one.
 pub fn provider_id(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     if let Some(tail) = ids::tail(text) {
@@ -85,7 +85,7 @@ pub fn provider_id(data: &[u8]) {
     }
 }
 
-/// A log of deletions, as the annotation holds it.
+/// Parses a deletion log in the annotation's form.
 pub fn deletion_log(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let log = match DeletionLog::parse(Some(text)) {
@@ -111,7 +111,7 @@ pub fn deletion_log(data: &[u8]) {
     }
 }
 
-/// The last replacement of a group, as the annotation holds it.
+/// Parses the last replacement of a group in the annotation's form.
 pub fn replaced(data: &[u8]) {
     const LONGEST_WAIT_SECONDS: i64 = 2 * 3_600;
     let Ok(replaced) = str::from_utf8(data).unwrap_or_default().parse::<Replaced>() else { return };

@@ -1,4 +1,4 @@
-//! One kind of a cluster as an index follows it: the shared informer, this index's registration, and how they fare.
+//! One kind of a cluster as an index follows it: the shared informer, the index's registration, and their health.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -17,23 +17,24 @@ use crate::index::{FedKeys, Feed, Index, IndexFeed};
 /// The health of a followed kind.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    /// True if the index holds the whole first list.
+    /// True if the index has received the whole first list.
     pub(super) synced: bool,
-    /// True if the index holds all that the informer does.
+    /// True if the index has received everything that the informer holds.
     pub(super) idle: bool,
-    /// The state of its list and watch in each namespace, or in all.
+    /// The state of the kind's list and watch, per namespace or for all.
     pub(super) scopes: Vec<ScopeStatus>,
 }
 
 impl Health {
-    /// The list or watch that has been broken for longest, those in these namespaces left aside.
+    /// Returns the list or watch that has been broken for longest, without those in `left_out`.
     pub(super) fn broken(&self, left_out: &BTreeSet<String>) -> Option<&BrokenScope> {
         let counts = |scope: &&ScopeStatus| scope.namespace.as_ref().is_none_or(|name| !left_out.contains(name));
         let broken = self.scopes.iter().filter(counts).filter_map(|scope| scope.broken.as_ref());
         broken.min_by_key(|broken| broken.since)
     }
 
-    /// The reason for which the index can't rely on this kind, the namespaces that are left out aside; `None` when it can.
+    /// Returns the reason for which the index can't rely on this kind, without the namespaces in `left_out`; `None`
+    /// if it can.
     pub(super) fn problem(&self, left_out: &BTreeSet<String>, max_staleness: Duration, now: Instant) -> Option<String> {
         let broken = self.broken(left_out);
         if !self.synced {
@@ -52,7 +53,7 @@ impl Health {
     }
 }
 
-/// One kind, followed.
+/// A followed kind.
 pub(super) struct Followed<T: IndexFeed> {
     resource: ApiResource,
     informer: Informer<T>,
@@ -61,8 +62,8 @@ pub(super) struct Followed<T: IndexFeed> {
 }
 
 impl<T: IndexFeed> Followed<T> {
-    /// Starts to follow a kind. `previous` is what this takes over from: its objects that aren't there any more are
-    /// taken out of the index once the new list is complete.
+    /// Starts to follow a kind. This replaces `previous`: objects of it that don't exist any more are removed from
+    /// the index once the new list is complete.
     pub(super) fn start(
         factory: &Factory,
         resource: ApiResource,
@@ -91,12 +92,12 @@ impl<T: IndexFeed> Followed<T> {
     }
 
     pub(super) fn health(&self) -> Health {
-        // Asked first: what comes after it is asked again with the next look.
+        // Read first, so that `idle` covers everything that these scopes report.
         let scopes = self.informer.scopes();
         Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
     }
 
-    /// Waits no longer for the first list of these namespaces.
+    /// Stops waiting for the first list of these namespaces.
     pub(super) fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
         for namespace in namespaces {
             self.informer.stop_waiting_for(namespace);
@@ -108,7 +109,7 @@ impl<T: IndexFeed> Followed<T> {
         self.informer.lister()
     }
 
-    /// Ends it; gives the objects that the index has from it.
+    /// Stops following the kind, and returns the keys of the objects that the index has from it.
     pub(super) fn end(self) -> HashSet<ObjectKey> {
         self.keys.take()
     }

@@ -1,5 +1,5 @@
-//! The choice of the template kinds that are followed: bounded in all and for each namespace, so that nobody who names
-//! kinds in one namespace takes the place of those that others name. Pure functions of what is named and served.
+//! The choice of the template kinds to follow. Their number is limited in total and per namespace, so that kinds
+//! named in one namespace must never displace those named in others. The functions here are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,22 @@ use arcstr::ArcStr;
 
 use capi::KindRef;
 
-/// The greatest number of kinds that are followed: each is a list, a watch and what they hold.
+/// The maximum number of followed kinds: each costs a list, a watch and the objects they deliver.
 pub(super) const KINDS: usize = 64;
-/// The greatest number of kinds that are followed for one namespace.
+/// The maximum number of followed kinds that count for one namespace.
 pub(super) const KINDS_OF_A_NAMESPACE: usize = 16;
 
-/// The bound that keeps a kind from being followed.
+/// The limit that keeps a kind from being followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
-    /// Each namespace that names it has its number of kinds.
+    /// Each namespace that names the kind has reached its number of kinds.
     OfItsNamespaces,
-    /// There are as many in all.
+    /// The total number is reached.
     InAll,
 }
 
 impl Refusal {
-    /// The reason, for the groups that name the kind.
+    /// Returns the reason, for the groups that name the kind.
     pub(super) fn why(self) -> String {
         match self {
             Self::OfItsNamespaces => format!(
@@ -37,10 +37,10 @@ impl Refusal {
     }
 }
 
-/// Chooses the kinds to follow among those that are served, in this order: `followed` first, in the order in which they
-/// came to be, then the others by name. Returns those that have no place, with the reason.
+/// Chooses the kinds to follow among the served ones, in this order: `followed` first, oldest first, then the others
+/// by name. Returns the kinds beyond the limits, with the reason.
 ///
-/// A kind counts for the namespace that names it and has the fewest.
+/// A kind counts for the namespace that has the fewest kinds of those that name it.
 pub(super) fn refusals<'a>(
     followed: impl IntoIterator<Item = &'a KindRef>,
     served: impl IntoIterator<Item = &'a KindRef>,
@@ -53,7 +53,7 @@ pub(super) fn refusals<'a>(
         if !seen.insert(kind) {
             continue;
         }
-        // One that nobody names any more keeps its place of the whole until it is dropped.
+        // A kind that isn't named any more counts in the total until it is dropped.
         let Some(namespaces) = named.get(kind) else {
             all += 1;
             continue;

@@ -1,5 +1,5 @@
-//! The management cluster: how Cluster API's kinds are served there, and the informers that every workload cluster's
-//! index shares. Discovery is asked again from time to time: a kind may be installed or upgraded while this runs.
+//! The management cluster: discovery of Cluster API's kinds, and the informers that the indexes of all workload
+//! clusters share. Discovery is repeated, since kinds may be installed or upgraded at any time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     discovery::{CoreResources, discover_core},
 };
 
-/// The interval at which discovery is repeated once it has answered.
+/// The interval at which discovery is repeated after a success.
 const REDISCOVER: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -31,7 +31,7 @@ pub struct ManagementOptions {
     pub informers: Settings,
 }
 
-/// A management cluster, shared by all whose workload clusters it manages.
+/// A management cluster, shared by the workload clusters that it manages.
 #[derive(Clone)]
 pub struct Management {
     inner: Arc<Inner>,
@@ -44,14 +44,14 @@ struct Inner {
     options: ManagementOptions,
     resources: Arc<ArcSwapOption<CoreResources>>,
     announced: watch::Sender<Option<Arc<CoreResources>>>,
-    /// Why discovery last failed; `None` once it has answered.
+    /// The error of the last discovery; `None` after a success.
     failure: Mutex<Option<String>>,
     tasks: TaskTracker,
     ended: CancellationToken,
 }
 
 impl Management {
-    /// Starts to ask discovery. Nothing is waited for.
+    /// Starts discovery in the background, and returns at once.
     #[must_use]
     pub fn start(clients: Clients, options: ManagementOptions, runtime: impl Into<Spawner>) -> Self {
         let runtime = runtime.into();
@@ -125,41 +125,42 @@ impl Management {
         });
     }
 
-    /// The core kinds as they are found, and again when they are served in another way.
+    /// Returns a channel with the discovered core kinds. It changes when they are served differently.
     pub(super) fn announced(&self) -> watch::Receiver<Option<Arc<CoreResources>>> {
         self.inner.announced.subscribe()
     }
 
-    /// The core kinds, for writes.
+    /// Returns the core kinds, for writes.
     #[must_use]
     pub fn resources(&self) -> Arc<ArcSwapOption<CoreResources>> {
         Arc::clone(&self.inner.resources)
     }
 
-    /// Why discovery hasn't answered yet; `None` once it has. A later failure leaves what was found in force.
+    /// Returns the reason for which discovery hasn't succeeded yet, or `None` once it has. After a later failure the
+    /// last result stays in force.
     pub(super) fn discovery_problem(&self) -> Option<String> {
         if self.inner.resources.load().is_some() { None } else { self.inner.failure.lock().clone() }
     }
 
-    /// The clients.
+    /// Returns the clients.
     #[must_use]
     pub fn clients(&self) -> &Clients {
         &self.inner.clients
     }
 
-    /// The annotation keys in force, and the interner.
+    /// Returns the annotation keys in force, and the interner.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }
 
-    /// The informers.
+    /// Returns the factory of the informers.
     #[must_use]
     pub fn factory(&self) -> &Factory {
         &self.inner.factory
     }
 
-    /// Ends discovery and all informers, and waits until no task is left.
+    /// Stops discovery and all informers, and waits for their tasks.
     pub async fn shutdown(&self) {
         self.inner.ended.cancel();
         self.inner.tasks.close();

@@ -1,9 +1,7 @@
-//! From clusters to the picture: finds out how kinds are served, starts their informers, and feeds the index. What a
-//! management cluster has stands in one value that may be shared, and what a workload cluster has in another, so that
-//! one process can serve many.
-//!
-//! This room must never make anyone wait for an API server: whatever isn't there yet is retried in the background and
-//! told by the checks of [`Workload`].
+//! The link from clusters to the index: discovers the served kinds, starts their informers, and feeds the index. The
+//! state of a management cluster is one value that may be shared, and that of a workload cluster another, so that one
+//! process can serve many. This module must never block a caller on an API server: failures are retried in the
+//! background and reported by the checks of [`Workload`].
 
 mod follow;
 mod kinds;

@@ -1,6 +1,7 @@
-//! The namespaces of the scope that are out of reach: deleted together with their RoleBindings, or without a right that is
-//! needed. Whether a namespace exists can't be asked with least rights; that its lists and watches are refused is known.
-//! Must never take an outage, or a right that is missing everywhere, for the trouble of single namespaces.
+//! The namespaces of the scope that can't be read, because they were deleted together with their RoleBindings, or a
+//! right is missing. Minimal rights don't allow a query for a namespace's existence, so refused lists and watches
+//! have to do. This file must never mistake an outage, or a right that is missing everywhere, for a problem of single
+//! namespaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,24 +12,25 @@ use shared_informer::ScopeStatus;
 
 use super::follow::Health;
 
-/// For how long after the start a refusal may pass by itself: rights that were granted a moment before aren't everywhere yet.
+/// The time after the start in which a refusal may pass by itself: fresh RBAC rights take a moment to reach every API
+/// server.
 pub(super) const AT_START: Duration = Duration::from_secs(10);
 
-/// The time for which a namespace is waited for.
+/// The time limits for a namespace that can't be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// The start isn't long ago enough for a namespace that was never read.
+    /// True if the start is too recent to give up a namespace that was never read.
     pub(super) starts: bool,
-    /// For how long what was read of a namespace is believed.
+    /// The time for which the objects of a namespace count as current after they can't be read any more.
     pub(super) max_staleness: Duration,
 }
 
-/// Returns the namespaces that are out of reach, with why. `names` are all of the scope, `before` what was returned last, and
-/// `kinds` how the core kinds fare.
+/// Returns the namespaces that can't be read, with the reason. `names` are all namespaces of the scope, `before` is
+/// the previous result, and `kinds` is the health of the core kinds.
 ///
-/// A namespace is left out once a core kind has been forbidden in it for too long, since its groups can't be told from
-/// the other kinds alone; and comes back once all of them are read. The last one is never left out: what is forbidden
-/// everywhere is nothing that concerns single namespaces.
+/// A namespace is left out once a core kind has been forbidden in it for too long, since the other kinds alone don't
+/// define its groups. It comes back once all core kinds are read there. The last namespace is never left out: a right
+/// that is missing everywhere isn't a problem of single namespaces.
 pub(super) fn out_of_reach(
     names: &BTreeSet<String>,
     before: &BTreeMap<String, String>,
@@ -37,7 +39,7 @@ pub(super) fn out_of_reach(
     now: Instant,
 ) -> BTreeMap<String, String> {
     let mut left_out = before.clone();
-    // Without any kind nothing is known of them.
+    // Without any followed kind, nothing is known of the namespaces.
     left_out.retain(|name, _| kinds.is_empty() || !kinds.iter().all(|kind| reads(kind, name)));
     let of_namespace = |name: &String| {
         let scopes = kinds.iter().flat_map(|kind| &kind.scopes).filter(|scope| scope.namespace.as_ref() == Some(name));
@@ -54,13 +56,13 @@ pub(super) fn out_of_reach(
     left_out
 }
 
-/// Returns true if the index has all of a kind that there is in a namespace.
+/// Returns true if the index holds all objects of a kind in a namespace.
 fn reads(kind: &Health, namespace: &str) -> bool {
     let mut scopes = kind.scopes.iter().filter(|scope| scope.namespace.as_deref() == Some(namespace));
     kind.idle && scopes.all(|scope| scope.listed && !scope.lists && scope.broken.is_none())
 }
 
-/// The reason for which a list or watch is forbidden, once that lasts.
+/// Returns the reason for which a list or watch is forbidden, if it has been for long enough.
 fn forbidden_for_long(scope: &ScopeStatus, patience: Patience, now: Instant) -> Option<&str> {
     let broken = scope.broken.as_ref()?;
     let elapsed = now.saturating_duration_since(broken.forbidden_since?);
@@ -78,7 +80,8 @@ mod tests {
 
     const MAX: Duration = Duration::from_secs(120);
 
-    /// A kind in namespaces: listed or not, and for how many seconds it has been forbidden.
+    /// Returns the health of a kind: for each namespace, if it is listed, and for how many seconds it has been
+    /// forbidden.
     fn kind(began: Instant, scopes: &[(&str, bool, Option<u64>)]) -> Health {
         let scope = |(name, listed, forbidden): &(&str, bool, Option<u64>)| ScopeStatus {
             namespace: Some((*name).to_owned()),
@@ -131,7 +134,7 @@ mod tests {
         assert_eq!(left_out(&[], &kinds[..2], false), ["a", "b"]);
     }
 
-    /// A part of a namespace says nothing true of its groups.
+    /// The groups of a namespace that is read in part are incomplete.
     #[test]
     fn a_namespace_comes_back_once_every_kind_is_read() {
         let works = [("a", true, None), ("b", true, None)];

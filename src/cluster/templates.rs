@@ -1,10 +1,10 @@
-//! Infrastructure templates: the informer of their kind starts when a group first names it. Only the first Refresh to
-//! succeed waits for their first lists, for some seconds; a kind that is missing or forbidden, or named later, never makes
-//! Refresh fail: the index gets the reason, and discovery is asked again.
+//! Infrastructure templates: the informer of a kind starts when a group first names the kind. Only the first Refresh
+//! to succeed waits for the first lists, for some seconds. A kind that is missing, forbidden or named later must
+//! never make Refresh fail: the index gets the reason, and discovery is repeated.
 //!
-//! Anybody who may write a group chooses the kinds it names. So a kind that isn't served costs an entry and no request
-//! of its own, those that are followed are bounded ([`kinds`](super::kinds)), and one that nobody names any more is
-//! dropped after a while.
+//! Anybody who may write a group chooses the kinds it names. So a kind that isn't served costs an entry and no
+//! request of its own, the number of followed kinds is limited ([`kinds`](super::kinds)), and a kind that isn't named
+//! any more is dropped after a while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,58 +36,58 @@ use crate::{
     server::Check,
 };
 
-/// The time for which a found kind may be broken before discovery is asked again how it is served.
+/// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);
-/// The interval at which a kind is checked.
+/// The interval at which a kind's health is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// The time for which a kind is followed that no group names any more: groups come back, by a rollout or by hand.
+/// The time for which a kind stays followed after its last group: groups come back, by a rollout or by hand.
 const GRACE: Duration = Duration::from_secs(600);
-/// The pause after a look at what groups name, in which further changes come together.
+/// The pause after each evaluation of the named kinds, in which further changes are batched.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 const LONGEST_PAUSE_FOR_LOST: Duration = Duration::from_secs(30);
-/// The least time between two questions to discovery, however often groups name other kinds.
+/// The maximum pause before discovery is repeated if groups name a new kind.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(10);
-/// The greatest number of kinds that one line or check names.
+/// The maximum number of kinds in one log line or check.
 const NAMED: usize = 10;
 const OTHER_TEMPLATES: &str = "templates/not-followed";
 
-/// The kinds that are named, with what is known of them.
+/// The named kinds with their state.
 pub(super) type KindStates = Arc<Mutex<BTreeMap<KindRef, Known>>>;
 
-/// The namespaces of the scope that can't be read, as the core kinds show it.
+/// The namespaces of the scope that can't be read, by the core kinds.
 pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
 
-/// One kind that is named.
+/// The state of a named kind.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Known {
     pub(super) state: KindState,
-    /// True if its templates are followed. The names of others are made up for all that anybody knows.
+    /// True if its templates are followed. Other names may be made up.
     pub(super) is_followed: bool,
 }
 
-/// The resource of a kind; `Err` with the reason when it isn't served any more.
+/// The resource of a kind, or the reason for which it isn't served any more.
 type Found = Result<ApiResource, ArcStr>;
 
-/// A kind that is followed.
+/// A followed kind.
 struct Following {
-    /// Its place in the order in which kinds came to be followed.
+    /// Its position in the order in which kinds began to be followed.
     number: u64,
     found: watch::Sender<Found>,
     dropped: CancellationToken,
     unnamed_since: Option<Instant>,
 }
 
-/// News of a kind that is followed.
+/// A message of a followed kind's task.
 enum News {
-    /// It has been broken for long.
+    /// The kind has been broken for longer than [`BROKEN`].
     Broken,
-    /// It was dropped, and nothing of it is left.
+    /// The kind was dropped, and its objects are removed.
     Dropped(KindRef),
 }
 
-/// Follows the kinds that groups of one index name.
+/// The task that follows the kinds named by the groups of one index.
 pub(super) struct Templates {
     pub(super) management: Management,
     pub(super) index: Arc<Index>,
@@ -97,19 +97,19 @@ pub(super) struct Templates {
     pub(super) spawner: Spawner,
 }
 
-/// The answers of discovery, and when it is asked again.
+/// The results of discovery, and the schedule of the next query.
 struct Questions {
     answer: Result<Discovered, ArcStr>,
     asked: Option<Instant>,
     pause: Duration,
-    /// True if a kind that is followed has been broken for long.
+    /// True if a followed kind has been broken for longer than [`BROKEN`].
     broken: bool,
-    /// True if a kind that is followed isn't served any more. It was there: nobody has made it up.
+    /// True if a followed kind isn't served any more. It was served once, so its name isn't made up.
     lost: bool,
 }
 
 impl Questions {
-    /// Asks discovery when that is due, and for the groups of kinds that nobody has asked for yet.
+    /// Queries discovery if that is due, and the resources of groups that weren't queried yet.
     async fn ask(&mut self, management: &Management, named: &BTreeMap<KindRef, BTreeSet<ArcStr>>, is_new: bool) {
         let client = &management.clients().writes;
         if self.due(is_new) <= Instant::now() {
@@ -123,14 +123,14 @@ impl Questions {
         }
     }
 
-    /// Begins anew with short pauses once nothing has been missing for the longest one.
+    /// Resets the pause once no kind has been missing for [`LONGEST_PAUSE`].
     fn rest(&mut self, nothing_is_missing: bool) {
         if nothing_is_missing && self.asked.is_some_and(|asked| asked.elapsed() > LONGEST_PAUSE) {
             self.pause = FIRST_PAUSE;
         }
     }
 
-    /// Returns when discovery is to be asked again.
+    /// Returns the time at which discovery is due again.
     fn due(&self, is_new: bool) -> Instant {
         let Some(asked) = self.asked else { return Instant::now() };
         let pause = if is_new { self.pause.min(BETWEEN_QUESTIONS) } else { self.pause };
@@ -151,7 +151,7 @@ impl Questions {
     }
 }
 
-/// Why a kind has no resource.
+/// The reason for which a kind has no resource.
 enum NotServed {
     /// Discovery didn't answer.
     Unanswered(ArcStr),
@@ -169,7 +169,7 @@ fn reason(error: &LookupError) -> ArcStr {
 }
 
 impl Templates {
-    /// Looks at what groups name whenever that changes, and when discovery is to be asked again. Ends when it is dropped.
+    /// Evaluates the named kinds whenever they change, and when discovery is due. Drop the future to stop.
     pub(super) async fn follow(self: Arc<Self>, tasks: TaskTracker, ended: CancellationToken) {
         let mut changed = self.index.wanted_kinds_changed();
         let (told, mut news) = mpsc::unbounded_channel();
@@ -209,7 +209,7 @@ impl Templates {
             self.tell_of_others(&named, &unserved, &following);
             questions.rest(unserved.is_empty());
             questions.lost = unserved.keys().any(|kind| following.contains_key(kind));
-            // A kind that isn't served may come to be.
+            // A kind that isn't served may be installed later.
             let again = if unserved.is_empty() && !questions.broken { None } else { Some(questions.due(false)) };
             let ends = following.values().filter_map(|followed| Some(followed.unnamed_since? + GRACE)).min();
             sleep(BETWEEN_LOOKS).await;
@@ -248,7 +248,7 @@ impl Templates {
         Following { number, found, dropped, unnamed_since: None }
     }
 
-    /// Follows a kind as it is served; returns once it is dropped.
+    /// Follows a kind as it is served, and returns once it is dropped.
     async fn follow_kind(
         &self,
         kind: &KindRef,
@@ -295,7 +295,7 @@ impl Templates {
         }
     }
 
-    /// Reports how the kind fares; returns when it comes to be served in another way.
+    /// Reports the kind's health, and returns when the kind is served differently.
     async fn watch_over(
         &self,
         kind: &KindRef,
@@ -335,7 +335,7 @@ impl Templates {
         }
     }
 
-    /// Reports of the kinds that aren't followed why, and forgets those that nobody names any more.
+    /// Reports the reason of each kind that isn't followed, and forgets kinds that aren't named any more.
     fn tell_of_others(
         &self,
         named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
@@ -396,7 +396,7 @@ impl Templates {
     }
 }
 
-/// Notes which kinds nobody names any more, and drops those that have been so for long.
+/// Records which kinds aren't named any more, and drops those for which [`GRACE`] has passed.
 fn drop_unnamed(following: &mut BTreeMap<KindRef, Following>, named: &BTreeMap<KindRef, BTreeSet<ArcStr>>) {
     let now = Instant::now();
     for (kind, followed) in following {
@@ -404,14 +404,14 @@ fn drop_unnamed(following: &mut BTreeMap<KindRef, Following>, named: &BTreeMap<K
             followed.unnamed_since = None;
         } else if now.saturating_duration_since(*followed.unnamed_since.get_or_insert(now)) >= GRACE {
             followed.dropped.cancel();
-            // Its task reports when nothing of it is left.
+            // The kind's task reports when everything of it is removed.
             followed.unnamed_since = Some(now);
         }
     }
 }
 
-/// The resources of the kinds that are named, and of the others why they have none. One that is followed is reported to its
-/// task, and keeps what it has where discovery didn't answer.
+/// Returns the resources of the named kinds, and for the others the reason for having none. Followed kinds are
+/// reported to their tasks, and keep their resource if discovery didn't answer.
 fn served(
     questions: &Questions,
     named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
@@ -446,7 +446,7 @@ fn found(followed: &Following, now: Found) {
     });
 }
 
-/// Waits until then; for ever when there is no such time.
+/// Waits until this time; forever if it is `None`.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
@@ -454,8 +454,8 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// One check for all kinds that aren't followed: anybody who may write a group makes up such names, and a check is a series
-/// of the metrics.
+/// Returns one check for all kinds that aren't followed. Anybody who may write a group can make up such names, and
+/// each check is a series of the metrics.
 pub(super) fn not_followed(kinds: &[(&KindRef, &Known)]) -> Option<Check> {
     let named = kinds.iter().take(NAMED).filter_map(|(kind, known)| match &known.state {
         KindState::Unreadable(why) => Some(format!("{kind}: {why}")),

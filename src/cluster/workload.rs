@@ -1,5 +1,5 @@
-//! Everything one workload cluster needs: its index, the kinds of the management cluster that feed it, its own Nodes,
-//! and whether all of that is in sync.
+//! A workload cluster: its index, the management cluster's kinds that feed it, its own Nodes, and the sync of all of
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,18 +35,18 @@ const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
 const MACHINE_POOLS: &str = "management/machinepools";
 const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
 
-/// The longest wait of the first Refresh to succeed for the first lists of infrastructure templates.
+/// The maximum time that the first Refresh to succeed waits for the first lists of infrastructure templates.
 const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
 
-/// The time between two looks at which namespaces can be read, where nobody asks.
+/// The interval at which the readable namespaces are evaluated, besides each check.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The options for reading a workload cluster.
 #[derive(Clone, Debug)]
 pub struct WorkloadOptions {
-    /// The rules of its groups, its scope among them.
+    /// The rules of its groups, including its scope.
     pub rules: Rules,
-    /// Where its clients come from.
+    /// The source of its clients.
     pub source: WorkloadSource,
     /// The time for which a watch may be broken before Refresh fails.
     pub max_staleness: Duration,
@@ -69,9 +69,9 @@ struct Inner {
     core: Mutex<Core>,
     connection: Mutex<Connection>,
     templates: KindStates,
-    /// The namespaces of the scope that can't be read, and why.
+    /// The namespaces of the scope that can't be read, with the reason.
     out_of_reach: Mutex<BTreeMap<String, String>>,
-    /// Their names, for those who follow templates.
+    /// Their names, shared with the task that follows templates.
     left_out: LeftOutNamespaces,
     started: tokio::time::Instant,
     start: Mutex<Start>,
@@ -79,7 +79,8 @@ struct Inner {
     ended: CancellationToken,
 }
 
-/// The progress of the start: Cluster Autoscaler's first loop chooses among all groups only if their templates are known.
+/// The progress of the start. Cluster Autoscaler's first loop must have all groups to choose from, with their
+/// templates.
 #[derive(Default)]
 enum Start {
     /// Core kinds aren't in sync yet.
@@ -87,7 +88,7 @@ enum Start {
     CoreKinds,
     /// The templates that groups name are still in their first list.
     Templates { until: tokio::time::Instant },
-    /// Nothing is waited for any more: a template that can't be read concerns its own groups.
+    /// Nothing is awaited any more: a template that can't be read affects only its own groups.
     Over,
 }
 
@@ -107,14 +108,14 @@ struct Connected {
     nodes: Followed<Node>,
 }
 
-/// The way to the workload cluster.
+/// The connection to the workload cluster.
 enum Connection {
     Pending(String),
     Connected(Box<Connected>),
 }
 
 impl Workload {
-    /// Starts to follow a workload cluster. Nothing is waited for.
+    /// Starts to follow a workload cluster in the background, and returns at once.
     #[must_use]
     pub fn start(management: Management, options: WorkloadOptions, runtime: impl Into<Spawner>) -> Self {
         let namespaces = match options.rules.scope.namespaces() {
@@ -173,7 +174,7 @@ impl Workload {
         });
     }
 
-    /// Follows the core kinds as discovery finds them, and anew when they are served in another way.
+    /// Follows the core kinds once discovery has found them, and again when they are served differently.
     async fn follow_core(&self) {
         let mut announced = self.inner.management.announced();
         loop {
@@ -204,7 +205,7 @@ impl Workload {
         self.set(&mut core.machines, Some(&resources.machine), (), || Machine::projection(management.context()));
     }
 
-    /// Follows a kind as it is served now; `None` when it isn't served any more.
+    /// Follows a kind as it is served now. A `resource` of `None` means that it isn't served any more.
     fn set<T: IndexFeed>(
         &self,
         slot: &mut Option<Followed<T>>,
@@ -234,7 +235,7 @@ impl Workload {
         }
     }
 
-    /// Connects to the workload cluster, follows its Nodes, and then the way there.
+    /// Connects to the workload cluster, follows its Nodes, and then its configuration.
     async fn connect(&self) {
         let inner = &self.inner;
         let source = &inner.options.source;
@@ -242,13 +243,13 @@ impl Workload {
             .access_in_time(inner.management.clients(), |error| {
                 let why = error.to_string();
                 let known = std::mem::replace(&mut *inner.connection.lock(), Connection::Pending(why.clone()));
-                // Once per change, not per attempt.
+                // Logged once per change, not per attempt.
                 if !matches!(known, Connection::Pending(known) if known == why) {
                     tracing::warn!("can't connect to the workload cluster yet: {why}");
                 }
             })
             .await;
-        // Nodes and Machines name each other: what they name is shared.
+        // Nodes and Machines contain the same names, so they share an interner.
         let texts = Arc::clone(&inner.management.context().interner);
         let factory =
             Factory::new(access.clients().watches.clone(), inner.spawner.clone(), inner.options.informers.clone())
@@ -265,23 +266,23 @@ impl Workload {
         access.follow_workload(source, inner.management.clients()).await;
     }
 
-    /// The picture.
+    /// Returns the index.
     #[must_use]
     pub fn index(&self) -> &Arc<Index> {
         &self.inner.index
     }
 
-    /// The rules of its groups.
+    /// Returns the rules of its groups.
     #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.inner.options.rules
     }
 
-    /// Returns the health of each core kind by name; `Err` with the reason where it isn't followed yet.
+    /// Returns the health of each core kind by name, or the reason for which it isn't followed yet.
     fn core_health(&self) -> Vec<(&'static str, Result<Health, String>)> {
         let inner = &self.inner;
         let undiscovered = || inner.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
-        // Nothing is waited for that discovery has found not to be served.
+        // A kind that isn't served, according to discovery, must not block readiness.
         let resources = inner.management.resources().load_full();
         let is_served =
             |name| name != MACHINE_POOLS && resources.as_deref().is_none_or(|resources| is_served(resources, name));
@@ -306,13 +307,13 @@ impl Workload {
         })
     }
 
-    /// Looks which namespaces of the scope can't be read, and leaves their groups out; returns them.
+    /// Determines which namespaces of the scope can't be read, leaves their groups out, and returns them.
     fn look_at_namespaces(&self) -> Arc<BTreeSet<String>> {
         let inner = &self.inner;
         let Namespaces::Only(names) = &inner.namespaces else { return inner.left_out.load_full() };
         let patience =
             Patience { starts: inner.started.elapsed() < reach::AT_START, max_staleness: inner.options.max_staleness };
-        // Held to the end, so that the index and the log have one order of what is found.
+        // Held to the end, so that the index and the log see results in the same order.
         let mut known = inner.out_of_reach.lock();
         let kinds: Vec<_> = inner.core.lock().healths().into_iter().filter_map(|(_, health)| health).collect();
         let found = out_of_reach(names, &known, &kinds, patience, Instant::now());
@@ -332,12 +333,12 @@ impl Workload {
             *known = found;
         }
         let left_out = inner.left_out.load_full();
-        // An informer may have come since.
+        // An informer may have been started since the last call.
         inner.core.lock().stop_waiting_for(&left_out);
         left_out
     }
 
-    /// Returns true while the start still waits for templates, given that core kinds are in sync.
+    /// Returns true if the start still waits for templates, given that the core kinds are in sync.
     fn awaits_templates(&self) -> bool {
         let inner = &self.inner;
         let mut start = inner.start.lock();
@@ -360,7 +361,7 @@ impl Workload {
         waits
     }
 
-    /// The accounts of the informers that feed this index, by the cluster they watch.
+    /// Returns the statuses of the informers that feed this index, with the cluster they watch.
     #[must_use]
     pub fn informers(&self) -> Vec<(&'static str, Status)> {
         let management = self.inner.management.factory().statuses().into_iter().map(|status| ("management", status));
@@ -371,7 +372,7 @@ impl Workload {
         management.chain(workload.into_iter().map(|status| ("workload", status))).collect()
     }
 
-    /// Ends all tasks. The shared informers of the management cluster stay.
+    /// Stops all tasks. The shared informers of the management cluster continue.
     pub async fn shutdown(&self) {
         let inner = &self.inner;
         inner.ended.cancel();
@@ -386,7 +387,7 @@ impl Workload {
 }
 
 impl Core {
-    /// The health of each kind, by name; `None` where it isn't followed.
+    /// Returns the health of each kind by name; `None` if it isn't followed.
     fn healths(&self) -> [(&'static str, Option<Health>); 5] {
         [
             (CLUSTERS, health(self.clusters.as_ref())),
@@ -397,7 +398,7 @@ impl Core {
         ]
     }
 
-    /// Waits no longer for the first lists of these namespaces.
+    /// Stops waiting for the first lists of these namespaces.
     fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
         fn of<T: IndexFeed>(followed: Option<&Followed<T>>, namespaces: &BTreeSet<String>) {
             if let Some(followed) = followed {
@@ -412,7 +413,7 @@ impl Core {
     }
 }
 
-/// Returns true if a kind that isn't followed is waited for, as discovery has found it.
+/// Returns true if discovery has found a kind, so that readiness waits for it.
 fn is_served(resources: &CoreResources, name: &str) -> bool {
     match name {
         CLUSTERS => resources.cluster.is_some(),

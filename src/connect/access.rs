@@ -1,6 +1,6 @@
-//! The way to a cluster, kept up to date: kubeconfig files, their certificates, and the Secret of a Cluster are looked
-//! at again from time to time, and at once when the API server no longer knows who asks. Who holds the clients notices
-//! nothing: the next request goes by the newest configuration, and watches that stand go on.
+//! Clients that follow their cluster's configuration. Kubeconfig files, the certificates they name and a Cluster's
+//! Secret are read again periodically, and at once after a 401. Holders of the clients never need to replace them:
+//! new requests use the newest configuration, and open watches go on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub(super) struct Periods {
     pub(super) files: Duration,
     /// A Secret: one request each time.
     pub(super) secret: Duration,
-    /// The least time between two looks, when requests are refused.
+    /// The minimum time between two reads, however often requests are refused.
     pub(super) least: Duration,
 }
 
@@ -34,7 +34,7 @@ impl Default for Periods {
     }
 }
 
-/// Clients of a cluster that go by its newest configuration.
+/// Clients of a cluster that always use its newest configuration.
 #[derive(Clone)]
 pub struct Access {
     shared: Arc<Shared>,
@@ -43,9 +43,9 @@ pub struct Access {
 
 struct Shared {
     current: ArcSwap<Clients>,
-    /// The fingerprint of the configuration that the clients in force were made of.
+    /// The fingerprint of the configuration that `current` was built from.
     used: Mutex<Fingerprint>,
-    /// An API server has answered 401.
+    /// Notified when an API server answers 401.
     refused: Notify,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) clients: Clients,
 }
 
-/// Where a configuration is looked up again.
+/// The source that a configuration is read from again.
 enum Origin<'a> {
     Own(&'a Source),
     Workload(&'a WorkloadSource, &'a Clients),
@@ -75,18 +75,18 @@ impl Access {
         Self { shared, clients }
     }
 
-    /// The clients. They stay the same; what they go by changes.
+    /// Returns the clients. They stay valid when the configuration behind them changes.
     #[must_use]
     pub fn clients(&self) -> &Clients {
         &self.clients
     }
 
-    /// Follows the operator's own configuration. It never ends; dropping the future does.
+    /// Follows the operator's own configuration. Never returns; drop the future to stop.
     pub async fn follow(&self, source: &Source) {
         self.follow_origin(&Origin::Own(source), Periods::default()).await;
     }
 
-    /// Follows the workload cluster's configuration. It never ends; dropping the future does.
+    /// Follows the workload cluster's configuration. Never returns; drop the future to stop.
     pub async fn follow_workload(&self, source: &WorkloadSource, management: &Clients) {
         self.follow_origin(&Origin::Workload(source, management), Periods::default()).await;
     }
@@ -98,7 +98,7 @@ impl Access {
 
     async fn follow_origin(&self, origin: &Origin<'_>, periods: Periods) {
         let period = match origin {
-            // The management cluster's own configuration is followed by whoever follows that cluster.
+            // The task that follows the management cluster covers this configuration too.
             Origin::Workload(WorkloadSource::Management, _) => return std::future::pending().await,
             Origin::Workload(WorkloadSource::Secret(_), _) => periods.secret,
             Origin::Own(_) | Origin::Workload(WorkloadSource::Own(_), _) => periods.files,
@@ -106,7 +106,7 @@ impl Access {
         let mut told = None;
         let mut looked = Instant::now();
         loop {
-            // Whichever comes first; being refused again and again is no reason to look without pause.
+            // Wakes for the first of both; repeated 401s must not cause reads without a pause.
             let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
             sleep_until(looked + periods.least).await;
             looked = Instant::now();
@@ -134,7 +134,7 @@ impl Access {
         info!(source = %origin, "the configuration has changed and is in force for new requests");
     }
 
-    /// A configuration that can't be read or used leaves the one in force; told once per change.
+    /// Keeps the configuration in force, since the new one can't be read or used. Each distinct error is logged once.
     fn keep(origin: &Origin<'_>, error: &ConnectError, told: &mut Option<String>) {
         let why = error.to_string();
         if told.as_ref() != Some(&why) {
@@ -153,7 +153,7 @@ impl std::fmt::Display for Origin<'_> {
     }
 }
 
-/// A client that sends each request by the clients in force then.
+/// Builds a client that sends each request by the clients in force at that time.
 fn following(shared: Arc<Shared>, pick: fn(&Clients) -> &Client, namespace: &str) -> Client {
     let service = service_fn(move |request: Request<Body>| {
         let shared = Arc::clone(&shared);

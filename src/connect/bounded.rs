@@ -1,5 +1,5 @@
-//! Answers of API servers, bounded in bytes. An error is read whole by kube's client, whatever its length: it ends at its
-//! bound, and what there is of it is the reason.
+//! Size limits for answers of API servers. kube's client reads an error to its end, whatever its length: so an error
+//! is cut at its limit, and the rest serves as the reason.
 
 use std::{
     io,
@@ -12,10 +12,10 @@ use http_body::{Body, Frame, SizeHint};
 use prost::bytes::Bytes;
 use tower::BoxError;
 
-/// The longest error in bytes.
+/// The maximum length of an error in bytes.
 const LONGEST_ERROR: usize = 64 << 10;
 
-/// A body up to a number of bytes.
+/// A body of at most a number of bytes.
 #[derive(Debug)]
 pub(crate) struct Bounded<B> {
     inner: B,
@@ -23,16 +23,16 @@ pub(crate) struct Bounded<B> {
     beyond: Beyond,
 }
 
-/// The end of a body that is longer than its bound.
+/// The end of a body that exceeds its limit.
 #[derive(Clone, Copy, Debug)]
 enum Beyond {
-    /// It ends in good form.
+    /// The body ends without an error.
     Ends,
-    /// It fails; with the bound in bytes.
+    /// Reading fails; holds the limit in bytes.
     Fails(usize),
 }
 
-/// Bounds an answer: an error always, another one where there is a bound.
+/// Limits an answer: errors always, other answers if `longest` is set.
 pub(crate) fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
     let is_error = answer.status().is_client_error() || answer.status().is_server_error();
     let (left, beyond) = match longest {
@@ -92,7 +92,7 @@ where
     }
 }
 
-/// The last place up to `at` at which a character begins: a text that is cut there can be read.
+/// Returns the last position up to `at` at which a UTF-8 character begins, so that the cut text stays valid.
 fn start_of_character(text: &[u8], at: usize) -> usize {
     let is_inside = |at: usize| text.get(at).is_some_and(|byte| byte & 0b1100_0000 == 0b1000_0000);
     (at.saturating_sub(3)..=at).rev().find(|at| !is_inside(*at)).unwrap_or(at)
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A client of a server whose answers have no end, and how many bytes it has sent.
+    /// Returns a client whose server sends endless answers, and the number of bytes sent.
     fn endless(status: u16, part: &'static str, longest: Option<usize>) -> (Client, Arc<AtomicUsize>) {
         let sent = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&sent);

@@ -3,13 +3,13 @@
 
 use std::{error::Error, fmt::Write as _};
 
-/// The greatest number of characters of an API server's message.
+/// The maximum number of characters of an API server's message.
 const LONGEST: usize = 4096;
 
-/// The cause of a failed request in one line: an API server's message with its code and reason, or the whole
+/// Returns the cause of a failed request in one line: an API server's message with its code and reason, or the whole
 /// chain of a connection's error.
 ///
-/// It holds what the API server or the operating system said, and nothing of a request's credentials.
+/// The text holds the words of the API server or the operating system, and nothing of a request's credentials.
 #[must_use]
 pub fn cause(error: &kube::Error) -> String {
     match error {
@@ -32,7 +32,7 @@ pub fn cause(error: &kube::Error) -> String {
     }
 }
 
-/// An error and its sources, without those that repeat what was already said.
+/// Joins an error and its sources, without those that repeat earlier text.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();
     let mut next = error.source();

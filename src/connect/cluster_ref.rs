@@ -11,13 +11,13 @@ pub struct ClusterRef {
     name: String,
 }
 
-/// Why a text names no Cluster.
+/// The reason for which a text names no Cluster.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum ClusterRefError {
-    /// Not two parts.
+    /// The text doesn't have two parts.
     #[error("{0:?} is not NAMESPACE/NAME: give the Cluster's namespace and name, for example team-a/prod")]
     Form(String),
-    /// A part that can't be a name.
+    /// A part isn't a valid Kubernetes name.
     #[error(
         "{0:?} can't be the name of a Kubernetes object: a name has lower-case letters, digits, '-' and '.', and \
          starts and ends with a letter or digit"
@@ -26,7 +26,7 @@ pub enum ClusterRefError {
 }
 
 impl ClusterRef {
-    /// A Cluster's name from its parts.
+    /// Creates the name of a Cluster from its parts.
     ///
     /// # Errors
     /// When a part can't be the name of a Kubernetes object.

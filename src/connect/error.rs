@@ -1,5 +1,5 @@
-//! Why there is no client. Each message carries the object, the cause and the remedy, and nothing of what a
-//! kubeconfig holds: texts of the YAML parser, which quote the line they failed at, are cut to its position.
+//! Errors of connecting. Each message carries the object, the cause and the remedy, and must never carry content of a
+//! kubeconfig: the YAML parser's texts, which quote the line they failed at, are cut to the position.
 
 use std::{io, path::PathBuf};
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{ClusterRef, WrongProxy, cause};
 
-/// Why a cluster can't be connected to.
+/// The reason for which a cluster can't be connected to.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// A kubeconfig file that can't be opened.
@@ -33,7 +33,7 @@ pub enum ConnectError {
          kubeconfig file (--management-kubeconfig)"
     )]
     NoDefault {
-        /// Why the usual places gave none.
+        /// The reason for which the default places have none.
         reason: String,
     },
     /// The service account of the Pod can't be used.
@@ -50,7 +50,7 @@ pub enum ConnectError {
     Proxy {
         /// Where the kubeconfig comes from.
         origin: String,
-        /// Which, and why.
+        /// The proxy's variable and the defect.
         error: WrongProxy,
     },
     /// Key, certificates or credentials that no client can be built from.
@@ -107,7 +107,7 @@ pub enum ConnectError {
         /// Its defect.
         reason: String,
     },
-    /// The Secret asks for what a Secret may not ask for.
+    /// The Secret sets a field that a Secret may not set.
     #[error(
         "Secret {}/{}: its kubeconfig sets {field}, {why}: {remedy}, or name a kubeconfig file of your own for the \
          workload cluster",
@@ -116,16 +116,16 @@ pub enum ConnectError {
     SecretRefused {
         /// The Cluster it belongs to.
         cluster: ClusterRef,
-        /// The field as it stands in the kubeconfig, without its value.
+        /// The path of the field in the kubeconfig, without its value.
         field: String,
         /// The effect that the field would have.
         why: &'static str,
-        /// The setting to put in its place.
+        /// The setting to use instead.
         remedy: &'static str,
     },
 }
 
-/// Returns the defect of a kubeconfig, without a word of its content.
+/// Returns the defect of a kubeconfig, without any of its content.
 pub(super) fn kubeconfig_reason(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(parse) => match parse.location() {

@@ -1,5 +1,5 @@
-//! Fingerprints, which show whether a configuration has changed: a number of its content and of the files it names, so
-//! that nothing secret is kept to compare with.
+//! Fingerprints of configurations, for detecting changes. A fingerprint is a hash of the content and of the files it
+//! names, so that no secret is kept for comparison.
 
 use std::{
     fs,
@@ -9,11 +9,11 @@ use std::{
 
 use kube::config::Kubeconfig;
 
-/// Equal for equal configurations, within this process.
+/// The hash of a configuration; equal for equal configurations within this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Fingerprint(u64);
 
-/// Collects what a configuration is made of.
+/// The builder of a [`Fingerprint`].
 pub(super) struct Prints(std::hash::DefaultHasher);
 
 impl Prints {
@@ -28,7 +28,7 @@ impl Prints {
         self
     }
 
-    /// Adds the content of a file; one that can't be read counts as such.
+    /// Adds the content of a file; an unreadable file has a value of its own.
     pub(super) fn add_file(self, path: &str) -> Self {
         match fs::read(path) {
             Ok(content) => self.add(&[1]).add(&content),
@@ -36,7 +36,8 @@ impl Prints {
         }
     }
 
-    /// A kubeconfig with the certificates and keys it names. Tokens in files are read anew for each request.
+    /// Adds a kubeconfig with the certificates and keys it names. Token files are left out, since kube reads them for
+    /// each request.
     pub(super) fn add_kubeconfig(self, kubeconfig: &Kubeconfig) -> Self {
         // Anything read from YAML can be written as JSON.
         let all = self.add(&serde_json::to_vec(kubeconfig).unwrap_or_default());

@@ -1,8 +1,10 @@
-//! The fields that the kubeconfig in a Secret may have. Whoever may write Secrets in a Cluster's namespace would
-//! otherwise run programs and read files with this program's rights (`exec`, file paths), or have its requests answered
-//! by a server nobody vouches for. So a Secret holds its credentials inline, and unknown fields are refused.
+//! The fields that the kubeconfig in a Secret may have. Without this check, anybody who may write Secrets in a
+//! Cluster's namespace could run programs and read files with this program's rights (`exec`, file paths), or have its
+//! requests answered by an unverified server. So a Secret must hold its credentials inline, and unknown fields are
+//! refused.
 //!
-//! Every field is named below, without `..`: one that a newer kube adds stops the build until it is judged.
+//! Every struct is destructured without `..`: a field that a newer kube adds stops the build until somebody decides
+//! on it.
 
 use std::net::IpAddr;
 
@@ -12,11 +14,11 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 /// A field that a Secret may not set.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Refused {
-    /// Where it stands.
+    /// The path of the field.
     pub(super) field: String,
     /// The effect that it would have.
     pub(super) why: &'static str,
-    /// The setting to put in its place.
+    /// The setting to use instead.
     pub(super) remedy: &'static str,
 }
 
@@ -24,7 +26,8 @@ const RUNS: &str = "which would run a program with this program's rights";
 const READS: &str = "which would read a file with this program's rights";
 const UNKNOWN: &str = "which is not known here";
 
-/// The first field that a Secret may not set. All entries are looked at, not only those of the current context.
+/// Checks all entries, not only those of the current context, and fails with the first field that a Secret may not
+/// set.
 pub(super) fn check(kubeconfig: &Kubeconfig) -> Result<(), Refused> {
     for named in &kubeconfig.clusters {
         if let Some(cluster) = &named.cluster {
@@ -125,18 +128,18 @@ fn check_user(user: &AuthInfo) -> Result<(), Refused> {
     known(other.keys())
 }
 
-/// A field that kube doesn't know could be the one that says how to connect, misspelled.
+/// Refuses fields that kube doesn't know: one could be a misspelled connection setting.
 fn known<'a>(mut others: impl Iterator<Item = &'a String>) -> Result<(), Refused> {
     others.next().map_or(Ok(()), |key| Err(Refused::new(key, UNKNOWN, "correct or remove it")))
 }
 
-/// kubectl takes an empty path for none.
+/// Returns true if the value isn't empty: kubectl takes an empty path for none.
 fn is_set(value: Option<&String>) -> bool {
     value.is_some_and(|value| !value.is_empty())
 }
 
 /// Returns true if requests to this address would carry credentials over a network in plain text. An address that
-/// doesn't parse is refused elsewhere, by name.
+/// doesn't parse is refused elsewhere, with its own message.
 fn is_plain_and_remote(server: &str) -> bool {
     let Ok(uri) = server.parse::<Uri>() else { return false };
     if uri.scheme() == Some(&Scheme::HTTPS) {

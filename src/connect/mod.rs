@@ -1,9 +1,7 @@
-//! Clients for the management and the workload cluster: where their kubeconfig comes from, how it is followed when it
-//! changes, and the time-outs and retries that requests are made with.
-//!
-//! Building a client makes no request, so an API server that is down stops nobody here. This room knows kube
-//! and nothing of Cluster API but the name of its kubeconfig Secret. It must never log or return what a
-//! kubeconfig or a Secret holds, and never run a program or open a file that a Secret names.
+//! Clients for the management and the workload cluster: the sources of their configuration, its rotation, and the
+//! timeouts of requests. Building a client makes no request, except to read a kubeconfig Secret, so it works while an
+//! API server is down. This module knows kube, and of Cluster API only the name of that Secret. It must never log or
+//! return the content of a kubeconfig or Secret, and never run a program or open a file that a Secret names.
 
 mod access;
 mod bounded;

@@ -1,7 +1,7 @@
-//! The policy of requests: time-outs, TCP keepalive, and no retries of kube's own. kube's stock client retries a 429,
-//! 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it also logs each
-//! failure as an error. So the stack is built here, from kube's own layers, without both: the modules above decide what
-//! is tried again, and log each problem once.
+//! The policy of requests: timeouts, TCP keepalive, and no retries of kube's own. kube's stock client retries a 429,
+//! 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it also logs
+//! each failure as an error. So the stack is built here, from kube's own layers, without both: the callers decide on
+//! retries, and log each problem once.
 
 use std::{io, time::Duration};
 
@@ -22,36 +22,36 @@ use super::{Connector, Proxies, bounded::bounded};
 /// The `User-Agent` that this program sends to API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
 
-/// The longest answer to a short request: the Machines of one group are the longest of them.
+/// The maximum length of an answer to a short request. The Machines of one group are the longest.
 const LONGEST_ANSWER: usize = 32 << 20;
 
-/// Two clients of one cluster, which differ in their time-outs. Cloning shares their connections.
+/// Two clients of one cluster with different timeouts. Cloning shares their connections.
 #[derive(Clone)]
 pub struct Clients {
     /// For lists and watches: [`Policy::WATCHES`].
     pub watches: Client,
-    /// For all short requests, which are answered or given up: writes, discovery, Secrets. [`Policy::WRITES`].
+    /// For all short requests, such as writes, discovery and Secrets: [`Policy::WRITES`].
     pub writes: Client,
 }
 
-/// The time-outs of a client. None retries by itself.
+/// The timeouts of a client. No client retries by itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Policy {
-    /// Until the connection stands, TLS handshake included.
+    /// The time to establish the connection, TLS handshake included.
     pub connect: Duration,
-    /// From sending a request to the head of its answer; `None` is without limit.
+    /// The time from sending a request to the head of its answer; `None` is without limit.
     pub answer: Option<Duration>,
-    /// Between two reads of an answer.
+    /// The time between two reads of an answer.
     pub silence: Duration,
     /// The time for which an unused connection is kept for the next request.
     pub idle: Duration,
-    /// The longest answer in bytes; `None` where whoever asks has a bound of its own.
+    /// The maximum length of an answer in bytes; `None` if the caller has a limit of its own.
     pub longest: Option<usize>,
 }
 
 impl Policy {
-    /// For writes. The caller's own deadline is 5 seconds: connecting leaves time for a second try before it, and
-    /// a write that was sent is waited for beyond it, since its result must be known.
+    /// For writes. The caller's own deadline is 5 seconds: the connect timeout leaves time for a second try before
+    /// it. A write that was sent is awaited beyond the deadline, since its result must be known.
     pub const WRITES: Self = Self {
         connect: Duration::from_secs(2),
         answer: Some(Duration::from_secs(10)),
@@ -60,8 +60,8 @@ impl Policy {
         longest: Some(LONGEST_ANSWER),
     };
 
-    /// For lists and watches. A watch has no end, but bookmarks come about every minute: one that is silent for
-    /// two and a half of them is dead, whatever TCP believes.
+    /// For lists and watches. A watch has no end, but bookmarks come about every minute: after two and a half silent
+    /// minutes the watch is dead, even if its TCP connection isn't.
     pub const WATCHES: Self = Self {
         connect: Duration::from_secs(5),
         answer: None,
@@ -70,15 +70,15 @@ impl Policy {
         longest: None,
     };
 
-    /// A client with these time-outs. It makes no request, but needs a running Tokio runtime; an operator's own
-    /// kubeconfig may have its `exec` program run here.
+    /// Builds a client with these timeouts. This makes no request, but needs a running Tokio runtime; an operator's
+    /// own kubeconfig may have its `exec` program run here.
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.
     pub fn client(self, config: Config, proxies: Proxies) -> Result<Client, kube::Error> {
         let mut config = config;
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
-        // Fails only if a provider is installed already, and then there is one.
+        // Fails only if a provider is installed already, which serves as well.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 
         let mut tcp = HttpConnector::new();
@@ -92,7 +92,7 @@ impl Policy {
         connector.set_connect_timeout(Some(self.connect));
         connector.set_read_timeout(Some(self.silence));
         connector.set_write_timeout(Some(self.silence));
-        // Else the time that a connection lay unused would count against its next answer.
+        // Otherwise the time that a connection was idle would count against its next answer.
         connector.set_reset_reader_on_write(true);
         let http: HttpClient<_, Body> =
             HttpClient::builder(TokioExecutor::new()).pool_idle_timeout(self.idle).build(connector);
@@ -109,7 +109,7 @@ impl Policy {
         Ok(Client::new(stack, config.default_namespace))
     }
 
-    /// Waits for the head of an answer as long as this policy allows.
+    /// Waits for the head of an answer for as long as this policy allows.
     ///
     /// # Errors
     /// The answer's own, or of the kind [`io::ErrorKind::TimedOut`].
@@ -124,7 +124,7 @@ impl Policy {
 }
 
 impl Clients {
-    /// Both clients of one configuration.
+    /// Builds both clients from one configuration.
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.

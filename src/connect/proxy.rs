@@ -1,9 +1,10 @@
-//! The way out: straight, or through an HTTP proxy by CONNECT, as the environment or a kubeconfig says. TLS is spoken with
-//! the server itself, through the proxy. Nothing here may log or return what a proxy's URL holds besides its address.
+//! Connections to API servers, direct or through an HTTP proxy by CONNECT, as the environment or a kubeconfig says.
+//! TLS is end to end with the server, through the proxy. This file must never log or return anything of a proxy's URL
+//! but its address.
 //!
-//! The variables mean what they mean to Go's clients: `HTTPS_PROXY` (or `https_proxy`) for servers with TLS, and `NO_PROXY` (or
-//! `no_proxy`) for those that are reached straight. Loopback always is. `HTTP_PROXY` is for servers without TLS, and those are
-//! on loopback.
+//! The variables mean what they mean to Go's clients: `HTTPS_PROXY` (or `https_proxy`) is for servers with TLS, and
+//! `NO_PROXY` (or `no_proxy`) lists those to connect to directly. Loopback is always direct. `HTTP_PROXY` isn't read:
+//! it is for servers without TLS, and those are on loopback.
 
 use std::{fmt, net::IpAddr, pin::Pin, sync::Arc, task};
 
@@ -21,15 +22,15 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
-/// Why a proxy can't be used. The text has nothing of its URL.
+/// The error for a proxy that can't be used. Its text has nothing of the URL.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{variable}: it isn't the URL of a proxy that can be used: give http://HOST:PORT or https://HOST:PORT")]
 pub struct WrongProxy {
-    /// Where the URL stands.
+    /// The variable or field that holds the URL.
     variable: &'static str,
 }
 
-/// No connection came about through a proxy.
+/// The error of a connection through a proxy.
 #[derive(Debug, Error)]
 #[error("through the proxy {proxy}")]
 struct Failed {
@@ -37,18 +38,18 @@ struct Failed {
     source: BoxError,
 }
 
-/// Which servers are reached through which proxy.
+/// The choice of a proxy for each server.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
-    /// Of the configuration itself: for every server.
+    /// The proxy of the configuration itself, for every server.
     own: Option<Intercept>,
-    /// Of the environment: for servers with TLS that aren't among the exceptions.
+    /// The proxy of the environment, for servers with TLS that aren't among the exceptions.
     common: Option<Intercept>,
     exceptions: Arc<str>,
 }
 
 impl Proxies {
-    /// As the environment says.
+    /// Reads the environment's proxies.
     ///
     /// # Errors
     /// When a variable holds no URL of a proxy.
@@ -56,7 +57,7 @@ impl Proxies {
         Self::of_variables(|name| std::env::var(name).ok())
     }
 
-    /// The first variable that isn't empty counts.
+    /// Reads the proxies from variables. The first variable that isn't empty counts.
     pub(super) fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, WrongProxy> {
         let first = |names: [&'static str; 2]| {
             let mut values = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
@@ -67,12 +68,12 @@ impl Proxies {
         Ok(Self { own: None, common, exceptions: exceptions.into() })
     }
 
-    /// The same, but for a configuration that names its proxy itself.
+    /// Returns the same, with the proxy that the configuration names itself.
     pub(super) fn with_own(self, url: &str) -> Result<Self, WrongProxy> {
         Ok(Self { own: Some(parse("proxy-url", url)?), ..self })
     }
 
-    /// The proxy for a server; `None` is the straight way.
+    /// Returns the proxy for a server; `None` means a direct connection.
     fn on_the_way_to(&self, server: &Uri) -> Option<&Intercept> {
         if self.own.is_some() {
             return self.own.as_ref();
@@ -83,8 +84,8 @@ impl Proxies {
         (!is_straight).then_some(common)
     }
 
-    /// Returns true if `NO_PROXY` names a server. The library knows names, addresses and networks; ports and wildcards
-    /// are handled here as Go does.
+    /// Returns true if `NO_PROXY` names the server. The library handles names, addresses and networks; ports and
+    /// wildcards are handled here as Go does.
     fn is_excepted(&self, host: &str, port: u16) -> bool {
         let mut entries = Vec::new();
         for entry in self.exceptions.split(',').map(str::trim) {
@@ -92,7 +93,7 @@ impl Proxies {
                 return true;
             }
             let (name, wanted) = match entry.rsplit_once(':') {
-                // More colons without brackets are an IPv6 address.
+                // A name with several colons and no brackets is an IPv6 address.
                 Some((name, wanted)) if !name.contains(':') || name.ends_with(']') => (name, wanted.parse().ok()),
                 Some(_) | None => (entry, None),
             };
@@ -125,7 +126,7 @@ fn is_loopback(host: &str) -> bool {
     address.map_or(host == "localhost", |address| address.to_canonical().is_loopback())
 }
 
-/// Connects, straight or through a proxy. What comes of it carries no TLS of the server's yet.
+/// A connector that connects directly or through a proxy. The server's TLS is left to the layer above.
 #[derive(Clone)]
 pub struct Connector {
     tcp: HttpConnector,
@@ -134,10 +135,10 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Connects by `tcp`. A proxy with TLS is held to the system's root certificates.
+    /// Creates a connector that uses `tcp`. A proxy with TLS is verified by the system's root certificates.
     ///
     /// # Errors
-    /// When there are none, and one is needed.
+    /// When a proxy with TLS is set and there are no root certificates.
     pub fn new(tcp: HttpConnector, proxies: Proxies) -> std::io::Result<Self> {
         let https = if proxies.any_with_tls() {
             HttpsConnectorBuilder::new().with_native_roots()?
@@ -186,7 +187,7 @@ fn authority(uri: &Uri) -> &str {
     uri.authority().map_or("", http::uri::Authority::as_str)
 }
 
-/// The tunnel takes 443 for the port of a server that names none.
+/// Adds the port 80 to a plain address without one, since the tunnel would use 443.
 fn with_port(server: Uri) -> Uri {
     if server.port().is_some() || server.scheme() != Some(&Scheme::HTTP) {
         return server;

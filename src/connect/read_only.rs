@@ -1,4 +1,4 @@
-//! Clients that let nothing be written, whatever is asked of them.
+//! Clients for `--read-only`, which must never send a request that writes.
 
 use http::{Method, Request};
 use kube::{Client, client::Body};
@@ -13,7 +13,7 @@ use super::Clients;
 struct NotSent(Method);
 
 impl Clients {
-    /// The same clients, which send only requests that read.
+    /// Returns the same clients, limited to requests that read.
     #[must_use]
     pub fn read_only(&self) -> Self {
         Self { watches: read_only(&self.watches), writes: read_only(&self.writes) }

@@ -8,10 +8,11 @@ use crate::expansion;
 
 /// The key of the Secret that holds the kubeconfig (contract, section 5).
 const KEY: &str = "value";
-/// The most that aliases may add to a kubeconfig, in values and bytes of texts. None needs any; but whoever may write
-/// the Secret must not be able to fill this program's memory with some lines.
+/// The maximum that aliases may add to a kubeconfig, in values and bytes of texts. None needs any, but a few lines in
+/// a Secret must not be able to fill this program's memory.
 const MOST_ADDED: usize = 100_000;
-/// More brackets than a kubeconfig has, be it YAML or JSON: the time that YAML takes grows with the square of open ones.
+/// More brackets than a kubeconfig has, in YAML or JSON: the YAML parser's time grows with the square of the open
+/// ones.
 const MOST_BRACKETS: usize = 1_000;
 
 /// Reads a Cluster's kubeconfig from its Secret, by one request through the management cluster's client.
@@ -19,7 +20,8 @@ const MOST_BRACKETS: usize = 1_000;
 /// The returned kubeconfig has its credentials inline: nothing in it runs a program or reads a file.
 ///
 /// # Errors
-/// When the Secret can't be read, lacks its key, holds no kubeconfig, or one that asks for what a Secret may not.
+/// When the Secret can't be read, lacks its key, holds no kubeconfig, or holds one with a field that a Secret may not
+/// set.
 pub async fn kubeconfig_of_secret(management: &Client, cluster: &ClusterRef) -> Result<Kubeconfig, ConnectError> {
     let secrets: Api<Secret> = Api::namespaced(management.clone(), cluster.namespace());
     let secret = secrets.get(&cluster.secret_name()).await.map_err(|error| request_error(cluster, error))?;

@@ -1,5 +1,5 @@
-//! Where a cluster's configuration comes from. A source is a value: loading it again reads its files or its
-//! Secret again, so that what follows changes holds on to the source and exchanges the clients.
+//! The sources of a cluster's configuration. A source is a value: each load reads its files or its Secret again, so
+//! whoever follows changes keeps the source and replaces the clients.
 
 use std::{env, fmt, path::Path, path::PathBuf, time::Duration};
 
@@ -17,14 +17,13 @@ use super::{
     kubeconfig_of_secret,
 };
 
-/// Where every Pod finds the token of its service account.
+/// The path of the service account's token in every Pod.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// A configuration that this program's own surroundings hold. It is the operator's, so it may name files and
-/// programs.
+/// A configuration from this program's own environment. It is the operator's, so it may name files and programs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Source {
-    /// In a Pod its service account, else `KUBECONFIG`, else `~/.kube/config`.
+    /// The service account in a Pod, else `KUBECONFIG`, else `~/.kube/config`.
     #[default]
     Default,
     /// The service account of the Pod.
@@ -33,7 +32,7 @@ pub enum Source {
     File(PathBuf),
 }
 
-/// Where the workload cluster's clients come from.
+/// The source of the workload cluster's clients.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum WorkloadSource {
     /// The management cluster is the workload cluster: its clients serve both.
@@ -45,16 +44,16 @@ pub enum WorkloadSource {
 }
 
 impl Source {
-    /// Reads the configuration and builds the clients. No request is made, so an API server that is down is no
-    /// error here.
+    /// Reads the configuration and builds the clients. This makes no request, so an API server that is down causes no
+    /// error.
     ///
     /// # Errors
-    /// When there is none, it is broken, or its certificates, key or credentials can't be used.
+    /// When there is no configuration, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
         Ok(self.find().await?.clients)
     }
 
-    /// As [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
+    /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
     ///
     /// # Errors
     /// As [`Source::connect`].
@@ -74,11 +73,11 @@ impl Source {
 }
 
 impl WorkloadSource {
-    /// Builds the workload cluster's clients: for a Secret, by one request to the management cluster.
+    /// Builds the workload cluster's clients; for a Secret, by one request to the management cluster.
     ///
     /// # Errors
-    /// As [`Source::connect`] and [`kubeconfig_of_secret`]. The former are for the operator to mend before a start;
-    /// the latter may mend themselves: see [`WorkloadSource::access_in_time`].
+    /// As [`Source::connect`] and [`kubeconfig_of_secret`]. An operator has to fix the former before a start; the
+    /// latter may pass by themselves: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
         Ok(self.find(management).await?.clients)
     }
@@ -97,7 +96,7 @@ impl WorkloadSource {
         }
     }
 
-    /// The Cluster whose Secret is read.
+    /// Returns the Cluster whose Secret is read.
     #[must_use]
     pub fn secret(&self) -> Option<&ClusterRef> {
         match self {
@@ -106,7 +105,7 @@ impl WorkloadSource {
         }
     }
 
-    /// Returns true if connecting depends on an API server, so that a failure at start may pass.
+    /// Returns true if connecting depends on an API server, so that a failure at start may be temporary.
     #[must_use]
     pub fn needs_request(&self) -> bool {
         match self {
@@ -115,9 +114,9 @@ impl WorkloadSource {
         }
     }
 
-    /// Connects, again and again until it works: after 1 second, then twice as long each time, up to 30. `failed`
-    /// hears each failure, to show why this isn't ready. Dropping the future ends it. The clients are kept up to date
-    /// by [`Access::follow_workload`].
+    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to 30. `failed`
+    /// is called with each error, for readiness to report it. Drop the future to stop. [`Access::follow_workload`]
+    /// keeps the returned clients up to date.
     pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -134,7 +133,7 @@ impl WorkloadSource {
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A proxy that the kubeconfig names is stronger than those of the environment.
+/// Builds the clients. A proxy in the kubeconfig takes precedence over the environment's.
 fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {
     let own = config.proxy_url.take();
     let proxies = Proxies::of_environment().and_then(|proxies| match own {
@@ -163,7 +162,7 @@ async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
     Ok((resolve(kubeconfig, none).await?, fingerprint))
 }
 
-/// The token is read anew by kube as it changes.
+/// Reads the service account's configuration. Its fingerprint leaves out the token, which kube reads again by itself.
 fn in_cluster() -> Result<(Config, Fingerprint), ConnectError> {
     let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })?;
     let authority = config.root_cert.iter().flatten().fold(Prints::new(), |prints, der| prints.add(der));
@@ -176,8 +175,8 @@ fn is_in_pod() -> bool {
         && Path::new(SERVICE_ACCOUNT_TOKEN).exists()
 }
 
-/// The configuration of the current context, with the proxy that it names itself. That of the environment, which kube would
-/// take without regard to `NO_PROXY`, is left to [`Proxies`].
+/// Resolves the current context, with the proxy that the kubeconfig names itself. kube would also take the
+/// environment's proxy, without regard to `NO_PROXY`; that is left to [`Proxies`].
 async fn resolve(kubeconfig: Kubeconfig, broken: impl FnOnce(String) -> ConnectError) -> Result<Config, ConnectError> {
     let own = own_proxy(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())

@@ -1,5 +1,4 @@
-//! Failures of Secrets and kubeconfig files, by the messages that people see, and the behavior of the two clients on a
-//! wire.
+//! Tests of the messages for broken Secrets and kubeconfig files, and of the two clients' behavior on a connection.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,13 +14,13 @@ use tower_test::mock::{self, Handle};
 
 use super::ClusterRef;
 
-/// A client whose requests the handle answers.
+/// Creates a client whose requests the handle answers.
 fn mocked() -> (Client, Handle<Request<Body>, Response<Body>>) {
     let (service, handle) = mock::pair();
     (Client::new(service, "default"), handle)
 }
 
-/// Answers the next request, and gives its path.
+/// Answers the next request and returns its path.
 async fn answer(handle: &mut Handle<Request<Body>, Response<Body>>, code: u16, body: &Value) -> String {
     let (request, respond) = handle.next_request().await.expect("a request");
     let body = Body::from(serde_json::to_vec(body).unwrap());
@@ -37,7 +36,7 @@ fn prod() -> ClusterRef {
     "team-a/prod".parse().unwrap()
 }
 
-/// A kubeconfig with one cluster, user and context; the fields are YAML in flow style.
+/// Returns a kubeconfig with one cluster, user and context; the fields are YAML in flow style.
 fn kubeconfig(cluster: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: prod, user: admin}}}}]\n\

@@ -2,9 +2,8 @@
 
 use crate::proto;
 
-/// A request.
 pub(super) trait Asked {
-    /// The id of its group or the name of its Node; empty where it names none.
+    /// Returns the id of its group or the name of its Node; empty if it names none.
     fn asked(&self) -> &str;
 }
 

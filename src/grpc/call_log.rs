@@ -1,6 +1,6 @@
-//! Reads that are slow or fail, told in the log and in traces. The first of a kind is told at once, those that follow
-//! within a minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing,
-//! and never tell more than a few lines a minute.
+//! Logs and traces reads that are slow or fail. The first of a kind is logged immediately, and those that follow within a
+//! minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing, and
+//! never log more than a few lines a minute.
 
 use std::{
     collections::HashMap,
@@ -13,9 +13,9 @@ use tonic::{Code, metadata::MetadataMap};
 use super::metrics::{Rpc, code_name};
 use crate::traces::Traces;
 
-/// The time for which answers of one kind are only counted after one was logged.
+/// The time after a log line in which answers of the same kind are only counted.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The longest id of a group that is told, in characters; a request may hold anything.
+/// The maximum length of a logged id, in characters; a request may contain anything.
 const LONGEST_ID: usize = 300;
 
 /// A read that has been answered.
@@ -24,14 +24,14 @@ pub(super) struct Answered<'a> {
     pub(super) rpc: Rpc,
     pub(super) code: Code,
     pub(super) took: Duration,
-    /// The id of its group or the name of its Node, as it was asked for; empty where it names none.
+    /// The id of its group or the name of its Node, as requested; empty if it names none.
     pub(super) asked: &'a str,
-    /// Why it failed; empty where it didn't.
+    /// The reason why it failed; empty if it didn't.
     pub(super) message: &'a str,
     pub(super) metadata: &'a MetadataMap,
 }
 
-/// The record of slow and failed reads: those that were logged, and those that were only counted since.
+/// The slow and failed reads: those that were logged, and the number of those since.
 #[derive(Debug)]
 pub(super) struct CallLog {
     slow: Duration,
@@ -48,7 +48,7 @@ struct Told {
 }
 
 impl CallLog {
-    /// Reads count as slow that take longer than `slow`.
+    /// Returns a record for which reads are slow that take longer than `slow`.
     pub(super) fn new(slow: Duration, traces: Traces) -> Self {
         Self { slow, traces, told: Mutex::default() }
     }
@@ -57,12 +57,12 @@ impl CallLog {
         &self.traces
     }
 
-    /// Returns true if an answer is to be logged or counted: it is slow, or failed.
+    /// Returns true if an answer has to be logged or counted, since it is slow or failed.
     pub(super) fn is(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
         !is_usual(rpc, code) || took > self.slow
     }
 
-    /// Tells of an answer, or counts it.
+    /// Logs an answer, or counts it.
     pub(super) fn tell(&self, answered: Answered<'_>, now: Instant) {
         let Some(more) = self.counted(&answered, now) else { return };
         let Answered { rpc, code, took, asked, message, metadata } = answered;
@@ -80,7 +80,7 @@ impl CallLog {
         span.end(name, (code != Code::Ok).then(|| message.to_owned()));
     }
 
-    /// Returns the number of answers since one was logged; `None` when this one is only counted.
+    /// Counts an answer. Returns the number of answers since the last logged one if this one has to be logged.
     fn counted(&self, answered: &Answered<'_>, now: Instant) -> Option<u64> {
         let mut all = self.told.lock();
         let Some(told) = all.get_mut(&(answered.rpc, answered.code)) else {
@@ -96,7 +96,7 @@ impl CallLog {
         Some(more)
     }
 
-    /// Tells what has only been counted and is over. It is to be called from time to time.
+    /// Logs the counts whose minute is over. It has to be called from time to time.
     pub(super) fn sum_up(&self, now: Instant) {
         let is_over = |told: &Told| now.saturating_duration_since(told.at) >= PAUSE;
         let over: Vec<_> = self.told.lock().extract_if(|_, told| is_over(told)).collect();
@@ -108,7 +108,7 @@ impl CallLog {
     }
 }
 
-/// Returns true if an answer is no failure: a missing template or price is an answer as good as any.
+/// Returns true if an answer isn't a failure: a missing template or price is a regular answer.
 fn is_usual(rpc: Rpc, code: Code) -> bool {
     match code {
         Code::Ok => true,

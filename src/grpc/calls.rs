@@ -1,11 +1,11 @@
-//! When Cluster Autoscaler last called, for people who ask whether it does. Only Refresh counts: it comes once in every
-//! loop, and nobody else sends it.
+//! Records the last call of Cluster Autoscaler, for people who ask if it calls. Only Refresh counts: it comes once in every
+//! loop, and no other client sends it.
 
 use std::{sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
-/// The last calls of Refresh. Clones share them.
+/// The last call of Refresh. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     refresh: Arc<Mutex<Option<Refreshed>>>,
@@ -16,12 +16,12 @@ pub struct Calls {
 pub struct Refreshed {
     /// When it was answered.
     pub at: Instant,
-    /// The reason for which it was refused; `None` when it was answered.
+    /// The reason why it was refused; `None` if it wasn't.
     pub refused: Option<String>,
 }
 
 impl Calls {
-    /// The last call of Refresh; `None` when none has come since the program started.
+    /// Returns the last call of Refresh; `None` if none has come since the program started.
     #[must_use]
     pub fn last_refresh(&self) -> Option<Refreshed> {
         self.refresh.lock().clone()

@@ -1,5 +1,5 @@
-//! Counts of RPCs by name and code, how long their answers took, and when each was last called. The labels are closed
-//! sets. It must never slow a read: one call costs two looks at the clock and a few counters, which are found without a
+//! Counts RPCs by name and code, and records their latencies and the times of their last calls. All labels are closed sets.
+//! It must never slow down a read: one call costs two reads of the clock and a few counters, which are found without a
 //! search.
 
 use std::{
@@ -20,8 +20,8 @@ use prometheus_client::{
 };
 use tonic::Code;
 
-/// The upper bounds of the latencies that are told apart, in seconds: reads take some microseconds, a write as long as an
-/// API server does; Cluster Autoscaler gives up after 5 seconds.
+/// The upper bounds of the latency buckets, in seconds: reads take some microseconds, a write takes as long as the API
+/// server does, and Cluster Autoscaler gives up after 5 seconds.
 const LATENCIES: [f64; 12] = [0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The RPCs of the service.
@@ -63,7 +63,7 @@ impl Rpc {
         Self::NodeGroupGetOptions,
     ];
 
-    /// Its name in the protocol.
+    /// Returns its name in the protocol.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::NodeGroups => "NodeGroups",
@@ -103,7 +103,7 @@ pub struct RpcMetrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     answers: Family<AnswerLabels, Counter>,
-    /// In the order of [`Rpc::ALL`], which is that of the variants.
+    /// The counters in the order of [`Rpc::ALL`], which is that of the variants.
     rpcs: [RpcCounts; Rpc::ALL.len()],
 }
 
@@ -112,12 +112,12 @@ struct Inner {
 struct RpcCounts {
     ok: Counter,
     took: Histogram,
-    /// In Unix time; 0 until the first call.
+    /// The time of the last call in Unix time; 0 until the first call.
     last_call: AtomicI64,
 }
 
 impl RpcMetrics {
-    /// Registers the metrics. Answers that are OK are counted from 0 on.
+    /// Registers the metrics. The counters of OK answers start at 0.
     pub fn register(registry: &mut Registry) -> Self {
         let answers = Family::<AnswerLabels, Counter>::default();
         let latencies =
@@ -134,7 +134,7 @@ impl RpcMetrics {
         Self(inner)
     }
 
-    /// A call has come.
+    /// Begins to time a call.
     pub(super) fn begin(&self, rpc: Rpc) -> Call<'_> {
         let counts = &self.0.rpcs[rpc as usize];
         counts.last_call.store(Timestamp::now().as_second(), Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl RpcMetrics {
     }
 }
 
-/// A call that is being answered. One that is dropped before was given up by its caller.
+/// A call that is being answered. If it is dropped before, its caller has given it up.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     metrics: &'a Inner,
@@ -152,7 +152,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The answer goes out. Gives how long it took.
+    /// Counts the answer. Returns the time that it took.
     pub(super) fn answered(mut self, code: Code) -> Duration {
         self.is_answered = true;
         self.count(code)
@@ -180,7 +180,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// When each RPC was last called; no series for one that never was.
+/// The times of the last calls; an RPC that was never called has no series.
 #[derive(Debug)]
 struct LastCalls(Arc<Inner>);
 

@@ -1,8 +1,7 @@
-//! The wire: Cluster Autoscaler's requests to questions of the index and commands of the scale room, and
-//! their answers back. Thin: no rule lives here but what an answer causes at the caller.
-//!
-//! Read RPCs answer inline from memory: no await, no API call. A Node or group that isn't known is never an
-//! error where one error would stop the caller's whole loop.
+//! The wire: converts Cluster Autoscaler's requests to queries of the index and commands of the scale module, and their
+//! results to answers. It must hold no rule except on the effect of an answer at the caller. Read RPCs answer inline from
+//! memory, without an await or an API call. An unknown Node or group must never be an error where one error would stop the
+//! caller's whole loop.
 
 mod asked;
 mod call_log;
@@ -45,18 +44,18 @@ use crate::{
 };
 use nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout};
 
-/// The longest message of an error, in bytes: clients take at least 16 KiB of headers.
+/// The maximum length of an error's message in bytes: clients accept at least 16 KiB of headers.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// Reads that take longer are logged, where nothing else is said.
+/// The default for the time beyond which a read is logged as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// The check that the index is fresh enough to rely on.
 pub trait Freshness: Send + Sync + 'static {
-    /// Checks that every core cache is in sync and followed closely enough.
+    /// Checks that every core cache is in sync, and that its watch is recent enough.
     ///
     /// # Errors
-    /// Which cache isn't, and why.
+    /// The cache that isn't, with the reason.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -73,26 +72,26 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service that reads from `index` and writes through `scale`.
+    /// Returns a service that reads from `index` and writes through `scale`.
     #[must_use]
     pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
         let call_log = Arc::new(CallLog::new(SLOW, Traces::default()));
         Self { index, scale, freshness, metrics, call_log, calls: Calls::default(), pins: Arc::default() }
     }
 
-    /// When Cluster Autoscaler last called.
+    /// Returns the last calls of Cluster Autoscaler.
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
-    /// The same, which logs reads that take longer than `slow`, and begins traces of writes.
+    /// Returns the same service, which logs reads that take longer than `slow`, and begins traces of writes.
     #[must_use]
     pub fn with_call_log(self, slow: Duration, traces: Traces) -> Self {
         Self { call_log: Arc::new(CallLog::new(slow, traces)), ..self }
     }
 
-    /// Answers a read. One that is slow or fails is told of.
+    /// Answers a read, and logs it if it is slow or fails.
     fn read<Q: Asked, T>(
         &self,
         rpc: Rpc,
@@ -122,7 +121,7 @@ impl Service {
         self.call_log.tell(answered, Instant::now());
     }
 
-    /// Answers a write of a group. Its command tells of itself.
+    /// Answers a write of a group. Its command is logged by the scale module.
     async fn write<Q: Asked, T: Default, W: Future<Output = Result<(), ScaleError>>>(
         &self,
         rpc: Rpc,
@@ -168,7 +167,7 @@ impl Service {
         Ok(proto::RefreshResponse {})
     }
 
-    /// Returns false for a client that may only read: what it asks for changes nothing under another one's loop.
+    /// Returns false for a read-only client, whose calls must change nothing during another caller's loop.
     fn may_pin(&self, caller: Option<&Connection>) -> bool {
         let is_read_only = caller.and_then(Connection::client).is_some_and(|client| client.is_read_only);
         !is_read_only || !self.index.is_pinned()
@@ -179,10 +178,10 @@ impl Service {
         self.pins.pinned(caller, Instant::now());
     }
 
-    /// Pins for a caller in the middle of a loop that meets no pins, or such as nobody goes by.
+    /// Pins for a caller in the middle of a loop if nothing is pinned, or if no caller in a loop relies on the pins.
     ///
     /// # Errors
-    /// When nothing is pinned, and the picture can't be relied on. Old pins are better than none.
+    /// If nothing is pinned, and the index isn't fresh. Old pins are better than none.
     fn pin_if_nobodys(&self, caller: Option<&Connection>) -> Result<(), Status> {
         let is_pinned = self.index.is_pinned();
         if is_pinned && (!self.may_pin(caller) || !self.pins.are_nobodys_for(caller, Instant::now())) {
@@ -197,7 +196,7 @@ impl Service {
     }
 
     fn groups_now(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
-        // An error reads as "no groups at all": only before anything was pinned is that the truth.
+        // An error is taken for "no groups at all", which is true only before anything was pinned.
         self.pin_if_nobodys(caller)?;
         Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
     }
@@ -207,8 +206,8 @@ impl Service {
         node: Option<&proto::ExternalGrpcNode>,
         caller: Option<&Connection>,
     ) -> proto::NodeGroupForNodeResponse {
-        // Cluster Autoscaler asks before its first Refresh, whose Nodes bear its taints. While nothing can be pinned, no
-        // Node is of a group.
+        // Cluster Autoscaler asks before its first Refresh for Nodes that carry its taints. While nothing can be pinned, no
+        // Node belongs to a group.
         let _ = self.pin_if_nobodys(caller);
         let pinned = node.and_then(|node| {
             self.index.group_of_node(NodeQuery {
@@ -249,12 +248,12 @@ impl Service {
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
         let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        // Cluster Autoscaler drains a Node before it asks for its deletion: of what can't be deleted it must choose none.
+        // Cluster Autoscaler drains a Node before it requests the deletion, so it must choose none that can't be deleted.
         let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
         let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
-            // Options replace all of the caller's defaults, and zero what this protocol can't carry: none are
-            // set where nothing is overridden.
+            // Options replace all of the caller's defaults, and zero those that this protocol can't carry, so none are set
+            // where nothing is overridden.
             node_group_autoscaling_options: options::overrides_anything(defaults, overrides)
                 .then(|| options::override_defaults(defaults, overrides)),
         })
@@ -339,7 +338,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::CleanupRequest>,
     ) -> Result<Response<proto::CleanupResponse>, Status> {
-        // It comes when any Cluster Autoscaler exits, a standby one too: it ends nothing.
+        // Cleanup comes when any Cluster Autoscaler exits, even a standby, so it ends nothing.
         self.read(Rpc::Cleanup, &request, |_| Ok(proto::CleanupResponse {}))
     }
 
@@ -347,7 +346,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::RefreshRequest>,
     ) -> Result<Response<proto::RefreshResponse>, Status> {
-        // It begins each loop of the caller.
+        // Refresh begins each loop of the caller.
         self.call_log.sum_up(Instant::now());
         self.read(Rpc::Refresh, &request, |_| {
             let result = self.refresh_now(caller_of(&request));
@@ -425,7 +424,7 @@ fn may_only_read(client: &Client) -> Status {
     Status::permission_denied(format!("client {name} may only read: it is among --tls-read-only-client-names"))
 }
 
-/// The connection that a request came by.
+/// Returns the connection of a request.
 fn caller_of<Q>(request: &Request<Q>) -> Option<&Connection> {
     request.extensions().get()
 }
@@ -442,8 +441,9 @@ fn unknown(id: &str) -> Status {
     Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
 }
 
-/// A message travels in a header, up to three times as long as it is here. One beyond the caller's limit for headers
-/// breaks the call, and with it the code that the caller goes by; a request's id or an API server's words may be.
+/// Cuts the message of an error. It travels in a header, encoded up to three times as long. A message beyond the caller's
+/// limit for headers breaks the call, and with it the code that the caller relies on; a request's id or an API server's
+/// message may be that long.
 fn cut(status: Status) -> Status {
     let message = status.message();
     if message.len() <= LONGEST_MESSAGE {
@@ -453,7 +453,7 @@ fn cut(status: Status) -> Status {
     Status::new(status.code(), format!("{} (cut)", &message[..end]))
 }
 
-/// The one mapping of a command's errors to codes.
+/// Maps the error of a command to its code. There must be no other mapping.
 fn status_of(error: &ScaleError) -> Status {
     let message = error.to_string();
     match error {

@@ -1,5 +1,5 @@
-//! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each
-//! default that was sent is echoed, and both fields of every old and new pair are filled.
+//! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each default that was
+//! sent is echoed, and both fields of every old and new pair are set.
 
 use nodegroup::{GoDuration, Overrides};
 
@@ -7,7 +7,7 @@ use crate::proto::{MetaDuration, NodeGroupAutoscalingOptions};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// The caller's defaults with the overrides in their place.
+/// Returns the caller's defaults, with the overrides applied.
 pub(super) fn override_defaults(
     defaults: Option<&NodeGroupAutoscalingOptions>,
     overrides: &Overrides,
@@ -47,7 +47,7 @@ pub(super) fn override_defaults(
         scale_down_unneeded_duration: Some(to_wire(unneeded)),
         scale_down_unready_duration: Some(to_wire(unready)),
         max_node_provision_duration: Some(to_wire(provision)),
-        // Only callers that know these fields send them; to others they are nothing.
+        // Only callers that know these fields send them, and others ignore them.
         max_node_startup_duration: defaults.max_node_startup_duration.map(|default| {
             to_wire(overrides.max_node_startup_time.map_or_else(|| from_wire(&default), GoDuration::as_nanos))
         }),
@@ -55,13 +55,13 @@ pub(super) fn override_defaults(
     }
 }
 
-/// Returns true if an option is overridden that the caller can take.
+/// Returns true if an option is overridden that the caller supports.
 pub(super) fn overrides_anything(defaults: Option<&NodeGroupAutoscalingOptions>, overrides: &Overrides) -> bool {
     let knows_startup = defaults.is_some_and(|defaults| defaults.max_node_startup_duration.is_some());
     !overrides.is_empty() || (knows_startup && overrides.max_node_startup_time.is_some())
 }
 
-/// Nanoseconds of the override, else of the default as it was sent, new form before old.
+/// Returns the nanoseconds of the override, else of the default that was sent, in its new form before the old one.
 fn pick(value: Option<GoDuration>, new: Option<&prost_types::Duration>, old: Option<&MetaDuration>) -> i64 {
     value
         .map(GoDuration::as_nanos)

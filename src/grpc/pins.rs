@@ -1,7 +1,7 @@
-//! The callers that go by the present pins of the membership. A caller pins by Refresh, at the beginning of its loop. One
-//! that comes in the middle of a loop, from another copy of the program or before its first Refresh, would meet the pins of
-//! somebody's last visit, which may be days old: it pins anew. That must never happen under a caller in its loop, which
-//! dereferences nil for a group that it hasn't been told of.
+//! The callers that rely on the present pins of the membership. A caller pins with Refresh, at the beginning of its loop.
+//! One that arrives in the middle of a loop, from another copy of the program or before its first Refresh, would find the
+//! pins of somebody's last visit, which may be days old, so it pins anew. This must never happen while another caller is in
+//! its loop, which dereferences nil for a group that it wasn't answered.
 
 use std::time::{Duration, Instant};
 
@@ -9,37 +9,37 @@ use parking_lot::Mutex;
 
 use crate::server::{Connection, KnownConnection};
 
-/// Longer than any loop: Cluster Autoscaler restarts itself after ten minutes without one.
+/// The maximum duration of a loop: Cluster Autoscaler restarts itself after ten minutes without one.
 const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 
-/// A caller's own pins are its own for so long, far longer than a loop: behind a proxy that keeps a connection to each copy
-/// it comes back to pins of days ago.
+/// The time for which a caller relies on its own pins, far longer than a loop. Behind a proxy that keeps a connection to
+/// each copy it would otherwise come back to pins that are days old.
 const LAST_VISIT: Duration = Duration::from_secs(60 * 60);
 
-/// The callers that have pinned, or met pins that were in use.
+/// The callers that have pinned.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<Vec<Caller>>);
 
 #[derive(Debug)]
 struct Caller {
     connection: KnownConnection,
-    /// Its last Refresh.
+    /// The time of its last pin.
     at: Instant,
 }
 
-/// A caller that has pinned, as seen by one that asks now.
+/// A caller that has pinned, relative to the caller of the present request.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// It is the one that asks.
+    /// True if it is the caller of the request.
     is_caller: bool,
-    /// Its connection is open.
+    /// True if its connection is open.
     is_open: bool,
-    /// The time since its last Refresh.
+    /// The time since its last pin.
     age: Duration,
 }
 
-/// Returns true for a caller that meets pins which nobody goes by: it hasn't pinned lately on its connection, and nobody else
-/// who has may be in a loop.
+/// Returns true if no caller relies on the pins: the present one hasn't pinned recently on its connection, and no other one
+/// that has may be in a loop.
 fn are_nobodys(known: impl IntoIterator<Item = Known>) -> bool {
     let is_used = |known: Known| match (known.is_caller, known.is_open) {
         (true, _) => known.age < LAST_VISIT,
@@ -49,7 +49,7 @@ fn are_nobodys(known: impl IntoIterator<Item = Known>) -> bool {
 }
 
 impl Pins {
-    /// A caller has pinned.
+    /// Records a caller that has pinned.
     pub(super) fn pinned(&self, connection: Option<&Connection>, now: Instant) {
         let Some(connection) = connection else { return };
         let mut callers = self.0.lock();
@@ -57,7 +57,7 @@ impl Pins {
         callers.push(Caller { connection: connection.known(), at: now });
     }
 
-    /// Returns true if a caller has to pin anew that doesn't call Refresh. Without a connection nobody can tell.
+    /// Returns true if a caller has to pin anew without Refresh; false without a connection, since then it can't be known.
     pub(super) fn are_nobodys_for(&self, connection: Option<&Connection>, now: Instant) -> bool {
         let Some(connection) = connection else { return false };
         let callers = self.0.lock();

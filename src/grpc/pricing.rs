@@ -1,4 +1,4 @@
-//! Prices on the wire: which of the old and new fields came, how long the time span is, and the pod that is asked about.
+//! Prices on the wire: the choice between old and new fields, the length of the time span, and the pod of a request.
 
 use k8s_pb::api::core::v1::Pod;
 use nodegroup::{Requests, pod_requests};
@@ -11,20 +11,20 @@ use crate::index::NoPrice;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 const NANOS_PER_HOUR: f64 = 3.6e12;
 
-/// The times that a Timestamp may hold: the years 1 to 9999.
+/// The range of a Timestamp: the years 1 to 9999.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// A point of time in both forms; the new one is believed.
+/// A time in both forms, of which the new one is preferred.
 #[derive(Clone, Copy)]
 pub(super) struct Moment<'a> {
     pub(super) new: Option<&'a Timestamp>,
     pub(super) old: Option<&'a Timestamp>,
 }
 
-/// Returns the hours between two points of time.
+/// Returns the hours between two times.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` when one is missing or no time at all, or the end comes before the start.
+/// `INVALID_ARGUMENT` if one is missing or isn't a valid time, or the end is before the start.
 pub(super) fn hours(start: Moment<'_>, end: Moment<'_>) -> Result<f64, Status> {
     let (start, end) = (nanos("start", start)?, nanos("end", end)?);
     if end < start {
@@ -53,10 +53,10 @@ fn nanos(name: &str, moment: Moment<'_>) -> Result<i128, Status> {
     Ok(i128::from(time.seconds) * NANOS_PER_SECOND + i128::from(time.nanos))
 }
 
-/// The resource requests of the pod in a request; of the two forms the new one is believed.
+/// Returns the resource requests of the pod in a request; of the two forms the new one is preferred.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` when there is no pod, or it can't be read.
+/// `INVALID_ARGUMENT` if there is no pod, or it can't be decoded.
 pub(super) fn requests(new: &Bytes, old: &Bytes) -> Result<Requests, Status> {
     let bytes = if new.is_empty() { old } else { new };
     if bytes.is_empty() {
@@ -74,7 +74,8 @@ pub(super) fn requests(new: &Bytes, old: &Bytes) -> Result<Requests, Status> {
     })
 }
 
-/// Cluster Autoscaler treats all of them alike: it leaves the group, or what the pods need, out of its choice.
+/// Maps a missing price to its code. Cluster Autoscaler treats all of them alike: it leaves the group, or the needs of the
+/// pods, out of its choice.
 pub(super) fn status_of(error: &NoPrice) -> Status {
     let message = error.to_string();
     match error {

@@ -1,8 +1,9 @@
-//! The template on the wire, in the old and the new field. What goes to Cluster Autoscaler beside the Node goes in here.
+//! The template on the wire, in the old and the new field. Anything sent to Cluster Autoscaler beside the Node belongs
+//! here.
 
 use crate::{index::Served, proto::NodeGroupTemplateNodeInfoResponse};
 
-/// The answer for a group; `None` when it has no template.
+/// Returns the answer for a group; `None` if it has no template.
 ///
 /// This is the one place where the devices and volume limits of [`Drivers`](nodegroup::Drivers), which the definition
 /// holds, have to go in once the protocol has fields for them (kubernetes/autoscaler#10199).

@@ -1,5 +1,5 @@
-//! Changes to the index: one value per event, whatever informer it came from. The index takes changes in any order and
-//! with repeats, and the same objects give the same state.
+//! Changes to the index: one value per event of any informer. Changes may arrive in any order and repeatedly: the
+//! same objects must always result in the same state.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeSet, sync::Arc};
@@ -7,38 +7,38 @@ use std::{collections::BTreeSet, sync::Arc};
 use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
 use nodegroup::{GroupId, PriceList};
 
-/// One change of one object, or of what is known of a template kind.
+/// A change of one object, or of the state of a template kind.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// A Cluster was added or updated.
     Cluster(Arc<Cluster>),
-    /// A Cluster is gone.
+    /// A Cluster was deleted.
     ClusterGone(ObjectKey),
     /// A MachineDeployment, MachineSet or MachinePool was added or updated.
     Scalable(Arc<ScalableResource>),
-    /// A MachineDeployment, MachineSet or MachinePool is gone.
+    /// A MachineDeployment, MachineSet or MachinePool was deleted.
     ScalableGone(GroupId),
-    /// A MachineDeployment, MachineSet or MachinePool doesn't decode: its error.
+    /// A MachineDeployment, MachineSet or MachinePool doesn't decode, with the error.
     ScalableUndecodable(GroupId, ArcStr),
     /// A Machine was added or updated.
     Machine(Arc<Machine>),
-    /// A Machine is gone.
+    /// A Machine was deleted.
     MachineGone(ObjectKey),
     /// A Node was added or updated.
     Node(Arc<Node>),
-    /// The Node of that name is gone.
+    /// The Node with this name was deleted.
     NodeGone(ArcStr),
     /// An infrastructure template of a kind was added or updated.
     Template(KindRef, Arc<InfrastructureTemplate>),
-    /// An infrastructure template is gone.
+    /// An infrastructure template was deleted.
     TemplateGone(KindRef, ObjectKey),
-    /// An infrastructure template doesn't decode: its error.
+    /// An infrastructure template doesn't decode, with the error.
     TemplateUndecodable(KindRef, ObjectKey, ArcStr),
     /// The state of an infrastructure template kind as a whole has changed.
     Kind(KindRef, KindState),
-    /// Nothing is known of an infrastructure template kind any more, and none of its templates.
+    /// An infrastructure template kind isn't followed any more; its state and all its templates are forgotten.
     KindGone(KindRef),
-    /// The namespaces of the scope that can't be read are these now, and no others.
+    /// The complete set of the scope's namespaces that can't be read has changed.
     ForbiddenNamespaces(BTreeSet<String>),
     /// The operator's prices have changed.
     Prices(Arc<PriceList>),
@@ -47,11 +47,11 @@ pub enum Change {
 /// The state of an infrastructure template kind as a whole.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum KindState {
-    /// Its first list isn't complete yet, and nothing speaks against it.
+    /// Its first list isn't complete yet, and hasn't failed.
     #[default]
     Pending,
-    /// Its first list is complete: a template that isn't known doesn't exist.
+    /// Its first list is complete: an unknown template doesn't exist.
     Synced,
-    /// It can't be read: why.
+    /// It can't be read, with the reason.
     Unreadable(ArcStr),
 }

@@ -1,6 +1,6 @@
-//! The instances of groups by state, kept as changes come, so that whoever shows numbers visits no Machine. A Machine counts
-//! with its owner: which group that is may change without a look at any of its Machines. Must never answer another number
-//! than a count of all Machines would.
+//! The instances of groups by state, kept up to date with each change, so that readers of counts visit no Machine. A
+//! Machine counts with its owner, since the owner's group may change without a visit to its Machines. Must never
+//! return another number than a count of all Machines would.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,10 +15,10 @@ use super::{
     relation::owner_of,
 };
 
-/// Where more Machines or Nodes than this share the end of a providerID, a change of one looks at no other.
+/// The number of Machines or Nodes with the same end of a providerID above which a change of one updates no other.
 const CROWD: usize = 16;
 
-/// The Machines of an owner by what they count as.
+/// The Machines of an owner, counted by state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct MachineCounts {
     running: usize,
@@ -66,7 +66,7 @@ impl MachineCounts {
         self.holding += holding;
     }
 
-    /// The instances of a group of this size that has these Machines.
+    /// Returns the instances of a group with this size and these Machines.
     fn instances(self, size: i32) -> InstanceCounts {
         InstanceCounts {
             running: self.running as u64,
@@ -77,7 +77,7 @@ impl MachineCounts {
     }
 }
 
-/// The Machines of an owner in the order of their names, each with what it counts as.
+/// The Machines of an owner by name, each with the state that it counts as.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     machines: Vec<(Arc<Machine>, Option<Counted>)>,
@@ -85,7 +85,8 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
-    /// Takes a Machine in, in the place of the one of its name. It counts as that did until it is counted.
+    /// Adds a Machine, or replaces the one with its name. A replaced one keeps its counted state until it is counted
+    /// again.
     pub(super) fn insert(&mut self, machine: &Arc<Machine>) {
         match self.place(machine) {
             Ok(place) => self.machines[place].0 = Arc::clone(machine),
@@ -122,11 +123,11 @@ impl Siblings {
     }
 }
 
-/// The ends of providerIDs that so many share that Machines with them aren't counted as changes come.
+/// The ends of providerIDs that so many objects share that Machines with them aren't kept counted.
 #[derive(Debug)]
 pub(super) struct Crowds {
     ends: BTreeSet<String>,
-    /// See [`CROWD`].
+    /// The limit; see [`CROWD`].
     pub(super) limit: usize,
 }
 
@@ -144,7 +145,7 @@ impl Crowds {
 }
 
 impl LiveState {
-    /// The instances of a group that is one now, at the cost of its MachineSets.
+    /// Returns the instances of a live group, at the cost of its MachineSets.
     pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
         if id.kind == ScalableKind::MachinePool {
             return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
@@ -165,10 +166,10 @@ impl LiveState {
         counts
     }
 
-    /// A Machine came, changed or went.
+    /// Updates the counts after a Machine was added, changed or deleted.
     pub(super) fn count_machine(&mut self, old: Option<&Machine>, new: Option<&Machine>) {
         let mut concerned: Vec<_> = new.map(|new| new.meta.key.clone()).into_iter().collect();
-        // Nothing else of it decides which Node is another Machine's.
+        // Only these fields affect the Nodes of other Machines.
         let seen_by_others = |machine: &Machine| {
             let Machine { provider_id, node_name, owner, .. } = machine;
             (provider_id.clone(), node_name.clone(), owner.clone())
@@ -180,7 +181,7 @@ impl LiveState {
         self.count_all(concerned);
     }
 
-    /// A Node came, changed or went.
+    /// Updates the counts after a Node was added, changed or deleted.
     pub(super) fn count_node(&mut self, old: Option<&Node>, new: Option<&Node>) {
         let leads = |node: &Node| (node.provider_id.clone(), node.machine.clone());
         if old.map(leads) == new.map(leads) {
@@ -194,7 +195,7 @@ impl LiveState {
         self.count_all(concerned);
     }
 
-    /// A MachinePool came, changed or went: it may list other ids.
+    /// Updates the counts after a MachinePool was added, changed or deleted, since it may list other ids.
     pub(super) fn count_pool(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
         let ids = |pool: Option<&ScalableResource>| {
             pool.into_iter().flat_map(|pool| &pool.provider_ids).cloned().collect::<BTreeSet<_>>()
@@ -204,8 +205,8 @@ impl LiveState {
         self.count_all(concerned);
     }
 
-    /// The Machines of a MachineSet are of another group now: which of several Machines with one providerID a Node leads to
-    /// depends on their groups.
+    /// Updates the counts after the Machines of a MachineSet have moved to another group: if several Machines have
+    /// one providerID, their groups decide which one a Node leads to.
     pub(super) fn count_set(&mut self, set: &GroupId) {
         let ids = self.machines_of(set).filter_map(|machine| machine.provider_id.clone());
         let shared: Vec<_> = ids.filter(|id| self.holders.get(holder_key(id)).nth(1).is_some()).collect();
@@ -214,7 +215,7 @@ impl LiveState {
         self.count_all(concerned);
     }
 
-    /// The Machines whose Nodes are found by the ends of these providerIDs, or aren't for their sake.
+    /// Collects the Machines whose Nodes depend on holders with the ends of these providerIDs.
     fn found_by<'a>(&mut self, ids: impl Iterator<Item = &'a str>, into: &mut Vec<ObjectKey>) {
         let mut last = None;
         for end in ids.map(holder_key) {
@@ -254,7 +255,7 @@ impl LiveState {
         }
     }
 
-    /// A Machine with what else is known of it.
+    /// Returns a Machine with the facts that its state depends on.
     pub(super) fn view_of<'a>(&'a self, machine: &'a Machine) -> MachineView<'a> {
         MachineView {
             machine,
@@ -267,7 +268,7 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// The Machines of a group by what they count as: kept, and counted now.
+    /// Returns the Machines of a group by state: as kept, and as counted now.
     pub(super) fn counts_and_count_of(&self, id: &GroupId) -> (MachineCounts, MachineCounts) {
         (
             self.kept_counts_of(id),
@@ -275,7 +276,7 @@ impl LiveState {
         )
     }
 
-    /// Returns true if the kept counts are relied on.
+    /// Returns true if the kept counts aren't used, since too many objects share the end of a providerID.
     pub(super) fn has_crowds(&self) -> bool {
         !self.crowds.ends.is_empty()
     }

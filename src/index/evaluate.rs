@@ -1,4 +1,4 @@
-//! Applies the rules to a group when something it depends on has changed, and keeps what they said.
+//! Evaluates the rules for a group after a change of its inputs, and stores the result.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl LiveState {
         }
     }
 
-    /// Applies the rules to a group; does nothing when its object isn't known, or doesn't decode.
+    /// Evaluates the rules for a group. Does nothing if its object is unknown, or doesn't decode.
     pub(super) fn evaluate(&mut self, id: &GroupId) {
         #[cfg(test)]
         {
@@ -61,7 +61,7 @@ impl LiveState {
         self.set_wanted(id, wants);
     }
 
-    /// Leaves a group out whose namespace can't be read. One that nobody serves anyway keeps its reason.
+    /// Leaves a group out if its namespace can't be read. A group that is left out anyway keeps its reason.
     fn in_its_namespace(&self, id: &GroupId, verdict: Verdict) -> Verdict {
         match &verdict {
             Verdict::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled, _) => {
@@ -81,7 +81,7 @@ impl LiveState {
         }
     }
 
-    /// Why a template that isn't known can't be, in words for people; the rules name the template itself.
+    /// Returns the reason for which a template can't be known, for people; the rules add the template's name.
     fn why_unreadable(&self, key: &TemplateKey) -> Option<String> {
         match (self.templates.get(key), self.kinds.get(&key.0)) {
             (Some(Err(error)), _) => Some(error.to_string()),
@@ -127,14 +127,14 @@ impl LiveState {
                 }
             }
         }
-        // Changes of its Machines meanwhile woke nobody who could do anything.
+        // Changes of its Machines before this woke nobody who could act.
         if waited && group.min_of_deletions().is_some() {
             self.look_at_deletions_of(id);
         }
     }
 }
 
-/// Returns true if the template of such an object matters: it is a group, or would be one for its template alone.
+/// Returns true if the object's template matters: it is a group, or would be one by its template alone.
 fn names_a_group(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Group(_) => true,
@@ -149,7 +149,7 @@ fn names_a_group(verdict: &Verdict) -> bool {
     }
 }
 
-/// The name of the Node in a group's template: stable, and a valid Node name where the group's name is.
+/// Returns the name of the Node in a group's template: stable, and a valid Node name if the group's name is.
 fn template_name(id: &GroupId) -> String {
     format!("{}-template", id.key.name)
 }

@@ -1,5 +1,6 @@
-//! From informers to the index: each event becomes a [`Change`]. A feed may follow another of the same kind, when the
-//! kind is served in another version: what only the other one had is taken away once the new one is complete.
+//! The link from informers to the index: each event becomes a [`Change`]. A feed may replace another of the same
+//! kind, if the kind is served in another version: objects that only the earlier feed had are removed once the new
+//! one is complete.
 
 use arcstr::ArcStr;
 use std::{collections::HashSet, sync::Arc};
@@ -13,15 +14,15 @@ use super::{Change, Index};
 
 /// An object type that the index is fed with.
 pub trait IndexFeed: Send + Sync + Sized + 'static {
-    /// Tells apart the kinds that this type serves.
+    /// The identifier of a kind, for types that serve several.
     type Kind: Clone + Send + Sync + 'static;
 
-    /// The change that an object makes.
+    /// Returns the change for an object.
     fn present(kind: &Self::Kind, object: &Arc<Self>) -> Change;
-    /// The change that an object makes which doesn't decode; `None` where what was known of it stays, since a Machine
-    /// that is there must not count as one that never came, nor a paused Cluster as one that isn't.
+    /// Returns the change for an object that doesn't decode. `None` keeps its last state, since an existing Machine
+    /// must not count as a missing one, nor a paused Cluster as an unpaused one.
     fn undecodable(kind: &Self::Kind, key: ObjectKey, error: ArcStr) -> Option<Change>;
-    /// The change that an object's absence makes.
+    /// Returns the change for a deleted object.
     fn gone(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
     fn held(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
@@ -133,18 +134,18 @@ impl IndexFeed for InfrastructureTemplate {
     }
 }
 
-/// Feeds one index with the objects of one kind. An index has one feed of a kind at a time.
+/// The feed of one index with the objects of one kind. An index has one feed per kind at a time.
 pub struct Feed<T: IndexFeed> {
     index: Arc<Index>,
     kind: T::Kind,
     leftovers: Leftovers,
 }
 
-/// Objects that an earlier feed had and this one hasn't shown yet; `None` once the feed has ended.
+/// The objects of an earlier feed that this one hasn't received yet; `None` once the feed has ended.
 type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
 
-/// Which objects the index has from a feed: all it has of the kind, so that nothing is kept for it. Whoever takes them
-/// ends the feed: it changes nothing any more, not even by an event that arrives at that moment.
+/// The keys of the objects that the index has from a feed: all keys of the kind in the index, so that no copy is
+/// kept. Taking them ends the feed: it changes nothing any more, not even by an event that arrives at that moment.
 pub struct FedKeys<T: IndexFeed> {
     index: Arc<Index>,
     kind: T::Kind,
@@ -152,7 +153,8 @@ pub struct FedKeys<T: IndexFeed> {
 }
 
 impl<T: IndexFeed> FedKeys<T> {
-    /// Takes them, leftovers of an earlier feed among them, and ends the feed. Nothing when it has ended already.
+    /// Ends the feed, and returns its keys, including leftovers of an earlier feed. Returns nothing if the feed has
+    /// already ended.
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
         match self.leftovers.lock().take() {
@@ -163,19 +165,19 @@ impl<T: IndexFeed> FedKeys<T> {
 }
 
 impl<T: IndexFeed> Feed<T> {
-    /// A feed that takes over from one that had `leftovers`.
+    /// Creates a feed that replaces one with these `leftovers`.
     #[must_use]
     pub fn new(index: Arc<Index>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
         Self { index, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))) }
     }
 
-    /// Which objects the index has from this feed, for a feed to come.
+    /// Returns the keys of the objects from this feed, for a later feed.
     #[must_use]
     pub fn keys(&self) -> FedKeys<T> {
         FedKeys { index: Arc::clone(&self.index), kind: self.kind.clone(), leftovers: Arc::clone(&self.leftovers) }
     }
 
-    /// Shows an object to the index. `before`: what was told of it last.
+    /// Applies an object to the index. `before` is its previous state.
     fn show(
         &self,
         leftovers: &mut HashSet<ObjectKey>,
@@ -199,7 +201,7 @@ impl<T: IndexFeed> Feed<T> {
 
 impl<T: IndexFeed> Handler<T> for Feed<T> {
     fn handle(&mut self, event: Event<T>) {
-        // Held while the index changes: who takes the keys then knows that nothing is under way.
+        // Held while the index changes, so that taking the keys waits for a change in progress.
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         match event {

@@ -1,5 +1,5 @@
-//! Groups that are gone and go on answering until the next Refresh. On a copy that nobody asks for one they are dropped
-//! after a time, by the changes that come then.
+//! Deleted groups, which continue to answer until the next Refresh. On a replica that gets no Refresh they are
+//! dropped after a time, by later changes.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 
 use super::{group::Group, live_state::LiveState};
 
-/// A group that is gone answers for so long.
+/// The time for which a deleted group answers.
 const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);
-/// The number that one change drops at most, so that it costs no more where many have gone at once.
+/// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
 const DROPPED_AT_ONCE: usize = 4;
 
-/// Groups that are gone, with since when, in order. One may be there again by now.
+/// The deleted groups with the times of their deletions, in order. A group may exist again by now.
 #[derive(Debug, Default)]
 pub(super) struct Gone(VecDeque<(Instant, GroupId)>);
 
 impl Gone {
-    /// A group is gone. That it is told so again makes it no younger.
+    /// Records the deletion of a group. A repeated report keeps the first time.
     pub(super) fn note(&mut self, id: &GroupId, group: &mut Group) {
         if group.gone_since.is_none() {
             let now = Instant::now();
@@ -27,18 +27,18 @@ impl Gone {
         }
     }
 
-    /// All of them have been dropped.
+    /// Forgets all, after all of them were dropped.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The first that has been gone for long enough.
+    /// Removes and returns the first one that is old enough.
     fn take_old(&mut self) -> Option<(Instant, GroupId)> {
         let is_old = self.0.front().is_some_and(|(since, _)| since.elapsed() >= ANSWERS_FOR);
         if is_old { self.0.pop_front() } else { None }
     }
 
-    /// True if nothing is left.
+    /// Returns true if there are no groups.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -46,7 +46,7 @@ impl Gone {
 }
 
 impl LiveState {
-    /// Drops groups that have been gone for long.
+    /// Drops groups that were deleted long ago.
     pub(super) fn drop_gone(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some((since, id)) = self.gone.take_old() else { return };

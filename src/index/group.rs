@@ -1,5 +1,5 @@
-//! One group as held: its object, what the rules say of it, and what it goes on answering while it is
-//! pinned. Nothing here looks at another object.
+//! The state of one group: its object, the result of the rules, and its answers while it is pinned. Nothing here
+//! looks at another object.
 
 use std::{sync::Arc, time::Instant};
 
@@ -23,15 +23,15 @@ use super::{
 pub struct Served {
     /// The rules' result for the objects.
     pub definition: Definition,
-    /// The options that Cluster Autoscaler gets: the definition's own, or while the group is rolling out those that
-    /// keep its Nodes from being chosen.
+    /// The options for Cluster Autoscaler: the definition's own, or during a rollout those that keep its Nodes from
+    /// being chosen for deletion.
     pub options: Overrides,
-    /// The template as an encoded core/v1 Node, shared by all answers. `None`: no template is known.
+    /// The template as an encoded core/v1 Node, shared by all answers; `None` if no template is known.
     pub template: Option<Bytes>,
 }
 
 impl Served {
-    /// Returns the answers of a group of this definition.
+    /// Creates the answers of a group with this definition.
     pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
         let options = match rollout {
             Some(_) if !definition.ignores_rollouts => rollout::hold(&definition.options),
@@ -41,33 +41,33 @@ impl Served {
     }
 }
 
-/// A MachineDeployment, MachineSet or MachinePool: group or not.
+/// A MachineDeployment, MachineSet or MachinePool, be it a group or not.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// The object; the last one that did while it doesn't decode; `None` when it is gone or never decoded.
+    /// The object, or its last decodable version while it doesn't decode; `None` if it was deleted or never decoded.
     pub(super) object: Option<Arc<ScalableResource>>,
-    /// Its present standing.
+    /// Its current standing.
     pub(super) standing: Standing,
-    /// Its answers; kept when it stops being a group, until the next Refresh.
+    /// Its answers, which are kept until the next Refresh when it stops being a group.
     pub(super) served: Option<Arc<Served>>,
-    /// The kind of infrastructure template it makes this program watch.
+    /// The kind of its infrastructure template, if this program should watch it.
     pub(super) wants: Option<KindRef>,
-    /// The first Machine of the group, by name, that has a Node, with this Node; of a MachinePool the first
-    /// Node, under its own key.
+    /// The first Machine of the group, by name, that has a Node, with this Node; for a MachinePool the first Node,
+    /// under its own key.
     pub(super) sample: Option<(ObjectKey, Arc<Node>)>,
-    /// Its rollout, under way or about to begin, even if the group ignores rollouts.
+    /// Its rollout, in progress or about to begin, even if the group ignores rollouts.
     pub(super) rollout: Option<Ongoing>,
-    /// The object's versions, or those it had last.
+    /// The versions of the object, or of the last one.
     pub(super) versions: Versions,
-    /// The size that this process wrote last, while it stands.
+    /// The size that this process wrote last, until it is overwritten.
     pub(super) own_size: Option<OwnSize>,
-    /// The number of this process's writes of a size that have no answer yet.
+    /// The number of this process's size writes in progress.
     pub(super) size_writes: u32,
-    /// The last larger size that this process wrote.
+    /// The last increase of the size by this process.
     pub(super) increase: Option<Increase>,
-    /// The size that somebody has written over it, until that is reported.
+    /// The size with which somebody else has overwritten this process's, until it is reported.
     pub(super) overwritten: Option<Overwritten>,
-    /// Since when there has been no object, where it answers all the same.
+    /// The time of the object's deletion, while the group continues to answer.
     pub(super) gone_since: Option<tokio::time::Instant>,
 }
 
@@ -78,7 +78,7 @@ impl Group {
         Some(SetView { object: Arc::clone(self.object.as_ref()?), log })
     }
 
-    /// Takes a new version of the object, with its log.
+    /// Sets a new version of the object, with its log.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>, log: Option<SharedLog>) {
         let version = GroupVersion::of(&object, log);
         self.look_at_own_size(&version);
@@ -87,12 +87,12 @@ impl Group {
         self.gone_since = None;
     }
 
-    /// The size asked for: what was written last, else what the object says, else what it said last.
+    /// Returns the desired size: the one written last, else the object's, else that of the last object.
     pub(super) fn size(&self, now: Instant) -> i32 {
         self.versions.size(now)
     }
 
-    /// The conditions that a delete of its failed Machines would meet now.
+    /// Returns the conditions that a delete of its failed Machines would meet now.
     pub(super) fn delete_conditions(&self, rules: ErrorRules, now: Instant) -> DeleteConditions {
         let can_scale_down = self.is_live() && self.holding_rollout().is_none();
         let definition = self.served.as_ref().map(|served| &served.definition);
@@ -104,24 +104,24 @@ impl Group {
         DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))
     }
 
-    /// The rollout that keeps its Machines from being deleted; `None` where it opts out of that.
+    /// Returns the rollout that keeps its Machines from being deleted; `None` if the group opts out of that.
     pub(super) fn holding_rollout(&self) -> Option<&Ongoing> {
         let ignored = self.served.as_ref().is_some_and(|served| served.definition.ignores_rollouts);
         self.rollout.as_ref().filter(|_| !ignored)
     }
 
-    /// Returns true if there is an object, be it one that doesn't decode.
+    /// Returns true if there is an object, even one that doesn't decode.
     pub(super) fn is_known(&self) -> bool {
         self.object.is_some() || matches!(self.standing, Standing::Undecodable(_))
     }
 
-    /// The least size that deletions keep to, which is 0 for what isn't a group any more. `None` where deletions have to
-    /// wait, or are another program's.
+    /// Returns the min size that deletions respect, which is 0 if the object isn't a group any more. `None` if
+    /// deletions have to wait, or are another program's.
     pub(super) fn min_of_deletions(&self) -> Option<i32> {
         self.object.as_ref()?;
         match &self.standing {
             Standing::Live(()) => Some(self.served.as_ref()?.definition.bounds.min),
-            // Accepted deletions are carried out, though the group asks for no more.
+            // Accepted deletions are carried out, even if the object isn't a group any more.
             Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
             | Standing::Waiting => Some(0),
             Standing::LeftOut(
@@ -133,7 +133,7 @@ impl Group {
         }
     }
 
-    /// True if its object has a log of deletions.
+    /// Returns true if its object has a log of deletions.
     pub(super) fn has_log(&self) -> bool {
         self.object.as_ref().is_some_and(|object| object.deleting_log.is_some())
     }

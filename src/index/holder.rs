@@ -1,5 +1,5 @@
-//! By what a Node leads to its Machine or MachinePool: the providerID that both have, and the Node's name. Must never hold
-//! a text that the objects don't hold themselves.
+//! The relations that lead from a Node to its Machine or MachinePool: the common providerID, and the Node's name.
+//! Must never hold a text that the objects don't hold themselves.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use nodegroup::{GroupId, provider_id};
 
 use super::keyed_multimap::Keyed;
 
-/// Whom a providerID leads to.
+/// The holder of a providerID.
 #[derive(Clone, Debug)]
 pub(super) enum Holder {
-    /// The Machine that has it.
+    /// The Machine with this providerID.
     Machine(Arc<Machine>),
-    /// The MachinePool that lists it, with it.
+    /// The MachinePool that lists the providerID, with the providerID.
     Pool(Box<(ArcStr, GroupId)>),
 }
 
-/// Which holder it is, in the order in which the holders of one providerID are looked at.
+/// The identity of a holder. Its order is that in which the holders of one providerID are visited.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum HolderId {
-    /// Before all others.
+    /// Precedes all others.
     Least,
     Machine(ObjectKey),
     Pool(GroupId),
@@ -32,7 +32,7 @@ impl Holder {
         Self::Pool(Box::new((provider_id.clone(), id.clone())))
     }
 
-    /// The providerID by which it is filed; `None` for a Machine that has none, which is never filed.
+    /// Returns its providerID; `None` for a Machine without one, which is never inserted.
     pub(super) fn provider_id(&self) -> Option<&ArcStr> {
         match self {
             Self::Machine(machine) => machine.provider_id.as_ref(),
@@ -42,9 +42,9 @@ impl Holder {
 }
 
 impl Keyed for Holder {
-    /// See [`holder_key`].
+    /// The end of the providerID; see [`holder_key`].
     type Key = str;
-    /// The whole id before its holder, so that its holders stand together.
+    /// The whole id precedes the holder, so that the holders of one id are adjacent.
     type Order = (ArcStr, HolderId);
 
     fn key(&self) -> &str {
@@ -60,7 +60,7 @@ impl Keyed for Holder {
     }
 }
 
-/// A Machine, filed under the name of its Node.
+/// A Machine under the name of its Node.
 #[derive(Clone, Debug)]
 pub(super) struct OnNode(pub(super) Arc<Machine>);
 
@@ -77,8 +77,8 @@ impl Keyed for OnNode {
     }
 }
 
-/// Returns the key of a providerID: its tail, so that one map serves whole ids and the fallback; the whole id where
-/// falling back is never right.
+/// Returns the key of a providerID: its tail, so that one map serves whole ids and the fallback; or the whole id if
+/// the fallback is never right.
 pub(super) fn holder_key(provider_id: &str) -> &str {
     provider_id::tail(provider_id).unwrap_or(provider_id)
 }

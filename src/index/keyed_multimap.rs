@@ -8,20 +8,20 @@ use std::{
 
 use hashbrown::{HashTable, hash_table::Entry};
 
-/// A value that says where it is filed.
+/// A value that contains its key.
 pub(super) trait Keyed {
-    /// The key it is filed under.
+    /// The key of the value.
     type Key: Eq + Hash + ?Sized;
-    /// Tells apart the values of one key, and orders them.
+    /// The order among the values of one key, which also identifies them.
     type Order: Ord + std::fmt::Debug;
 
-    /// Returns the key it is filed under.
+    /// Returns the key.
     fn key(&self) -> &Self::Key;
-    /// Its place among the values of its key.
+    /// Returns the position among the values of the key.
     fn order(&self) -> Self::Order;
 }
 
-/// One value inline is the rule; a map is the exception, and is never empty.
+/// Usually there is one value, stored inline. The map is the exception, and is never empty.
 #[derive(Debug)]
 enum Values<V: Keyed> {
     One(V),
@@ -42,7 +42,7 @@ impl<V: Keyed> Values<V> {
     }
 }
 
-/// A multimap whose values of a key are a set.
+/// A multimap whose values per key are a set.
 #[derive(Debug)]
 pub(super) struct KeyedMultimap<V: Keyed> {
     table: HashTable<Values<V>>,
@@ -56,7 +56,7 @@ impl<V: Keyed> Default for KeyedMultimap<V> {
 }
 
 impl<V: Keyed> KeyedMultimap<V> {
-    /// Files a value, in the place of the one with the same key and order.
+    /// Inserts a value, and replaces the one with the same key and order.
     pub(super) fn insert(&mut self, value: V) {
         let hash = self.hashing.hash_one(value.key());
         let hash_of = |values: &Values<V>| values.first().map_or(0, |first| self.hashing.hash_one(first.key()));
@@ -77,7 +77,7 @@ impl<V: Keyed> KeyedMultimap<V> {
         }
     }
 
-    /// Takes the value with this one's key and order out.
+    /// Removes the value with this one's key and order.
     pub(super) fn remove(&mut self, value: &V) {
         let hash = self.hashing.hash_one(value.key());
         let Ok(mut place) = self.table.find_entry(hash, |values| values.is_under(value.key())) else { return };
@@ -93,7 +93,7 @@ impl<V: Keyed> KeyedMultimap<V> {
         }
     }
 
-    /// The values of a key, in order.
+    /// Iterates over the values of a key, in order.
     pub(super) fn get(&self, key: &V::Key) -> impl Iterator<Item = &V> {
         let (one, many) = match self.find(key) {
             None => (None, None),
@@ -103,8 +103,8 @@ impl<V: Keyed> KeyedMultimap<V> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The values of a key from `from` on, in order, at the cost of what is taken of them. A single value may come
-    /// before `from`.
+    /// Iterates over the values of a key from `from` on, in order, at the cost of the values taken. A single value
+    /// may be before `from`.
     pub(super) fn get_from(&self, key: &V::Key, from: impl FnOnce() -> V::Order) -> impl Iterator<Item = &V> {
         let (one, many) = match self.find(key) {
             None => (None, None),
@@ -118,7 +118,7 @@ impl<V: Keyed> KeyedMultimap<V> {
         self.table.find(self.hashing.hash_one(key), |values| values.is_under(key))
     }
 
-    /// Returns true if nothing is left.
+    /// Returns true if there are no values.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.table.is_empty()

@@ -1,5 +1,5 @@
-//! Objects found by their own identity: tables of pointers, so that a hundred thousand Machines take no second copy of
-//! their keys. Must never hold two objects of one identity.
+//! A set of objects by their own identity, as a table of pointers, so that a hundred thousand Machines need no second
+//! copy of their keys. Must never hold two objects with one identity.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -10,12 +10,12 @@ use hashbrown::{HashTable, hash_table::Entry};
 
 use capi::{Machine, Node, ObjectKey};
 
-/// An object that holds what it is found by.
+/// An object that contains its key.
 pub(super) trait Identified {
-    /// The key it is found by.
+    /// The key of the object.
     type Key: Eq + Hash + ?Sized;
 
-    /// Returns the key it is found by.
+    /// Returns the key.
     fn key(&self) -> &Self::Key;
 }
 
@@ -35,7 +35,7 @@ impl Identified for Node {
     }
 }
 
-/// A set of objects of different identities.
+/// A set of objects with distinct identities.
 #[derive(Debug)]
 pub(super) struct KeyedSet<T> {
     table: HashTable<Arc<T>>,
@@ -49,12 +49,12 @@ impl<T> Default for KeyedSet<T> {
 }
 
 impl<T: Identified> KeyedSet<T> {
-    /// The object of that identity.
+    /// Returns the object with this identity.
     pub(super) fn get(&self, key: &T::Key) -> Option<&Arc<T>> {
         self.table.find(self.hashing.hash_one(key), |held| held.key() == key)
     }
 
-    /// Takes an object in; gives the one that was in its place.
+    /// Inserts an object, and returns the one that it replaces.
     pub(super) fn insert(&mut self, object: Arc<T>) -> Option<Arc<T>> {
         let hash = self.hashing.hash_one(object.key());
         let rehash = |held: &Arc<T>| self.hashing.hash_one(held.key());
@@ -67,7 +67,7 @@ impl<T: Identified> KeyedSet<T> {
         }
     }
 
-    /// Takes the object of that identity out.
+    /// Removes and returns the object with this identity.
     pub(super) fn remove(&mut self, key: &T::Key) -> Option<Arc<T>> {
         let place = self.table.find_entry(self.hashing.hash_one(key), |held| held.key() == key).ok()?;
         Some(place.remove().0)
@@ -77,7 +77,7 @@ impl<T: Identified> KeyedSet<T> {
         self.table.len()
     }
 
-    /// All of them.
+    /// Iterates over all objects.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.table.iter()
     }

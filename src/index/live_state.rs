@@ -1,7 +1,6 @@
-//! The objects and their relations, kept as changes come. One writer at a time; nothing here waits.
-//!
-//! Which group a Machine belongs to is never stored: it follows from its owner and that owner's owner at
-//! the cost of one look-up, so that it can't be stale and the order of arrival can't matter.
+//! The objects and their relations, kept up to date with each change. There is one writer at a time, and nothing here
+//! may wait. The group of a Machine must never be stored: it follows from its owner and that owner's owner at the
+//! cost of one look-up, so that it can't be stale and the order of arrival doesn't matter.
 
 use arcstr::ArcStr;
 use std::{
@@ -34,10 +33,10 @@ use super::{
     undeletable::Undeletable,
 };
 
-/// An infrastructure template of a kind.
+/// The kind and key of an infrastructure template.
 pub(super) type TemplateKey = (KindRef, ObjectKey);
 
-/// Everything that is known.
+/// All known objects with their relations.
 #[derive(Debug)]
 pub(super) struct LiveState {
     pub(super) rules: Rules,
@@ -47,7 +46,7 @@ pub(super) struct LiveState {
     pub(super) nodes: KeyedSet<Node>,
     pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, ArcStr>>,
     pub(super) kinds: HashMap<KindRef, KindState>,
-    /// The Machines whose infrastructure tells of a lack of capacity.
+    /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
     /// The Machines whose deletion failed.
     pub(super) undeletable: HashMap<ObjectKey, Undeletable>,
@@ -60,37 +59,37 @@ pub(super) struct LiveState {
     pub(super) machines_by_node: KeyedMultimap<OnNode>,
     pub(super) nodes_by_provider_id: KeyedMultimap<NodeById>,
     pub(super) nodes_by_machine: KeyedMultimap<NodeByMachine>,
-    /// The MachinePools whose nodeRefs name a Node.
+    /// The MachinePools whose nodeRefs contain a Node.
     pub(super) pools_by_node: Multimap<ArcStr, GroupId>,
     groups_by_cluster: Multimap<ObjectKey, GroupId>,
     pub(super) groups_by_template: Multimap<TemplateKey, GroupId>,
-    /// Resources of observed Nodes.
+    /// The resources of observed Nodes.
     pub(super) resources: Resources,
-    /// The labels that Nodes showed.
+    /// The labels of observed Nodes.
     pub(super) observations: Observations,
     pub(super) groups_by_kind: Multimap<KindRef, GroupId>,
-    /// Kinds that a group in scope names, with how many do in each namespace.
+    /// The kinds that groups in scope name, with the number of groups per namespace.
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
-    /// True if a kind came to be named, or is named no more, in a namespace since this was taken last.
+    /// True if a kind was added or removed in a namespace since the last notification.
     pub(super) wanted_changed: bool,
     /// The prices of the groups that answer.
     pub(super) prices: CheapestUnits,
-    /// Groups whose standing or problems changed, to be told once the lock is released.
+    /// The groups whose standing or problems have changed, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
-    /// Groups whose deletions may have come further.
+    /// The groups whose deletions may have progressed.
     pub(super) unfinished: BTreeSet<GroupId>,
-    /// Groups whose sizes something was noted of.
+    /// The groups with observations of their sizes.
     pub(super) observed: BTreeSet<GroupId>,
-    /// True if a group came, went, or changed its bounds since the last pinning.
+    /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
-    /// Groups that are gone and answer all the same.
+    /// The deleted groups that continue to answer.
     pub(super) gone: Gone,
     /// The namespaces of the scope that can't be read.
     pub(super) forbidden_namespaces: BTreeSet<String>,
-    /// The number of times the rules were applied to an object.
+    /// The number of evaluations of the rules.
     #[cfg(test)]
     pub(super) evaluations: usize,
-    /// The number of times a Machine was looked at for its group.
+    /// The number of visits to a Machine for its group.
     #[cfg(test)]
     pub(super) visits: std::sync::atomic::AtomicUsize,
 }
@@ -136,14 +135,14 @@ impl LiveState {
         }
     }
 
-    /// Applies a change, with the log of deletions of the object that it shows.
+    /// Applies a change, with the log of deletions of its object.
     pub(super) fn apply(&mut self, change: Change, log: Option<SharedLog>) {
         self.drop_gone();
         match change {
             Change::Cluster(cluster) => {
                 let key = cluster.meta.key.clone();
                 let old = self.clusters.insert(key.clone(), Arc::clone(&cluster));
-                // Nothing else of it is read, and its status changes often.
+                // No other field is read, and the status changes often.
                 if old.as_ref().is_none_or(|old| old.topology != cluster.topology) {
                     self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
                 }
@@ -213,7 +212,7 @@ impl LiveState {
         }
     }
 
-    /// The relations that something is left in.
+    /// Returns the relations that aren't empty.
     #[cfg(test)]
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
@@ -251,7 +250,7 @@ impl LiveState {
     fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
-        // A read may have shown a log that the watch never does: what it was about is looked at when it is gone.
+        // A read may have shown a log that the watch never does, so its deletions are looked at when it is gone.
         let had_log = group.versions.logs().next().is_some();
         group.set_object(Arc::clone(object), log);
         if let Standing::Undecodable(_) = group.standing {
@@ -262,7 +261,8 @@ impl LiveState {
         self.observed_owner_changed(old.as_deref(), Some(object));
         self.look_at_log(had_log, object);
         self.look_at_size(group_of(object), old.as_deref(), object);
-        // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
+        // The Machines of a MachineSet were visited when its relations changed; the Nodes of a MachinePool may have
+        // changed.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
         }
@@ -270,8 +270,8 @@ impl LiveState {
         self.evaluate(id);
     }
 
-    /// The object doesn't decode. It is no group until it does, but what it was last keeps its relations: without its
-    /// MachineSet, a MachineDeployment's Machines would count as replicas that never came, and be scaled down.
+    /// Marks an object as undecodable. It isn't a group until it decodes, but its last version keeps its relations:
+    /// without its MachineSet, a MachineDeployment's Machines would count as missing replicas, and be scaled down.
     fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
         let group = self.groups.entry(id.clone()).or_default();
         group.gone_since = None;
@@ -304,7 +304,7 @@ impl LiveState {
             self.groups.remove(id);
         }
         if let Some(old) = &old {
-            // Whoever finishes its deletions forgets it.
+            // Its deletions are then forgotten by whoever finishes them.
             self.look_at_log(false, old);
         }
         self.look_at_rollouts(old.as_deref().map(group_of).into_iter().collect());
@@ -397,18 +397,18 @@ impl LiveState {
         }
     }
 
-    /// The MachineSets of a MachineDeployment that are known.
+    /// Iterates over the known MachineSets of a MachineDeployment.
     pub(super) fn sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Arc<ScalableResource>> {
         self.held_sets_of(deployment).filter_map(|set| set.object.as_ref())
     }
 
-    /// The same, as they are held.
+    /// Iterates over the MachineSets of a MachineDeployment with their state.
     pub(super) fn held_sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
         let sets = self.sets_by_deployment.get(deployment);
         sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
     }
 
-    /// A group's version, own writes included, and what has its Machines made.
+    /// Returns a group's version, including own writes, and the objects that create its Machines.
     pub(super) fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
         let group = self.groups.get(id)?;
         let sets = match id.kind {
@@ -418,7 +418,7 @@ impl LiveState {
         Some((group.versions.current(Instant::now())?.clone(), sets))
     }
 
-    /// Takes the relations of `old` away that `new` doesn't share.
+    /// Removes the relations of `old` that `new` doesn't share.
     fn unrelate_machine(&mut self, old: &Arc<Machine>, new: Option<&Machine>) {
         if let Some(provider_id) = &old.provider_id
             && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
@@ -444,8 +444,8 @@ impl LiveState {
         }
     }
 
-    /// The group a Machine belongs to, by its owner; `None` for Machines of no group, and while the
-    /// MachineSet isn't known.
+    /// Returns the group of a Machine, by its owner; `None` for Machines without a group, or if the MachineSet isn't
+    /// known.
     pub(super) fn group_of(&self, machine: &Machine) -> Option<GroupId> {
         let (kind, key) = owner_of(machine)?;
         match kind {
@@ -458,7 +458,7 @@ impl LiveState {
         }
     }
 
-    /// The Machines of a group, by MachineSet and name.
+    /// Iterates over the Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
         let machines = self.siblings_of(id).flat_map(Siblings::iter);
         #[cfg(test)]
@@ -468,7 +468,7 @@ impl LiveState {
         machines
     }
 
-    /// The same, by MachineSet.
+    /// Iterates over the Machines of a group, per MachineSet.
     pub(super) fn siblings_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Siblings> {
         let own = match id.kind {
             ScalableKind::MachineDeployment => None,
@@ -484,8 +484,8 @@ impl LiveState {
             .filter_map(move |owner| self.machines_by_owner.get(&(kind, owner.clone())))
     }
 
-    /// The Node that a Machine's nodeRef names, unless their providerIDs or the Node's own annotations speak
-    /// against it: with several clusters in one picture the same name may stand for another Node.
+    /// Returns the Node in a Machine's nodeRef, unless their providerIDs or the Node's own annotations contradict it:
+    /// with several clusters in one index the same name may be another Node.
     pub(super) fn node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
         let node = self.nodes.get(machine.node_name.as_deref()?)?;
         let same = match (&machine.provider_id, &node.provider_id) {

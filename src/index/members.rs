@@ -1,5 +1,5 @@
-//! The Machines of a group with their Nodes. Must never take a Machine for one that hasn't joined because its nodeRef lags:
-//! that is empty for as long as Cluster API can't reach the workload cluster.
+//! The Machines of a group with their Nodes. Must never treat a Machine as not joined because of a lagging nodeRef,
+//! which stays empty for as long as Cluster API can't reach the workload cluster.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,41 +20,41 @@ use super::{
 pub struct Member {
     /// The Machine.
     pub machine: Arc<Machine>,
-    /// Its Node in the workload cluster, as far as it is known there.
+    /// Its Node in the workload cluster, if known.
     pub node: Option<Arc<Node>>,
-    /// The lack of capacity that its infrastructure tells of.
+    /// The lack of capacity that its infrastructure reports.
     pub shortage: Option<Shortage>,
-    /// Its deletion failed lately.
+    /// True if its deletion failed recently.
     pub undeletable: bool,
 }
 
 impl Member {
-    /// Returns true if it has joined: its nodeRef or a known Node says so.
+    /// Returns true if it has joined, by its nodeRef or a known Node.
     #[must_use]
     pub fn has_node(&self) -> bool {
         self.machine.node_name.is_some() || self.node.is_some()
     }
 
-    /// The same by reference, for the rules of instances.
+    /// Returns the member by reference, for the rules of instances.
     #[must_use]
     pub fn view(&self) -> MachineView<'_> {
         let Self { machine, node, shortage, undeletable } = self;
         MachineView { machine, node: node.as_deref(), shortage: *shortage, undeletable: *undeletable }
     }
 
-    /// The name of its Node, for people.
+    /// Returns the name of its Node, for people.
     #[must_use]
     pub fn node_name(&self) -> Option<&ArcStr> {
         self.machine.node_name.as_ref().or_else(|| Some(&self.node.as_ref()?.meta.key.name))
     }
 }
 
-/// A Node, filed under its providerID.
+/// A Node under its providerID.
 #[derive(Clone, Debug)]
 pub(super) struct NodeById(pub(super) Arc<Node>);
 
 impl Keyed for NodeById {
-    /// See [`holder_key`].
+    /// The end of the providerID; see [`holder_key`].
     type Key = str;
     type Order = ArcStr;
 
@@ -67,7 +67,7 @@ impl Keyed for NodeById {
     }
 }
 
-/// A Node, filed under the Machine that its annotations name.
+/// A Node under the Machine in its annotations.
 #[derive(Clone, Debug)]
 pub(super) struct NodeByMachine(pub(super) Arc<Node>);
 
@@ -76,7 +76,7 @@ impl Keyed for NodeByMachine {
     type Order = ArcStr;
 
     fn key(&self) -> &ObjectKey {
-        // A Node that names none is never filed.
+        // A Node without the annotation is never inserted.
         self.0.machine.as_ref().unwrap_or(&self.0.meta.key)
     }
 
@@ -86,13 +86,13 @@ impl Keyed for NodeByMachine {
 }
 
 impl Index {
-    /// Returns true if the workload cluster shows the Node of a Machine.
+    /// Returns true if the workload cluster has the Node of a Machine.
     #[must_use]
     pub fn shows_node_of(&self, machine: &Machine) -> bool {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
-    /// Returns true if a Machine with that uid has a Node: its nodeRef says so, or a known Node leads to it.
+    /// Returns true if a Machine with that uid has a Node, by its nodeRef or a known Node that leads to it.
     #[must_use]
     pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
@@ -122,12 +122,12 @@ impl LiveState {
         }
     }
 
-    /// The Machines of a group with their Nodes, by MachineSet and name.
+    /// Iterates over the Machines of a group with their Nodes, by MachineSet and name.
     pub(super) fn members_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = MachineView<'a>> {
         self.machines_of(id).map(|machine| self.view_of(machine))
     }
 
-    /// The same, to be kept.
+    /// Copies the Machines of a group with their Nodes.
     pub(super) fn copy_members(&self, id: &GroupId) -> Vec<Member> {
         let copy = |machine: &Arc<Machine>| Member {
             machine: Arc::clone(machine),
@@ -138,13 +138,13 @@ impl LiveState {
         self.machines_of(id).map(copy).collect()
     }
 
-    /// The Node of a Machine that the workload cluster shows: the one that its nodeRef names, else one with its providerID,
-    /// else one whose annotations name it.
+    /// Returns the known Node of a Machine: the one in its nodeRef, else one with its providerID, else one with the
+    /// Machine in its annotations.
     pub(super) fn known_node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
         self.node_of(machine).or_else(|| self.node_that_leads_to(&machine.meta.key, machine.provider_id.as_ref()))
     }
 
-    /// A Node that leads to the Machine of this key and providerID.
+    /// Returns a Node that leads to the Machine with this key and providerID.
     pub(super) fn node_that_leads_to(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> Option<&Arc<Node>> {
         provider_id.and_then(|id| self.node_with_id(key, id)).or_else(|| self.node_that_names(key))
     }
@@ -153,7 +153,8 @@ impl LiveState {
         let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeById(node)| node);
         let same = nodes().find(|node| node.provider_id.as_ref() == Some(id));
         same.or_else(|| {
-            // The two may write it differently; by its end it is known where no other Machine has that.
+            // The two may write the providerID differently. Its end identifies the Node if no other Machine has the
+            // same end.
             let tail = provider_id::tail(id)?;
             let is_other = |holder: &Holder| match holder {
                 Holder::Machine(other) => other.meta.key != *key,
@@ -163,8 +164,8 @@ impl LiveState {
         })
     }
 
-    /// A Node whose providerID leads to another Machine isn't this one's, whatever its annotations say: its kubelet may
-    /// write those.
+    /// Returns a Node with the Machine in its annotations. A Node whose providerID leads to another Machine doesn't
+    /// count, since its kubelet may write the annotations.
     fn node_that_names(&self, key: &ObjectKey) -> Option<&Arc<Node>> {
         let no_annotations = HashMap::new();
         let leads_elsewhere = |node: &Node| {

@@ -1,8 +1,7 @@
-//! The live picture of one workload cluster: which groups there are, which Machine and Node belongs to which,
-//! their sizes and templates. One writer applies [`Change`]s; readers answer from memory at a cost that grows
-//! with the answer and not with the fleet.
-//!
-//! It must never wait: no I/O, no await, and every lock is held for one change or one answer.
+//! The live state of one workload cluster: its groups, the Machines and Nodes of each, their sizes and templates. One
+//! writer applies [`Change`]s; readers are answered from memory, at a cost that grows with the answer and not with
+//! the fleet. The index must never wait: it has no I/O and no await, and every lock is held for one change or one
+//! answer.
 
 mod change;
 mod counts;
@@ -70,59 +69,60 @@ use nodegroup::{
     writing::{GroupVersion, NotScalable, Ongoing, SetView},
 };
 
-/// The live picture of one workload cluster.
+/// The live state of one workload cluster.
 #[derive(Debug)]
 pub struct Index {
     inner: RwLock<Inner>,
-    /// `None` once the first sync is over.
+    /// The state of the first sync; `None` once it is over.
     first_sync: Mutex<Option<FirstSync>>,
-    /// Sent when what [`Index::wanted_kinds`] gives has changed.
+    /// Notified when the result of [`Index::wanted_kinds`] changes.
     wanted: watch::Sender<()>,
-    /// Sent when a group comes to be among those that [`Index::take_unfinished`] gives.
+    /// Notified when a group is added to [`Index::take_unfinished`].
     unfinished: watch::Sender<()>,
-    /// Sent when a group comes to be among those that [`Index::take_observed`] gives.
+    /// Notified when a group is added to [`Index::take_observed`].
     observed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct Inner {
     live: LiveState,
-    /// `None` until something was pinned.
+    /// The last pinned membership; `None` before the first one.
     pinned: Option<Membership>,
 }
 
 /// The state of a group that a command needs before it writes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ScaleView {
-    /// Bounds as they stand now, not as pinned.
+    /// The current bounds, not the pinned ones.
     pub bounds: Bounds,
-    /// The version that a write is decided on, own writes included.
+    /// The version that a write is based on, including own writes.
     pub version: GroupVersion,
-    /// Machines, those that are being deleted included: a MachineSet counts them as replicas until they are gone.
+    /// The number of Machines, including those that are being deleted: a MachineSet counts them as replicas until
+    /// they are gone.
     pub machines: i32,
-    /// Machines that have a Node and aren't being deleted.
+    /// The number of Machines that have a Node and aren't being deleted.
     pub machines_with_node: i32,
-    /// The annotation that tells of the last replacement of a Machine.
+    /// The annotation with the last replacement of a Machine.
     pub replaced: Option<ArcStr>,
-    /// The rollout that forbids deletes; `None` while there is none, and where the group opts out of that.
+    /// The rollout that forbids deletes; `None` if there is none, or the group opts out of that.
     pub rollout: Option<Ongoing>,
 }
 
-/// The progress of a group's deletions, as the watches have shown it.
+/// The progress of a group's deletions, as far as the watches have reported it.
 #[derive(Clone, Debug)]
 pub struct DeletionView {
-    /// The group's version, own writes included.
+    /// The group's version, including own writes.
     pub version: GroupVersion,
-    /// The min size, which is 0 for what isn't a group any more.
+    /// The min size, which is 0 if the object isn't a group any more.
     pub min: i32,
-    /// The objects that have the Machines made: the MachineSets of a MachineDeployment, else the group's own object.
+    /// The objects that create the Machines: the MachineSets of a MachineDeployment, else the group's own object.
     pub sets: Vec<SetView>,
     /// The Machines.
     pub machines: Vec<Arc<Machine>>,
 }
 
 impl Index {
-    /// An empty picture under these rules.
+    /// Creates an empty index with these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {
@@ -134,12 +134,12 @@ impl Index {
         }
     }
 
-    /// Applies one change, and writes to the log what it changed for groups.
+    /// Applies a change, and logs its effects on groups.
     pub fn apply(&self, change: Change) {
         self.log(self.apply_quietly(change));
     }
 
-    /// Applies one change; what it changed for groups is returned.
+    /// Applies a change, and returns its effects on groups.
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
         let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
         let mut inner = self.inner.write();
@@ -157,9 +157,9 @@ impl Index {
         live.take_notices()
     }
 
-    /// The log of an object that comes: one that is held where the text is the same, since its status or its copy has
-    /// changed then. That of a group in scope is read here, before the lock is taken; a copy is read by whoever finishes
-    /// the group's deletions, and what is out of scope by nobody.
+    /// Returns the log of an incoming object. A stored log with the same text is reused, since then only the status
+    /// or a copy has changed. The log of a group in scope is parsed here, before the write lock is taken. A copy on a
+    /// MachineSet is parsed when the group's deletions are finished, and a log out of scope never.
     fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
         let text = object.deleting_log.as_ref()?;
         let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
@@ -173,51 +173,50 @@ impl Index {
         let same = held.into_iter().find(|held| held.text() == text);
         let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
         if is_in_scope && id == group {
-            // One that can't be read is refused where it is needed.
+            // An unreadable log is rejected where it is needed.
             let _ = log.read();
         }
         Some(log)
     }
 
-    /// Wakes its holder when there are groups to look at whose deletions are on their way.
+    /// Returns a receiver that is notified of groups in [`Index::take_unfinished`].
     #[must_use]
     pub fn unfinished(&self) -> watch::Receiver<()> {
         self.unfinished.subscribe()
     }
 
-    /// Wakes its holder when something is noted of the sizes of groups.
+    /// Returns a receiver that is notified of groups in [`Index::take_observed`].
     #[must_use]
     pub fn observed(&self) -> watch::Receiver<()> {
         self.observed.subscribe()
     }
 
-    /// The groups whose deletions may have come further: those that have a log of deletions, or a Machine that is marked
-    /// for one, and of which something has changed since this was asked last.
+    /// Returns the groups whose deletions may have progressed: those with a log of deletions, or with a Machine
+    /// marked for one, that have changed since the last call.
     #[must_use]
     pub fn take_unfinished(&self) -> BTreeSet<GroupId> {
         std::mem::take(&mut self.inner.write().live.unfinished)
     }
 
-    /// The infrastructure template kinds that groups in scope name, with the namespaces of these groups.
+    /// Returns the infrastructure template kinds that groups in scope name, with the namespaces of these groups.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
         self.inner.read().live.wanted_kinds()
     }
 
-    /// Wakes its holder when groups name other kinds of infrastructure templates, or in other namespaces.
+    /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] changes.
     #[must_use]
     pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
         self.wanted.subscribe()
     }
 
-    /// Returns what is known of a kind of infrastructure templates as a whole.
+    /// Returns the state of an infrastructure template kind.
     #[must_use]
     pub fn kind_state(&self, kind: &KindRef) -> Option<KindState> {
         self.inner.read().live.kinds.get(kind).cloned()
     }
 
-    /// Returns true if every kind of infrastructure template that groups name is known as far as it can be: its
-    /// templates, or why they can't be read.
+    /// Returns true if the first list of every named template kind is complete or has failed.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
@@ -228,7 +227,7 @@ impl Index {
         })
     }
 
-    /// Pins the membership anew: what Refresh does.
+    /// Pins the current membership, as Refresh does.
     pub fn refresh(&self) {
         let mut inner = self.inner.write();
         if inner.pinned.is_none() || inner.live.membership_changed {
@@ -242,7 +241,7 @@ impl Index {
         self.inner.read().pinned.is_some()
     }
 
-    /// The pinned groups, by id. Before the first Refresh this pins.
+    /// Returns the pinned groups, ordered by id. Pins them if there was no Refresh yet.
     #[must_use]
     pub fn groups(&self) -> Arc<[PinnedGroup]> {
         if let Some(pinned) = &self.inner.read().pinned {
@@ -252,7 +251,7 @@ impl Index {
         self.inner.read().pinned.as_ref().map(|pinned| Arc::clone(&pinned.groups)).unwrap_or_default()
     }
 
-    /// The pinned group of a Node; `None` when it belongs to none.
+    /// Returns the pinned group of a Node; `None` if it belongs to none.
     #[must_use]
     pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
         let inner = self.inner.read();
@@ -260,34 +259,34 @@ impl Index {
         inner.pinned.as_ref()?.get(&id).cloned()
     }
 
-    /// Returns what a Node stands for.
+    /// Returns the Machine or group that a Node stands for.
     #[must_use]
     pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         self.inner.read().live.resolve(query)
     }
 
-    /// Returns the answers of a group, or its last ones if it isn't a group any more since the last Refresh.
+    /// Returns the answers of a group, or the last ones if it has stopped being a group since the last Refresh.
     #[must_use]
     pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {
         self.inner.read().live.groups.get(id)?.served.clone()
     }
 
-    /// The size asked for, own writes included. `None`: no such group.
+    /// Returns the desired size, including own writes; `None` if there is no such group.
     #[must_use]
     pub fn target_size(&self, id: &GroupId) -> Option<i32> {
         let inner = self.inner.read();
         Some(inner.answering(id)?.size(Instant::now()))
     }
 
-    /// The instances of a group: its Machines, or a MachinePool's providerIDs, and a placeholder for each replica
-    /// that has none yet. Those that a new increase has brought have ids of their own. `None`: no such group.
+    /// Returns the instances of a group: its Machines, or a MachinePool's providerIDs, and a placeholder for each
+    /// missing replica. The instances of a recent increase have ids of their own. `None` if there is no such group.
     #[must_use]
     pub fn instances(&self, id: &GroupId) -> Option<Vec<Instance>> {
         let inner = self.inner.read();
         let live = &inner.live;
         let group = inner.answering(id)?;
         let now = Instant::now();
-        // A group that is gone makes no more Machines.
+        // A deleted group creates no more Machines.
         let size = if group.object.is_some() { group.size(now) } else { 0 };
         let mut members = Vec::new();
         let mut instances = if id.kind == ScalableKind::MachinePool {
@@ -307,7 +306,7 @@ impl Index {
     /// Returns the state of a group that a command needs before it writes.
     ///
     /// # Errors
-    /// When it isn't a group now: a command is refused where a read would answer the last values.
+    /// When it isn't a group now: a command is refused, while a read would get the last values.
     pub fn scale_view(&self, id: &GroupId) -> Result<ScaleView, NotScalable> {
         let inner = self.inner.read();
         let live = &inner.live;
@@ -331,29 +330,29 @@ impl Index {
         }
     }
 
-    /// The uid of a group's object; `None` when it is gone.
+    /// Returns the uid of a group's object; `None` if it was deleted.
     #[must_use]
     pub fn uid(&self, id: &GroupId) -> Option<Uid> {
         Some(self.inner.read().live.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
-    /// Takes over a version that was written or read, until the watch has caught up with it.
+    /// Stores a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
-        // Read before the lock is taken, with which no text is.
+        // Parsed before the lock is taken, under which no text is parsed.
         let _ = version.log.as_ref().map(SharedLog::read);
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
         }
     }
 
-    /// Returns what is known of a group's present generation. `None`: there is no such object.
+    /// Returns the facts about a group's current generation; `None` if there is no such object.
     #[must_use]
     pub fn era(&self, id: &GroupId) -> Option<Era> {
         self.inner.read().live.groups.get(id)?.versions.era().cloned()
     }
 
-    /// Returns the progress of a group's deletions. `None` for an object that isn't there, is paused, or isn't in
-    /// scope: whatever is on its way there has to wait, or is another program's.
+    /// Returns the progress of a group's deletions. `None` if the object doesn't exist, is paused, or isn't in scope:
+    /// its deletions have to wait, or are another program's.
     #[must_use]
     pub fn deletions(&self, id: &GroupId) -> Option<DeletionView> {
         let inner = self.inner.read();
@@ -363,33 +362,33 @@ impl Index {
         Some(DeletionView { version, min, sets, machines: live.machines_of(id).cloned().collect() })
     }
 
-    /// A group's version, own writes included, and what has its Machines made.
+    /// Returns a group's version, including own writes, and the objects that create its Machines.
     #[must_use]
     pub fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
         self.inner.read().live.sets(id)
     }
 
-    /// The Machines of a group with their Nodes, those that are being deleted included.
+    /// Returns the Machines of a group with their Nodes, including those that are being deleted.
     #[must_use]
     pub fn members(&self, id: &GroupId) -> Vec<Member> {
         let inner = self.inner.read();
         inner.live.copy_members(id)
     }
 
-    /// Returns true if a known Node leads to a Machine of this key and providerID, as the API server has them.
+    /// Returns true if a known Node leads to a Machine with this key and providerID, as the API server has them.
     #[must_use]
     pub fn knows_node_of(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> bool {
         self.inner.read().live.node_that_leads_to(key, provider_id).is_some()
     }
 
-    /// Returns true if a Machine with that uid is known, be it on its way out.
+    /// Returns true if a Machine with that uid is known, even if it is being deleted.
     #[must_use]
     pub fn has_machine(&self, key: &ObjectKey, uid: &Uid) -> bool {
         self.inner.read().live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid)
     }
 
-    /// Returns true if a Machine with that uid is of this group. `None` while the Machine, or the MachineSet that owns
-    /// it, isn't known.
+    /// Returns true if a Machine with that uid belongs to this group; `None` if the Machine, or the MachineSet that
+    /// owns it, isn't known.
     #[must_use]
     pub fn is_of(&self, id: &GroupId, key: &ObjectKey, uid: &Uid) -> Option<bool> {
         let inner = self.inner.read();
@@ -401,14 +400,14 @@ impl Index {
         }
     }
 
-    /// The delete-machine annotation of a Machine with that uid.
+    /// Returns the delete-machine annotation of a Machine with that uid.
     #[must_use]
     pub fn mark_of(&self, key: &ObjectKey, uid: &Uid) -> Option<ArcStr> {
         let inner = self.inner.read();
         inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark.clone()
     }
 
-    /// The MachineSets or the MachinePool that own the Machines of a group, by kind and name.
+    /// Returns the MachineSets or the MachinePool that own the Machines of a group, by kind and name.
     #[must_use]
     pub fn owners(&self, id: &GroupId) -> Vec<(ScalableKind, ArcStr)> {
         match id.kind {
@@ -421,7 +420,7 @@ impl Index {
         }
     }
 
-    /// The GPU types that templates promise: the values of their GPU label.
+    /// Returns the GPU types of all templates: the values of their GPU label.
     #[must_use]
     pub fn gpu_types(&self) -> BTreeSet<String> {
         let inner = self.inner.read();
@@ -434,7 +433,7 @@ impl Index {
 }
 
 impl Index {
-    /// The keys that `of` finds in the picture.
+    /// Returns the keys that `of` finds in the index.
     fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
         of(&self.inner.read().live)
     }
@@ -442,14 +441,14 @@ impl Index {
 
 #[cfg(test)]
 impl Index {
-    /// Returns how often a Machine was looked at for its group so far.
+    /// Returns the number of visits to a Machine for its group.
     pub(crate) fn visits(&self) -> usize {
         self.inner.read().live.visits.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
 impl Inner {
-    /// A group that answers: one that is live, or was at the last Refresh.
+    /// Returns a group that answers: a live one, or one that was live at the last Refresh.
     fn answering(&self, id: &GroupId) -> Option<&Group> {
         self.live.groups.get(id).filter(|group| group.served.is_some())
     }

@@ -1,4 +1,4 @@
-//! A map from a key to the few values that share it, in order, with nothing left behind once they are gone.
+//! A multimap from a key to the few values that share it, in order. It must never keep a key without values.
 
 use std::{
     borrow::Borrow,
@@ -6,14 +6,14 @@ use std::{
     hash::Hash,
 };
 
-/// One value inline is the rule; a set is the exception.
+/// Usually there is one value, stored inline. The set is the exception.
 #[derive(Debug)]
 enum Values<V> {
     One(V),
     Many(BTreeSet<V>),
 }
 
-/// A multimap whose values of a key are a set.
+/// A multimap whose values per key are a set.
 #[derive(Debug)]
 pub(super) struct Multimap<K, V> {
     entries: HashMap<K, Values<V>>,
@@ -31,7 +31,8 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
             None => {
                 self.entries.insert(key, Values::One(value));
             }
-            // Equal values may hold different copies of a text: the newer one is shared with what brought it.
+            // Equal values may hold different copies of a text: the newer copy is shared with the object that brought
+            // it.
             Some(Values::One(known)) if *known == value => *known = value,
             Some(values @ Values::One(_)) => {
                 let Values::One(known) = std::mem::replace(values, Values::Many(BTreeSet::new())) else { return };
@@ -61,7 +62,7 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
         }
     }
 
-    /// The values of a key, in order.
+    /// Iterates over the values of a key, in order.
     pub(super) fn get<Q>(&self, key: &Q) -> impl Iterator<Item = &V>
     where
         K: Borrow<Q>,
@@ -75,7 +76,7 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The values of a key, copied, for callers that change the picture meanwhile.
+    /// Returns the values of a key, copied, for callers that change the index meanwhile.
     pub(super) fn to_vec<Q>(&self, key: &Q) -> Vec<V>
     where
         K: Borrow<Q>,
@@ -84,7 +85,7 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
         self.get(key).cloned().collect()
     }
 
-    /// Returns true if nothing is left.
+    /// Returns true if there are no values.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -1,5 +1,6 @@
-//! The log of what node groups are: a line for each change. In the first sync the changes of one kind are one line, with the
-//! single ones at level debug; warnings are single lines until they are too many. Must never write while the index is locked.
+//! The log of group states: one line per change. During the first sync the changes of one kind share one line, and
+//! single ones are logged at level debug; warnings are single lines unless there are too many. Must never write while
+//! the index is locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +13,10 @@ use super::{
     standing::{Standing, StandingKind},
 };
 
-/// A first sync that lasts is summed up so often, if anything has changed since.
+/// The interval of summaries during a long first sync, if anything has changed.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);
 
-/// In a first sync a warning names each group while no more than so many have it: somebody has to mend each of them.
+/// The maximum number of groups that a first sync warns about one by one, since somebody has to fix each of them.
 const WARNED_SINGLY: usize = 10;
 
 /// Returns the number of groups of this standing that a first sync logs in a line each.
@@ -26,21 +27,21 @@ fn logged_singly(kind: StandingKind) -> usize {
     }
 }
 
-/// A change of a group: it came, went, or has other problems than before.
+/// A change of a group: it was added or removed, or has other problems.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Notice {
     /// The group.
     pub id: GroupId,
-    /// Its present standing.
+    /// Its current standing.
     pub state: StandingKind,
     /// Its problems.
     pub problems: Vec<Problem>,
-    /// Notes that are no fault and worth knowing.
+    /// Notes that aren't problems but worth knowing.
     pub notes: Vec<String>,
 }
 
 impl Notice {
-    /// Writes it to the log: what an operator should see, once per change.
+    /// Logs the change for an operator.
     pub fn log(&self) {
         self.log_state();
         for problem in &self.problems {
@@ -73,7 +74,7 @@ impl Notice {
         tracing::info!(group = %self.id, "{note}");
     }
 
-    /// Writes it at level debug, as one of many that are summed up.
+    /// Logs the change at level debug, as one of many in a summary.
     fn log_in_detail(&self) {
         let group = &self.id;
         match self.state {
@@ -92,7 +93,7 @@ impl Notice {
     }
 }
 
-/// The groups that have changed in a first sync since they were summed up last.
+/// The groups that have changed in a first sync since the last summary.
 #[derive(Debug)]
 pub(super) struct FirstSync {
     changed: BTreeSet<GroupId>,
@@ -100,14 +101,15 @@ pub(super) struct FirstSync {
 }
 
 impl Index {
-    /// The same in a first sync, which lasts until [`Index::end_first_sync`]: the changes of groups are summed up in the log.
+    /// Returns the index in a first sync, which lasts until [`Index::end_first_sync`]: changes of groups are
+    /// summarized in the log.
     #[must_use]
     pub fn in_first_sync(self) -> Self {
         *self.first_sync.lock() = Some(FirstSync { changed: BTreeSet::new(), summed_up: Instant::now() });
         self
     }
 
-    /// The first lists are complete: what groups are is summed up, and each change from now on is a line.
+    /// Ends the first sync: logs a summary of the groups. Each later change is a line of its own.
     pub fn end_first_sync(&self) {
         let ended = self.first_sync.lock().take();
         if let Some(ended) = ended {
@@ -140,7 +142,8 @@ impl Index {
         tracing::info!(served, left_out, "node groups are being read");
     }
 
-    /// Writes a line for each kind of change; what is true of one group alone, or a warning of few, is its own line.
+    /// Logs a line for each kind of change; a change of a single group, or a warning about few groups, has its own
+    /// line.
     fn sum_up(&self, changed: BTreeSet<GroupId>) {
         let notices: Vec<_> = {
             let live = &self.inner.read().live;
@@ -151,7 +154,7 @@ impl Index {
         sum_up_notes(&notices);
     }
 
-    /// Returns the number of groups, and that of objects that are none though nobody wants that.
+    /// Returns the number of groups, and of objects that unintentionally aren't groups.
     fn served_and_left_out(&self) -> (u64, u64) {
         let groups = self.stats().groups;
         let of = |state: &str| groups.get(state).copied().unwrap_or_default();
@@ -225,7 +228,7 @@ fn sum_up_notes(notices: &[Notice]) {
 }
 
 impl LiveState {
-    /// The changes of groups since they were asked for last.
+    /// Returns the changes of groups since the last call.
     pub(super) fn take_notices(&mut self) -> Vec<Notice> {
         if self.changed.is_empty() {
             return Vec::new();

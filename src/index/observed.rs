@@ -1,6 +1,6 @@
-//! The labels that the Nodes of groups showed, kept for the Nodes to come, and failure domains that turned out to be no
-//! zones. Both only grow: a group whose Nodes were in three zones doesn't come to be in one because two Nodes have gone.
-//! They end with the MachineSets and groups that they are about.
+//! The observed labels of groups' Nodes, recorded for future Nodes, and failure domains that turned out not to be
+//! zones. Both only grow: a group whose Nodes were in three zones must not count as in one because two Nodes are
+//! gone. They end with their MachineSets and groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ use super::{
     relation::{group_of, owner_of},
 };
 
-/// The properties of Machines that decide about the labels of their Nodes.
+/// The properties of Machines that determine the labels of their Nodes.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Make {
     templates: Templates,
@@ -36,7 +36,8 @@ impl Make {
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     by_group: HashMap<GroupId, BTreeMap<Make, ObservedLabels>>,
-    /// By kind of infrastructure template, since all providers share an API group.
+    /// The Nodes whose zone differs from their failure domain, by kind of infrastructure template, since all
+    /// providers share an API group.
     other_zones: HashMap<KindRef, OtherZone>,
 }
 
@@ -48,8 +49,9 @@ impl Observations {
 }
 
 impl LiveState {
-    /// The labels of a group's Nodes: of those that are made as its next one will be. While the group has Nodes and none of
-    /// these, those of its newest older MachineSet say more than nothing, but a zone in another failure domain.
+    /// Returns the labels of a group's Nodes that were made as its next one will be. If the group has only other
+    /// Nodes, those of its newest older MachineSet are better than nothing, except for a zone in another failure
+    /// domain.
     pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
         let Some(makes) = self.observations.by_group.get(id) else { return ObservedLabels::default() };
         let make = Make::of(object);
@@ -72,7 +74,7 @@ impl LiveState {
         })
     }
 
-    /// The labels of another group's Nodes that were made from the same templates.
+    /// Returns the labels of another group's Nodes that were made from the same templates.
     pub(super) fn labels_of_sibling(&self, sibling: &GroupId, object: &ScalableResource) -> ObservedLabels {
         let templates = Templates::of(object);
         let mut all = ObservedLabels::default();
@@ -84,12 +86,12 @@ impl LiveState {
         all
     }
 
-    /// A Node that shows that a group's failure domain is no zone.
+    /// Returns a Node that proves that a group's failure domain isn't a zone.
     pub(super) fn other_zone(&self, object: &ScalableResource) -> Option<&OtherZone> {
         self.observations.other_zones.get(&KindRef::from(object.infrastructure.as_ref()?))
     }
 
-    /// A Machine or its Node came or changed.
+    /// Observes the Node of a Machine after either was added or changed.
     pub(super) fn observe_machine(&mut self, machine: &Machine) {
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
         let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
@@ -97,7 +99,8 @@ impl LiveState {
         self.observe(&owner, &node);
     }
 
-    /// The Nodes of a MachineSet or MachinePool that came or changed, and may have been there before it.
+    /// Observes the Nodes of a MachineSet or MachinePool that was added or changed, since they may have arrived
+    /// before it.
     pub(super) fn observe_owner(&mut self, owner: &ScalableResource) {
         let nodes: Vec<_> = match owner.kind {
             ScalableKind::MachineDeployment => Vec::new(),
@@ -139,7 +142,7 @@ impl LiveState {
         self.evaluate_all(self.groups_by_kind.to_vec(&kind));
     }
 
-    /// Applies the rules to the group, and to those that borrow from it.
+    /// Evaluates the group, and the groups that borrow from it.
     fn labels_changed(&mut self, templates: &Templates, id: GroupId) {
         let lends = self.resources.borrowed(templates).is_some_and(|resources| resources.group == id);
         let mut groups = if lends { self.learners(templates) } else { BTreeSet::new() };
@@ -147,7 +150,7 @@ impl LiveState {
         self.evaluate_all(groups.into_iter().collect());
     }
 
-    /// A MachineDeployment, MachineSet or MachinePool came, changed or went.
+    /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted.
     pub(super) fn observed_owner_changed(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
         let place = |object: &ScalableResource| (group_of(object), Make::of(object));
         let (from, to) = (old.map(place), new.map(place));
@@ -166,13 +169,13 @@ impl LiveState {
         {
             self.observations.other_zones.remove(&kind);
         }
-        // A MachineSet's Nodes are looked at as they come, as long as it makes the same.
+        // A MachineSet's Nodes are observed as they arrive, as long as it makes the same Machines.
         if let Some(new) = new.filter(|new| from_is_other || new.kind == ScalableKind::MachinePool) {
             self.observe_owner(new);
         }
     }
 
-    /// Returns true if a group, or a MachineSet of it, makes Machines so.
+    /// Returns true if a group, or a MachineSet of it, makes Machines with these properties.
     fn has_make(&self, id: &GroupId, make: &Make) -> bool {
         let object = self.groups.get(id).and_then(|group| group.object.as_deref());
         let is_like = |object: &ScalableResource| group_of(object) == *id && Make::of(object) == *make;
@@ -183,7 +186,7 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// Takes away what Nodes showed that are gone.
+    /// Forgets the observations of Nodes that are gone.
     pub(super) fn observe_anew(&mut self) {
         self.observations = Observations::default();
         let mut owners: Vec<_> = self.groups.values().filter_map(|group| group.object.clone()).collect();

@@ -1,6 +1,6 @@
-//! Resources of observed Nodes, recorded for the Nodes to come: by the templates they were made from, and by group. A
-//! record outlives its Node, until another Node is observed, or the group has nothing of these templates any more. Must
-//! never observe a Node that is going, or not ready: it shows less than it has.
+//! Resources of observed Nodes, recorded for future Nodes: by the templates that they were made from, and by group. A
+//! record outlives its Node, until another Node is observed, or the group has nothing with these templates any more.
+//! Must never observe a Node that is being deleted or not ready: it reports less than it has.
 
 use arcstr::ArcStr;
 use std::{
@@ -18,12 +18,12 @@ use super::{
     relation::{group_of, owner_of},
 };
 
-/// The templates that Nodes made alike have in common.
+/// The templates that similar Nodes share.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Templates {
-    /// The same templates of a namespace.
+    /// The templates in a namespace.
     Of { namespace: ArcStr, infrastructure: InfrastructureRef, bootstrap: Option<InfrastructureRef> },
-    /// The same group, which names no infrastructure template.
+    /// The group itself, if it has no infrastructure template.
     None(GroupId),
 }
 
@@ -40,21 +40,21 @@ impl Templates {
     }
 }
 
-/// A Node that can teach: what it is found by, and itself.
+/// A Node to observe, with the key that it is found by.
 type ObservedNode<'a> = (&'a ObjectKey, &'a Arc<Node>);
 
 /// The last observation of a group's Node.
 #[derive(Debug)]
 struct Observation {
     observed: Arc<ObservedResources>,
-    /// The Machine of the Node; of a MachinePool the Node itself.
+    /// The Machine of the Node; for a MachinePool the Node itself.
     source: ObjectKey,
     resources: NodeResources,
-    /// True if its Node is still there and would give the same.
+    /// True if the Node still exists and would give the same observation.
     live: bool,
 }
 
-/// All lessons.
+/// All observations.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     by_templates: HashMap<Templates, BTreeMap<GroupId, Observation>>,
@@ -65,13 +65,13 @@ impl Resources {
         self.by_templates.get(templates)?.get(group)
     }
 
-    /// The group's own, else that of another group.
+    /// Returns the observation of the group itself, else that of another group.
     fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<ObservedResources>> {
         self.get(templates, group).map(|observation| &observation.observed).or_else(|| self.borrowed(templates))
     }
 
-    /// The lesson for groups that have none of their own: that of the first group whose Node is still there, else of the
-    /// first.
+    /// Returns the observation for groups without one of their own: that of the first group whose Node still exists,
+    /// else of the first group.
     pub(super) fn borrowed(&self, templates: &Templates) -> Option<&Arc<ObservedResources>> {
         let groups = self.by_templates.get(templates)?;
         let live = groups.values().find(|observation| observation.live);
@@ -87,7 +87,7 @@ impl Resources {
         removed
     }
 
-    /// Returns true if nothing is left.
+    /// Returns true if there are no observations.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_templates.is_empty()
@@ -95,7 +95,7 @@ impl Resources {
 }
 
 impl LiveState {
-    /// Returns what is known of the real Nodes of a group, but for its sample.
+    /// Returns the observations of a group's real Nodes, without its sample.
     pub(super) fn resources_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
         let templates = Templates::of(object);
         let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
@@ -103,8 +103,8 @@ impl LiveState {
         RealNodes { same_templates, other_templates, ..RealNodes::default() }
     }
 
-    /// Returns the observed resources of a group's Node that was made from templates of an older MachineSet: of the
-    /// newest one.
+    /// Returns the observed resources of a Node that was made from the templates of an older MachineSet of the group:
+    /// the newest such MachineSet.
     fn lesson_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
         let observation = |set: &ObjectKey| {
             let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
@@ -120,7 +120,7 @@ impl LiveState {
         }
     }
 
-    /// A Machine or its Node came, changed or went.
+    /// Updates the observations after a Machine or its Node was added, changed or deleted.
     pub(super) fn observe_resources(&mut self, machine: &Machine) {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
@@ -141,7 +141,7 @@ impl LiveState {
         }
     }
 
-    /// A Machine has left its owner.
+    /// Updates the observations after a Machine has left its owner.
     pub(super) fn machine_left(&mut self, machine: &Machine) {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
@@ -152,21 +152,21 @@ impl LiveState {
         }
     }
 
-    /// The Node of a Machine, if something can be learned from it.
+    /// Returns the Node of a Machine, if it may be observed.
     fn observed_node(&self, machine: &ObjectKey) -> Option<ObservedNode<'_>> {
         let machine = self.machines.get(machine).filter(|machine| !machine.deleting)?;
         let node = self.node_of(machine).filter(|node| node.resources.is_some())?;
         Some((&machine.meta.key, node))
     }
 
-    /// A MachinePool or one of its Nodes came, changed or went.
+    /// Updates the observations after a MachinePool or one of its Nodes was added, changed or deleted.
     pub(super) fn observe_pool_resources(&mut self, id: &GroupId) {
         let Some(pool) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
         self.learn(&Templates::of(pool), id);
     }
 
-    /// A MachineDeployment, MachineSet or MachinePool came, changed or went: its Nodes may teach for other templates or
-    /// another group, or for none.
+    /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted:
+    /// its Nodes may now count for other templates, for another group, or for none.
     pub(super) fn owner_changed(
         &mut self,
         id: &GroupId,
@@ -184,7 +184,7 @@ impl LiveState {
         }
     }
 
-    /// Looks anew for what the Nodes of a group teach that are made from these templates, and applies it.
+    /// Observes the Nodes of a group with these templates again, and applies the result.
     fn learn(&mut self, templates: &Templates, id: &GroupId) {
         let best = self.observed_nodes(templates, id).min_by_key(|observed_node| rank(*observed_node));
         let known = self.resources.get(templates, id);
@@ -214,20 +214,20 @@ impl LiveState {
         changed
     }
 
-    /// The Node of a lesson is gone, or no better one can teach yet: what it taught stays.
+    /// Keeps an observation whose Node is gone, or isn't ready to be observed again.
     fn outlive(&mut self, templates: &Templates, id: &GroupId) -> bool {
         let groups = self.resources.by_templates.get_mut(templates);
         let Some(observation) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
         std::mem::replace(&mut observation.live, false)
     }
 
-    /// Returns true if a group, or a MachineSet of it, names these templates.
+    /// Returns true if a group, or a MachineSet of it, has these templates.
     fn has_templates(&self, templates: &Templates, id: &GroupId) -> bool {
         let object = self.groups.get(id).and_then(|group| group.object.as_deref());
         object.is_some_and(|object| Templates::of(object) == *templates) || self.owners(templates, id).next().is_some()
     }
 
-    /// The MachineSets of a group with these templates, or its MachinePool.
+    /// Returns the MachineSets of a group with these templates, or its MachinePool.
     fn owners<'a>(
         &'a self,
         templates: &'a Templates,
@@ -258,7 +258,7 @@ impl LiveState {
         })
     }
 
-    /// Applies the rules to the group, and to those that borrow where that is another lesson than it was.
+    /// Evaluates the group, and the groups that borrow its observation if the borrowed one has changed.
     fn resources_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<ObservedResources>>) {
         let is_same = self.resources.borrowed(templates) == borrowed;
         let mut groups = if is_same { BTreeSet::new() } else { self.learners(templates) };
@@ -266,7 +266,7 @@ impl LiveState {
         self.evaluate_all(groups.into_iter().collect());
     }
 
-    /// Groups with these templates that have no Nodes of their own to learn from.
+    /// Returns the groups with these templates that have no observation of their own.
     pub(super) fn learners(&self, templates: &Templates) -> BTreeSet<GroupId> {
         let Templates::Of { namespace, infrastructure, .. } = templates else { return BTreeSet::new() };
         let key = (
@@ -275,7 +275,7 @@ impl LiveState {
         );
         let others = self.groups_by_template.get(&key).filter(|other| {
             let object = self.groups.get(other).and_then(|group| group.object.as_deref());
-            // A MachineSet of a MachineDeployment is no group, whatever Nodes show.
+            // A MachineSet of a MachineDeployment is never a group.
             let same = object.is_some_and(|object| object.deployment.is_none() && Templates::of(object) == *templates);
             same && self.resources.get(templates, other).is_none()
         });
@@ -285,7 +285,7 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// Takes the lessons away whose Nodes are gone.
+    /// Removes the observations whose Nodes are gone.
     pub(super) fn forget_the_gone(&mut self) {
         self.observe_anew();
         let gone: Vec<_> = self
@@ -317,7 +317,8 @@ impl Observation {
     }
 }
 
-/// Of several Nodes the one with the most extended resources teaches, since they come last; of equal ones the first.
+/// Ranks Nodes for observation: the one with the most extended resources comes first, since those are reported last;
+/// of equal ones the first by key.
 fn rank((key, node): ObservedNode<'_>) -> (Reverse<u16>, &ObjectKey) {
     (Reverse(node.resources.as_ref().map_or(0, NodeResources::extended)), key)
 }

@@ -1,5 +1,5 @@
-//! The size that this process wrote last for a group, for as long as it stands. Whoever watches a group learns here that
-//! somebody has written another one over it, and that no Machine is made for it. Nothing is decided about sizes here.
+//! The size that this process wrote last for a group, until it is overwritten. From here the controller of a group
+//! learns that somebody has overwritten it, or that no Machine is created for it. Nothing here decides on sizes.
 
 use std::collections::BTreeSet;
 
@@ -17,23 +17,23 @@ pub(super) struct OwnSize {
     replicas: i32,
 }
 
-/// A size that somebody else has written over one of this process.
+/// A size with which somebody else has overwritten one of this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Overwritten {
     /// The size that this process had written.
     pub from: i32,
-    /// The present size.
+    /// The current size.
     pub to: i32,
 }
 
 impl OwnSize {
-    /// A size that was just written; `None` where versions are no numbers, so that nobody could tell what came later.
+    /// Creates a value from the written version; `None` if versions aren't numbers and can't be ordered.
     fn of(version: &GroupVersion) -> Option<Self> {
         let number = version.resource_version.number()?;
         Some(Self { uid: version.uid.clone(), version: number, replicas: version.replicas })
     }
 
-    /// The size that a later version of the object has instead.
+    /// Returns the size of a later version of the object, if it differs.
     pub(super) fn overwritten_by(&self, shown: &GroupVersion) -> Option<Overwritten> {
         let is_later = shown.uid == self.uid && shown.resource_version.number()? > self.version;
         (is_later && shown.replicas != self.replicas).then_some(Overwritten { from: self.replicas, to: shown.replicas })
@@ -41,8 +41,8 @@ impl OwnSize {
 }
 
 impl Group {
-    /// Takes in that the watch shows another size than the one this process wrote last. While a size is being written it may
-    /// be that one, so that nothing is known until its answer is there.
+    /// Records if the watch reports another size than the one that this process wrote last. During a write the size
+    /// may be the new one, so this waits for the answer.
     pub(super) fn look_at_own_size(&mut self, shown: &GroupVersion) {
         if self.size_writes > 0 {
             return;
@@ -60,7 +60,7 @@ impl Group {
     }
 }
 
-/// A size that is being written, until its answer is there.
+/// A size write in progress, until its answer is there.
 #[derive(Debug)]
 #[must_use]
 pub struct SizeWrite<'a> {
@@ -83,7 +83,7 @@ impl Drop for SizeWrite<'_> {
 }
 
 impl LiveState {
-    /// The reason for which no Machine is made for a larger size, as the MachineSets of a group say it.
+    /// Returns the reason for which no Machine is created for a larger size, from the MachineSets of a group.
     pub(super) fn held_back(&self, id: &GroupId) -> Option<&str> {
         let reason = |object: &ScalableResource| object.held_back.is_some();
         let object = |id: &GroupId| self.groups.get(id)?.object.as_deref().filter(|object| reason(object));
@@ -97,8 +97,8 @@ impl LiveState {
         set?.held_back.as_deref()
     }
 
-    /// Notes a group whose size, written by this process, was overwritten, or whose Machines are made again or not any
-    /// more.
+    /// Marks a group as observed if its size, written by this process, was overwritten, or if the creation of its
+    /// Machines has stopped or resumed.
     pub(super) fn look_at_size(&mut self, id: GroupId, old: Option<&ScalableResource>, new: &ScalableResource) {
         let Some(group) = self.groups.get(&id) else { return };
         let has_turned = old.and_then(|old| old.held_back.as_ref()) != new.held_back.as_ref();
@@ -109,7 +109,7 @@ impl LiveState {
 }
 
 impl Index {
-    /// A size of a group is about to be written.
+    /// Begins a size write of a group.
     pub fn begin_size_write<'a>(&'a self, id: &'a GroupId) -> SizeWrite<'a> {
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.size_writes = group.size_writes.saturating_add(1);
@@ -117,7 +117,7 @@ impl Index {
         SizeWrite { index: self, id }
     }
 
-    /// Takes over that this process has written a size in place of another.
+    /// Records that this process has replaced the size `from` with another one.
     pub fn set_own_size(&self, id: &GroupId, from: i32, version: &GroupVersion) {
         let mut inner = self.inner.write();
         let live = &mut inner.live;
@@ -133,19 +133,20 @@ impl Index {
         }
     }
 
-    /// The groups whose sizes something was noted of since this was asked last.
+    /// Returns the groups with observations of their sizes since the last call.
     #[must_use]
     pub fn take_observed(&self) -> BTreeSet<GroupId> {
         std::mem::take(&mut self.inner.write().live.observed)
     }
 
-    /// The size that somebody has written over one of this process; it is told once.
+    /// Returns the size with which somebody has overwritten one of this process, once.
     #[must_use]
     pub fn take_overwritten(&self, id: &GroupId) -> Option<Overwritten> {
         self.inner.write().live.groups.get_mut(id)?.overwritten.take()
     }
 
-    /// The reason for which no Machine is made for the size that this process wrote and that stands.
+    /// Returns the size that this process wrote and that is still in force, with the reason for which no Machine is
+    /// created for it.
     #[must_use]
     pub fn held_back_own(&self, id: &GroupId) -> Option<(i32, String)> {
         let inner = self.inner.read();

@@ -1,5 +1,5 @@
-//! Membership pinned by Refresh: which groups there are changes for the caller only there (contract
-//! section 1), so that NodeGroupForNode never names a group that the last NodeGroups answer lacks.
+//! The membership pinned by Refresh. The set of groups changes for the caller only at a Refresh (contract, section
+//! 1), so that NodeGroupForNode never returns a group that the last NodeGroups answer lacks.
 
 use arcstr::ArcStr;
 use std::{collections::HashMap, sync::Arc};
@@ -8,7 +8,7 @@ use nodegroup::{Bounds, GroupId};
 
 use super::live_state::LiveState;
 
-/// A group as pinned.
+/// A pinned group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PinnedGroup {
     /// Its id.
@@ -22,13 +22,13 @@ pub struct PinnedGroup {
 /// The groups of one pinning.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
-    /// By id.
+    /// The groups, ordered by id.
     pub(super) groups: Arc<[PinnedGroup]>,
     positions: HashMap<GroupId, usize>,
 }
 
 impl Membership {
-    /// The pins of everything that is a group now. What isn't any more stops answering.
+    /// Pins all current groups. Former groups stop answering.
     pub(super) fn pin(live: &mut LiveState) -> Self {
         live.groups.retain(|_, group| {
             if !group.is_live()
@@ -54,7 +54,7 @@ impl Membership {
         Self { groups: groups.into(), positions }
     }
 
-    /// The pinned group of that id.
+    /// Returns the pinned group with that id.
     pub(super) fn get(&self, id: &GroupId) -> Option<&PinnedGroup> {
         self.groups.get(*self.positions.get(id)?)
     }

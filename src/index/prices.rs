@@ -1,5 +1,5 @@
-//! Prices of the groups, as the price RPCs ask: the price of a Node through its group, and the cheapest price of each
-//! resource among all groups. Both are kept as groups change, so that an answer costs no look at them.
+//! The prices of the groups, for the price RPCs: the price of a Node through its group, and the lowest price of each
+//! resource among all groups. Both are kept up to date with each change, so that an answer visits no group.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,29 +11,29 @@ use thiserror::Error;
 
 use super::{Index, NodeQuery, live_state::LiveState};
 
-/// The labels of a Node as a caller describes it.
+/// The labels of a Node as the caller describes it.
 pub type NodeLabels = HashMap<String, String>;
 
-/// Why something has no price.
+/// The reason for which there is no price.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum NoPrice {
-    /// Nothing has one.
+    /// There are no prices at all.
     #[error(
         "no prices are known: give node groups the annotation {}, or the server a price file with --prices",
         capi::PRICE_PER_HOUR
     )]
     Anywhere,
-    /// A Node has none.
+    /// The group of the Node has no price.
     #[error(
         "no price is known for a Node of node group {0}: give the group the annotation {key}, or its instance type, \
          labels or resources a price in the price file",
         key = capi::PRICE_PER_HOUR
     )]
     OfGroup(GroupId),
-    /// A Node of no group has none.
+    /// The Node belongs to no group, and has no price.
     #[error("the Node belongs to no node group, and the price file has no price for its labels")]
     OfForeignNode,
-    /// Groups have a price, but what their Nodes have isn't known.
+    /// Groups have a price, but the resources of their Nodes aren't known.
     #[error(
         "node groups have prices, but of none it is known how much cpu and memory its Nodes have: give one the capacity \
          annotations cpu and memory"
@@ -45,7 +45,7 @@ impl Index {
     /// Returns the price of a Node: its group's, else the price list's for its labels.
     ///
     /// # Errors
-    /// When nothing says what it costs.
+    /// When there is no price for it.
     pub fn node_price(&self, query: NodeQuery<'_>, labels: &NodeLabels) -> Result<Price, NoPrice> {
         let inner = self.inner.read();
         let live = &inner.live;
@@ -61,7 +61,7 @@ impl Index {
         })
     }
 
-    /// The cheapest price of each resource among the groups.
+    /// Returns the lowest price of each resource among the groups.
     ///
     /// # Errors
     /// When no group has prices for resources.
@@ -86,20 +86,20 @@ impl LiveState {
     }
 }
 
-/// The cheapest price of each resource among groups that answer.
+/// The lowest price of each resource among the groups that answer.
 ///
-/// Groups whose Nodes are free don't count while others cost something: Cluster Autoscaler divides by the price of pods,
-/// and at 0 its price expander can compare nothing any more.
+/// Groups whose Nodes are free don't count if others cost something: Cluster Autoscaler divides by the price of pods,
+/// and with 0 its price expander can't compare anything any more.
 #[derive(Debug, Default)]
 pub(super) struct CheapestUnits {
     /// Groups that have a price.
     priced: usize,
-    /// Groups of those whose Nodes are free.
+    /// The number of groups with known resources whose Nodes are free.
     free: usize,
     cpu: Tally,
     memory: Tally,
     gpus: BTreeMap<String, Tally>,
-    /// The prices that follow from them.
+    /// The resulting prices.
     units: Option<Arc<UnitPrices>>,
 }
 
@@ -113,14 +113,14 @@ impl CheapestUnits {
         self.priced
     }
 
-    /// Returns true if nothing is counted.
+    /// Returns true if no group is counted.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let Self { priced, free, cpu, memory, gpus, units } = self;
         *priced == 0 && *free == 0 && cpu.0.is_empty() && memory.0.is_empty() && gpus.is_empty() && units.is_none()
     }
 
-    /// A group has another price than before.
+    /// Replaces the price of a group.
     pub(super) fn replace(&mut self, old: Option<&GroupPrice>, new: Option<&GroupPrice>) {
         if let Some(old) = old {
             self.count(old, Step::Down);

@@ -1,5 +1,5 @@
-//! From a Node as Cluster Autoscaler describes it to the Machine, placeholder or group it stands for.
-//! Nothing here answers an error: what isn't known isn't ours.
+//! Resolves a Node, as Cluster Autoscaler describes it, to the Machine, placeholder or group that it stands for.
+//! Nothing here returns an error: an unknown Node isn't managed here.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{
     live_state::LiveState,
 };
 
-/// A Node as a caller describes it.
+/// A Node as the caller describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeQuery<'a> {
     /// Its name; for an instance without a Node the instance id.
@@ -25,18 +25,18 @@ pub struct NodeQuery<'a> {
 /// The Machine or group that a Node stands for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Resolved {
-    /// A Machine, with its group where it has one.
+    /// A Machine, with its group if it has one.
     Machine(Arc<Machine>, Option<GroupId>),
     /// A replica of a group that has no Machine yet.
     Replica(GroupId),
     /// An instance of a MachinePool that isn't known as a Machine.
     PoolInstance(GroupId),
-    /// Nothing that is known.
+    /// An unknown Node.
     Unknown,
 }
 
 impl Resolved {
-    /// The group, where there is one.
+    /// Returns the group, if there is one.
     #[must_use]
     pub fn group(self) -> Option<GroupId> {
         match self {
@@ -48,13 +48,13 @@ impl Resolved {
 }
 
 impl LiveState {
-    /// The group of a Node, whether pinned or not; template Nodes included.
+    /// Returns the group of a Node, pinned or not, including that of a template Node.
     pub(super) fn group_of_node(&self, query: NodeQuery<'_>) -> Option<GroupId> {
         let template = template_node_groups(query.name).into_iter().find(|id| self.groups.contains_key(id));
         template.or_else(|| self.resolve(query).group())
     }
 
-    /// Resolves a Node: by placeholder id, then providerID, then the annotations of its Node.
+    /// Resolves a Node by placeholder id, then by providerID, then by its annotations.
     pub(super) fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         match PlaceholderRef::parse(query.provider_id).or_else(|| PlaceholderRef::parse(query.name)) {
             Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machines.get(&key)),
@@ -78,7 +78,8 @@ impl LiveState {
         }
     }
 
-    /// Whole ids first; what follows the last `/` only where exactly one holder has it.
+    /// Resolves a providerID. The whole id takes precedence; the part after the last `/` counts only if exactly one
+    /// holder has it.
     pub(super) fn by_provider_id(&self, query: NodeQuery<'_>) -> Resolved {
         let id = query.provider_id;
         if id.is_empty() {
@@ -102,7 +103,7 @@ impl LiveState {
             return self.resolved(self.machines.get(&ObjectKey::new(namespace, name)));
         }
         let Some(namespace) = annotation(&keys.cluster_namespace) else { return Resolved::Unknown };
-        // The Nodes of a MachinePool without Machines carry the owner only.
+        // The Nodes of a MachinePool without Machines have only the owner's annotations.
         match (annotation(&keys.owner_kind), annotation(&keys.owner_name)) {
             (Some("MachinePool"), Some(name)) => {
                 let pool = GroupId::new(ScalableKind::MachinePool, ObjectKey::new(namespace, name));
@@ -121,13 +122,13 @@ struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// The holders, in their order, for as long as more of them are wanted.
+    /// Collects the holders, in order, as long as `more` returns true.
     fn of(holders: impl Iterator<Item = &'a Holder>, more: impl Fn(&Self) -> bool) -> Self {
         let mut candidates = Self::default();
         for holder in holders {
             match holder {
                 Holder::Machine(machine) => candidates.machines.push(machine),
-                // One that lists several ids of one tail is still one.
+                // A MachinePool that lists several ids with one tail counts once.
                 Holder::Pool(pool) if candidates.pools.last() == Some(&&pool.1) => {}
                 Holder::Pool(pool) => candidates.pools.push(&pool.1),
             }
@@ -138,7 +139,7 @@ impl<'a> Candidates<'a> {
         candidates
     }
 
-    /// Returns true if no two of them speak against each other yet.
+    /// Returns true if the holders collected so far may be unambiguous.
     fn may_be_unambiguous(&self) -> bool {
         self.machines.len() <= 1 && self.pools.len() <= 1
     }
@@ -147,7 +148,7 @@ impl<'a> Candidates<'a> {
         self.machines.is_empty() && self.pools.is_empty()
     }
 
-    /// One Machine, one MachinePool, or one Machine of that MachinePool.
+    /// Returns true for one Machine, one MachinePool, or one Machine of that MachinePool.
     fn is_unambiguous(&self, live: &LiveState) -> bool {
         match (self.machines.as_slice(), self.pools.as_slice()) {
             ([machine], pools) => {
@@ -159,8 +160,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Of several Machines with one providerID: the one whose nodeRef names this Node, else the one the
-    /// Node's annotations name, else the first if all are of one group; otherwise nobody can tell.
+    /// Chooses among several Machines with one providerID: the one whose nodeRef is this Node, else the one in the
+    /// Node's annotations, else the first if all belong to one group. Otherwise the Node is unknown.
     fn choose(&self, live: &LiveState, query: NodeQuery<'_>) -> Resolved {
         match (self.machines.as_slice(), self.pools.as_slice()) {
             ([machine], _) => live.resolved(Some(machine)),

@@ -1,5 +1,5 @@
-//! Which groups are rolling out, worked out when a MachineSet, a MachineDeployment or a Cluster's topology changes, so
-//! that no answer has to look at them.
+//! The rollouts of groups, evaluated when a MachineSet, a MachineDeployment or a Cluster's topology changes, so that
+//! no answer has to do it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use nodegroup::{GroupId, Rollout, rollout, writing::Ongoing};
 use super::{group::Served, live_state::LiveState, relation::cluster_key};
 
 impl LiveState {
-    /// Looks at groups anew of which a MachineSet, the object or the Cluster has changed.
+    /// Evaluates the rollouts of groups after a change of a MachineSet, the object or the Cluster.
     pub(super) fn look_at_rollouts(&mut self, groups: Vec<GroupId>) {
         for id in groups {
             self.look_at_rollout(&id);
@@ -29,14 +29,14 @@ impl LiveState {
             return;
         }
         group.rollout = ongoing;
-        // A group that isn't live any more goes on answering what it answered last.
+        // A group that isn't live any more keeps its last answers.
         if let Some(served) = group.served.as_deref().filter(|_| group.is_live()) {
             let (definition, template) = (served.definition.clone(), served.template.clone());
             group.served = Some(Arc::new(Served::new(definition, template, group.rollout.as_ref())));
         }
     }
 
-    /// The rollout of a MachineDeployment; the other kinds don't roll out.
+    /// Returns the rollout of a MachineDeployment; the other kinds don't roll out.
     fn rollout_of(&self, id: &GroupId) -> Option<Rollout> {
         if id.kind != ScalableKind::MachineDeployment {
             return None;

@@ -1,5 +1,5 @@
-//! The sample of a group: one Node of it, by which a value can name a Node that is there. It follows Machines and Nodes as
-//! they change, and is never looked for at a read.
+//! The sample of a group: one of its Nodes, for values that refer to an existing Node. It is updated when Machines
+//! and Nodes change, and must never be searched for by a read.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ impl LiveState {
         }
     }
 
-    /// A Machine or its Node changed: it may become its group's sample, or stop being it.
+    /// Updates a group's sample after a change of a Machine or its Node, which may become the sample or stop being
+    /// it.
     pub(super) fn machine_changed(&mut self, machine: &Arc<Machine>) {
         self.observe_resources(machine);
         self.observe_machine(machine);
@@ -41,7 +42,7 @@ impl LiveState {
         }
     }
 
-    /// Looks for the sample of a group anew: the first of its Machines, by name, that has a Node; of a
+    /// Searches for the sample of a group again: the first of its Machines, by name, that has a Node; for a
     /// MachinePool the first of its Nodes.
     pub(super) fn resample(&mut self, id: &GroupId) {
         let Some(object) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
@@ -57,7 +58,7 @@ impl LiveState {
         self.set_sample(id, sample);
     }
 
-    /// Sets the sample of a group that has an object. A group without one gets its sample with its object.
+    /// Sets the sample of a group that has an object. A group without an object gets its sample with the object.
     fn set_sample(&mut self, id: &GroupId, sample: Option<(ObjectKey, Arc<Node>)>) {
         let Some(group) = self.groups.get_mut(id).filter(|group| group.object.is_some()) else { return };
         let shown = |sample: Option<&(ObjectKey, Arc<Node>)>| {
@@ -70,7 +71,7 @@ impl LiveState {
         }
     }
 
-    /// A Machine has left its group.
+    /// Updates a group's sample after a Machine has left the group.
     pub(super) fn left_sample(&mut self, old: &Machine) {
         if let Some(group) = self.group_of(old)
             && self.groups.get(&group).is_some_and(|group| is_sample(group, &old.meta.key))

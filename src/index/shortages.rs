@@ -1,4 +1,5 @@
-//! Since when Machines lack capacity, noted as they change: a read compares times, and reads no message.
+//! The beginnings of Machines' lacks of capacity, recorded as Machines change: a read compares times, and parses no
+//! message.
 
 use capi::Machine;
 use jiff::Timestamp;
@@ -7,10 +8,10 @@ use nodegroup::Shortage;
 use super::live_state::LiveState;
 
 impl LiveState {
-    /// A Machine came or changed.
+    /// Records the lack of capacity of a Machine that was added or changed.
     pub(super) fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
         let key = &machine.meta.key;
-        // One that was made anew under the same name is another.
+        // A Machine created again under the same name is another one.
         let old = old.filter(|old| old.meta.uid == machine.meta.uid);
         let known = self.shortages.get(key).copied().filter(|_| old.is_some());
         match Shortage::of(machine, known, old.is_some(), Timestamp::now()) {

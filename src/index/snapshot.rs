@@ -1,6 +1,6 @@
-//! A copy of the picture for those who show it whole. The lock is taken anew for each group, and under it only pointers
-//! are copied; what they mean is worked out afterwards, so that showing 100,000 Machines holds up neither the writer nor
-//! an RPC. Whoever shows numbers alone has no Machine copied.
+//! A copy of the index, for whoever displays all of it. The lock is taken separately for each group, and only
+//! pointers are copied under it. The evaluation follows afterwards, so that displaying 100,000 Machines delays
+//! neither the writer nor an RPC. For counts alone, no Machine is copied.
 
 use std::{
     collections::BTreeSet,
@@ -24,59 +24,59 @@ use super::{
     standing::Standing,
 };
 
-/// The groups, and the objects that are none, in no order. Each is as it was at one moment; what changes while the copy is
-/// made is in some of them and not yet in others.
+/// The groups, and the objects that aren't groups, unordered. Each is consistent in itself; a change during the
+/// copying may be in some of them and not yet in others.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Every MachineDeployment, MachineSet and MachinePool.
     pub groups: Vec<GroupSnapshot>,
-    /// Machines of the whole picture.
+    /// The number of Machines in the whole index.
     pub machines: usize,
-    /// Nodes of the whole picture.
+    /// The number of Nodes in the whole index.
     pub nodes: usize,
 }
 
-/// A MachineDeployment, MachineSet or MachinePool at one moment.
+/// A MachineDeployment, MachineSet or MachinePool at one time.
 #[derive(Debug)]
 pub struct GroupSnapshot {
     /// Its id.
     pub id: GroupId,
     /// Its standing.
     pub standing: Standing<Arc<Served>>,
-    /// Its object; `None` when it is gone or never decoded.
+    /// Its object; `None` if it was deleted or never decoded.
     pub object: Option<Arc<ScalableResource>>,
     /// True if the last Refresh reported it to Cluster Autoscaler.
     pub pinned: bool,
-    /// The size asked for, own writes included.
+    /// The desired size, including own writes.
     pub size: i32,
-    /// A size that this process wrote and the watch hasn't shown yet.
+    /// A size that this process wrote and the watch hasn't reported yet.
     pub written: Option<WrittenSize>,
-    /// Its rollout, under way or about to begin.
+    /// Its rollout, in progress or about to begin.
     pub rollout: Option<Ongoing>,
     /// True if its Cluster's topology sets its size, and so reverts every change of it.
     pub topology_sets_size: bool,
-    /// The reason for which no Machine is made for a larger size.
+    /// The reason for which no Machine is created for a larger size.
     pub held_back: Option<String>,
-    /// Its log of deletions as the annotation has it, own writes included.
+    /// Its log of deletions in the annotation, including own writes.
     pub deletion_log: Option<SharedLog>,
     /// The operator's rules for deletes of failed Machines.
     errors: ErrorRules,
-    /// Its instances by state; none where it isn't live.
+    /// Its instances by state; all zero if it isn't live.
     pub counts: InstanceCounts,
-    /// Its Machines with their Nodes; `None` where they weren't asked for.
+    /// Its Machines with their Nodes; `None` if they weren't requested.
     members: Option<Vec<Member>>,
 }
 
 /// The detail in which each group is copied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Detail {
-    /// The number of its instances: [`GroupSnapshot::instances`] gives none.
+    /// Only the number of its instances: [`GroupSnapshot::instances`] returns `None`.
     Counts,
-    /// The instances too.
+    /// The instances as well.
     Instances,
 }
 
-/// A size that was written, or read when a write had failed, and that the watch hasn't shown yet.
+/// A size that was written, or read after a failed write, and that the watch hasn't reported yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WrittenSize {
     /// The size.
@@ -85,17 +85,17 @@ pub struct WrittenSize {
     pub age: Duration,
 }
 
-/// An instance and whose it is.
+/// An instance with its owner.
 #[derive(Debug)]
 pub struct OwnedInstance<'a> {
-    /// As Cluster Autoscaler sees it.
+    /// The instance as Cluster Autoscaler sees it.
     pub instance: Instance,
-    /// Its Machine with its Node; `None` for those of a MachinePool and for placeholders.
+    /// Its Machine with its Node; `None` for instances of a MachinePool and for placeholders.
     pub member: Option<&'a Member>,
 }
 
 impl Index {
-    /// A copy of the picture, of one group alone when `only` names one: an object that isn't there gives none.
+    /// Returns a copy of the index, or of only one group if `only` is set. A missing object isn't in the copy.
     #[must_use]
     pub fn snapshot(&self, only: Option<&GroupId>, detail: Detail) -> Snapshot {
         let now = Instant::now();
@@ -106,7 +106,7 @@ impl Index {
             None => inner.live.groups.keys().cloned().collect(),
         };
         drop(inner);
-        // An object that has gone since its id was taken gives none.
+        // An object that was deleted since its id was copied is skipped.
         let copy = |id: GroupId| {
             let inner = self.inner.read();
             inner.live.groups.get(&id).map(|group| inner.copy(&id, group, detail, now))
@@ -114,7 +114,7 @@ impl Index {
         Snapshot { groups: ids.into_iter().filter_map(copy).collect(), machines, nodes }
     }
 
-    /// The Clusters that are known, by name.
+    /// Returns the known Clusters, by name.
     #[must_use]
     pub fn clusters(&self) -> BTreeSet<ObjectKey> {
         self.inner.read().live.clusters.keys().cloned().collect()
@@ -131,7 +131,7 @@ impl Inner {
             (Standing::Gone, _) | (Standing::Live(()), None) => Standing::Gone,
         };
         let (size, is_live) = (group.size(now), matches!(standing, Standing::Live(_)));
-        // The Machines of a MachineSet that is no group are shown by its MachineDeployment.
+        // The Machines of a MachineSet that isn't a group belong to its MachineDeployment.
         let members = || match id.kind {
             ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.live.copy_members(id),
             ScalableKind::MachineDeployment | ScalableKind::MachineSet | ScalableKind::MachinePool => Vec::new(),
@@ -164,7 +164,7 @@ impl Inner {
 }
 
 impl GroupSnapshot {
-    /// The answers of a group that is live.
+    /// Returns the answers of a live group.
     #[must_use]
     pub fn served(&self) -> Option<&Served> {
         match &self.standing {
@@ -173,14 +173,14 @@ impl GroupSnapshot {
         }
     }
 
-    /// A note for people: a state that is no fault of the group, changes from moment to moment and is worth knowing.
+    /// Returns a note for people: a temporary state that isn't a problem of the group, but worth knowing.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let why = self.held_back.as_ref()?;
         Some(format!("no Machine is made for it for now, and Cluster API goes on by itself once that is over: {why}"))
     }
 
-    /// Its instances in the order of [`Index::instances`], placeholders last. `None` where it was copied without them.
+    /// Returns its instances in the order of [`Index::instances`], placeholders last; `None` if they weren't copied.
     #[must_use]
     pub fn instances(&self) -> Option<impl Iterator<Item = OwnedInstance<'_>>> {
         let members = self.members.as_deref()?;

@@ -11,7 +11,7 @@ pub enum Standing<G = ()> {
     Live(G),
     /// It is none by the rules, and has these problems.
     LeftOut(LeftOut, Vec<Problem>),
-    /// It can't scale from zero as far as is known, and its infrastructure template hasn't been read yet.
+    /// The object can't scale from zero as far as is known, and its infrastructure template hasn't been read yet.
     Waiting,
     /// Its object doesn't decode.
     Undecodable(Problem),
@@ -31,7 +31,7 @@ pub enum StandingKind {
     Waiting,
     /// Its object doesn't decode.
     Undecodable,
-    /// There is no such object.
+    /// The object doesn't exist.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers of the picture, for metrics: what the groups are, what is wrong with them, and what they are going through.
+//! Statistics of the index, for metrics: the state of the groups, their problems and their rollouts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,62 +14,63 @@ use super::{
     standing::{Standing, StandingKind},
 };
 
-/// A group's problem, in closed sets of words.
+/// A group's problem, as values of closed sets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupProblem {
     /// Its id.
     pub group: String,
     /// Its standing, as in [`Stats::groups`].
     pub state: &'static str,
-    /// The kind of the problem, or `left_out` for a group that has none of its own.
+    /// The kind of the problem, or `left_out` for a group that is left out without a problem.
     pub problem: &'static str,
 }
 
-/// A group that is rolling out, or about to.
+/// A group with a rollout, in progress or about to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupRollout {
     /// Its id.
     pub group: String,
     /// The evidence for it, in one word.
     pub cause: &'static str,
-    /// Since when.
+    /// The time of its beginning.
     pub since: Timestamp,
-    /// True if its Machines are deleted all the same.
+    /// True if its Machines are deleted nevertheless.
     pub ignored: bool,
 }
 
-/// A group whose size is beyond one of its bounds.
+/// A group whose size is outside its bounds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OutsideBounds {
     /// Its id.
     pub group: String,
-    /// Which: `min` or `max`.
+    /// The bound: `min` or `max`.
     pub bound: &'static str,
-    /// By how many replicas.
+    /// The number of replicas outside the bound.
     pub by: u64,
 }
 
-/// Numbers of the picture, for metrics.
+/// Statistics of the index, for metrics.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
-    /// MachineDeployments, MachineSets and MachinePools by what they are: `served` or why not.
+    /// The number of MachineDeployments, MachineSets and MachinePools by standing: `served`, or the reason for not
+    /// being a group.
     pub groups: BTreeMap<&'static str, u64>,
-    /// Problems, each with its group.
+    /// The problems, each with its group.
     pub problems: Vec<GroupProblem>,
-    /// Which groups are rolling out.
+    /// The groups with a rollout.
     pub rollouts: Vec<GroupRollout>,
-    /// Which groups' sizes are beyond their bounds.
+    /// The groups whose sizes are outside their bounds.
     pub outside_bounds: Vec<OutsideBounds>,
-    /// Machines.
+    /// The number of Machines.
     pub machines: u64,
-    /// Nodes.
+    /// The number of Nodes.
     pub nodes: u64,
-    /// Groups that have a price.
+    /// The number of groups with a price.
     pub priced: u64,
 }
 
 impl Index {
-    /// Numbers for metrics, at the cost of one look at every group.
+    /// Returns statistics for metrics, at the cost of one visit to every group.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let inner = self.inner.read();
@@ -113,7 +114,7 @@ impl Index {
     }
 }
 
-/// Returns by how far the size of a group is beyond its bounds.
+/// Returns the distance of a group's size from its bounds, if it is outside.
 fn outside_bounds(id: &GroupId, group: &Group, now: Instant) -> Option<OutsideBounds> {
     let bounds = group.served.as_ref().filter(|_| group.is_live())?.definition.bounds;
     let size = group.size(now);

@@ -1,5 +1,5 @@
-//! Which changes may bring the deletions of a group further, for whoever finishes them. A group's Machines are looked at
-//! only where one of its owners comes, or where its deletions go on that had to wait; never at every change.
+//! The changes that may advance the deletions of a group, for whoever finishes them. A group's Machines are visited
+//! only when one of its owners is added, or when its waiting deletions may continue; never at every change.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use nodegroup::GroupId;
 use super::{group::Group, live_state::LiveState, relation::group_of};
 
 impl LiveState {
-    /// A MachineDeployment, MachineSet or MachinePool has changed, of which a log was known before or not.
+    /// Marks the group of a MachineDeployment, MachineSet or MachinePool that has changed, if it has or had a log.
     pub(super) fn look_at_log(&mut self, had_log: bool, object: &ScalableResource) {
         let group = group_of(object);
         if had_log || object.deleting_log.is_some() || self.has_log(&group) {
@@ -17,14 +17,14 @@ impl LiveState {
         }
     }
 
-    /// A MachineSet has joined a group or left it. Its Machines may have come before it.
+    /// Marks a group that a MachineSet has joined or left. The set's Machines may have arrived before it.
     pub(super) fn look_at_deletions_of_set(&mut self, set: &GroupId, group: GroupId) {
         if self.has_log(&group) || self.has_marks(set) {
             self.unfinished.insert(group);
         }
     }
 
-    /// A Machine has changed.
+    /// Marks the group of a Machine that has changed.
     pub(super) fn look_at_deletions(&mut self, machine: &Machine) {
         let Some(id) = self.group_of(machine) else { return };
         if machine.delete_mark.is_some() || self.has_log(&id) {
@@ -32,7 +32,7 @@ impl LiveState {
         }
     }
 
-    /// The deletions of a group go on that had to wait.
+    /// Marks a group whose waiting deletions may continue.
     pub(super) fn look_at_deletions_of(&mut self, id: &GroupId) {
         if self.has_log(id) || self.has_marks(id) {
             self.unfinished.insert(id.clone());

@@ -1,5 +1,5 @@
-//! Versions of a group's object: the one that a write is decided on and tested against, and the time since when its
-//! size is what it is. Nothing here looks at another object.
+//! Versions of a group's object: the one that a write is based on and tested against, and the time since which its
+//! size is the current one. Nothing here looks at another object.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use nodegroup::{SharedLog, deletion_log::Types, writing::GroupVersion};
 
 use super::WrittenSize;
 
-/// The time for which an own write is believed that the watch hasn't shown, where resourceVersions say for certain
-/// which of two is later. A watch may be broken for longer than a Refresh puts up with, and a size from before the
-/// write would have it written twice; only after a restored backup do the versions never catch up.
+/// The time for which an own write counts that the watch hasn't reported, if resourceVersions define which of two
+/// versions is later. A watch may be broken for longer than Refresh tolerates, and a size from before the write would
+/// cause a second write; only after a restored backup do the versions never catch up.
 pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
-/// The same, where only equality of the size tells that the watch has shown it.
+/// The time for which an own write counts if only an equal size shows that the watch has reported it.
 pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
-/// Since when a group's spec is what it is, as far as this process saw.
+/// The time since which a group's spec is the current one, as far as this process has observed.
 pub type Era = delete_rule::Era<Types>;
 
-/// A version that this process wrote, or read when a write had failed, and that the watch may not have shown yet.
+/// A version that this process wrote, or read after a failed write, and that the watch may not have reported yet.
 #[derive(Clone, Debug)]
 struct Written {
     version: GroupVersion,
@@ -30,7 +30,7 @@ impl Written {
         if self.version.resource_version.number().is_some() { WRITTEN_FOR } else { UNORDERED_FOR }
     }
 
-    /// Returns true if a version that the watch has shown is this one or a later one.
+    /// Returns true if a version from the watch is this one or a later one.
     fn is_seen(&self, shown: &GroupVersion) -> bool {
         match (shown.resource_version.number(), self.version.resource_version.number()) {
             (Some(shown), Some(written)) => shown >= written,
@@ -49,7 +49,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Takes in what the watch shows.
+    /// Records a version from the watch.
     pub(super) fn show(&mut self, version: GroupVersion) {
         self.see(&version);
         if self.written.as_ref().is_some_and(|written| written.is_seen(&version)) {
@@ -58,7 +58,7 @@ impl Versions {
         self.shown = Some(version);
     }
 
-    /// Takes in what was written or read, unless the watch has shown a later version already.
+    /// Records a version that was written or read, unless the watch has already reported a later one.
     pub(super) fn set_written(&mut self, version: GroupVersion, now: Instant) {
         self.see(&version);
         let written = Written { version, at: now };
@@ -73,7 +73,7 @@ impl Versions {
         RULE.see(self.era.get_or_insert_with(|| Era::new(&version)), &version);
     }
 
-    /// The version that a write is decided on: what was written last, else what the watch says.
+    /// Returns the version that a write is based on: the one written last, else the one from the watch.
     pub(super) fn current(&self, now: Instant) -> Option<&GroupVersion> {
         self.still_written(now).map(|written| &written.version).or(self.shown.as_ref())
     }
@@ -83,18 +83,18 @@ impl Versions {
         self.shown.as_ref()
     }
 
-    /// The logs of the versions that are held.
+    /// Returns the logs of the stored versions.
     pub(super) fn logs(&self) -> impl Iterator<Item = &SharedLog> {
         let written = self.written.as_ref().map(|written| &written.version);
         written.into_iter().chain(&self.shown).filter_map(|version| version.log.as_ref())
     }
 
-    /// The size asked for, as the current version says, and 0 where nothing is known.
+    /// Returns the desired size of the current version, or 0 if nothing is known.
     pub(super) fn size(&self, now: Instant) -> i32 {
         self.current(now).map_or(0, |version| version.replicas)
     }
 
-    /// Returns the size that was written last, while the watch hasn't shown it yet.
+    /// Returns the size that was written last, until the watch has reported it.
     pub(super) fn written(&self, now: Instant) -> Option<WrittenSize> {
         let written = self.still_written(now)?;
         let age = now.saturating_duration_since(written.at);
@@ -105,7 +105,7 @@ impl Versions {
         self.written.as_ref().filter(|written| now.saturating_duration_since(written.at) < written.believed_for())
     }
 
-    /// Returns what is known of a generation.
+    /// Returns the facts about the current generation.
     pub(super) fn era(&self) -> Option<&Era> {
         self.era.as_ref()
     }
@@ -135,7 +135,7 @@ mod tests {
         versions
     }
 
-    /// A log of this text that was read.
+    /// Returns a log with this text, parsed.
     fn shared(text: Option<String>) -> Option<SharedLog> {
         let log = SharedLog::new(text?.as_str().into());
         let _ = log.read();
@@ -191,7 +191,7 @@ mod tests {
         assert!(!era.has_logged(&"a".into()), "it was in the log of another generation");
     }
 
-    /// A log of 1,000 Machines whose uids begin with this.
+    /// Returns a log of 1,000 Machines whose uids begin with this text.
     fn logging_many(uids: &str, resource_version: u64) -> GroupVersion {
         let entries = (0..1_000).map(|n| Entry {
             name: format!("m{n}").into(),

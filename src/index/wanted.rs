@@ -1,5 +1,5 @@
-//! The kinds of infrastructure templates that groups in scope name, counted by namespace: whoever follows them bounds what
-//! each namespace costs.
+//! The kinds of infrastructure templates that groups in scope name, counted by namespace, so that whoever follows
+//! them can limit the cost of each namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use nodegroup::GroupId;
 use super::live_state::LiveState;
 
 impl LiveState {
-    /// The infrastructure template kinds that groups name, with the namespaces of these groups.
+    /// Returns the infrastructure template kinds that groups name, with the namespaces of these groups.
     pub(super) fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
         let named = self.wanted.iter();
         named.map(|(kind, namespaces)| (kind.clone(), namespaces.keys().cloned().collect())).collect()
     }
 
-    /// Counts the template kind of a group in or out.
+    /// Replaces the template kind of a group in the counts.
     pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let old = std::mem::replace(&mut group.wants, kind.clone());

@@ -1,5 +1,5 @@
-//! The bar of a node group: from 0 to its largest size, with the size asked for, the part of it that runs, and a mark at
-//! the least size. It is said in words too.
+//! The bar of a node group: it spans 0 to the max size, and shows the requested size, the running part of it, and a mark at
+//! the min size. A text says the same.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::state::Group;
 /// The width of the drawing, in its own units.
 const WIDTH: f64 = 200.0;
 
-/// The bar of a group.
+/// Renders the bar of a group.
 pub(super) fn bar(group: &Group) -> Markup {
     // A size beyond its bounds is drawn too.
     let most = f64::from(group.max_size.max(group.size).max(1));
@@ -30,12 +30,12 @@ pub(super) fn bar(group: &Group) -> Markup {
     }
 }
 
-/// The same in words.
+/// Returns the content of the bar as text.
 pub(super) fn words(group: &Group) -> String {
     format!("size {}, {} running, between {} and {}", group.size, group.counts.running, group.min_size, group.max_size)
 }
 
-/// A coordinate, to a tenth.
+/// Formats a coordinate with one decimal.
 fn number(value: f64) -> String {
     format!("{value:.1}")
 }

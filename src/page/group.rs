@@ -20,7 +20,7 @@ use crate::{
     state::{Group, HistoryEntryState, InstanceActivity, InstanceOf, LeftOutObject, ProblemState, State},
 };
 
-/// The page of the one object that a state has; `None` when it has none.
+/// Renders the page of the only object in a state; `None` if there is none.
 pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
     let (row, content) = match (state.groups.first(), state.left_out.first()) {
         (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
@@ -81,7 +81,7 @@ fn fact(name: &str, value: &impl maud::Render) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// Its size and what it consists of.
+/// Renders its size and its instance counts.
 fn size(group: &Group, now: Now) -> Markup {
     let counts = &group.counts;
     html! {
@@ -124,7 +124,7 @@ fn problems(problems: &[ProblemState]) -> Markup {
     }
 }
 
-/// Renders what `explain` says of a group.
+/// Renders the report of `explain` on a group.
 fn explained(report: &GroupReport) -> Markup {
     let lines = rows(report);
     html! {
@@ -207,7 +207,7 @@ fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
 
 fn instances(group: &Group, now: Now, view: &View) -> Markup {
     let mut all: Vec<_> = group.instances.iter().flatten().collect();
-    // Instances with an error stand first, then those that come or go.
+    // Instances with an error are first, then those that come or go.
     all.sort_by_key(|it| (it.error.is_none(), it.state == InstanceActivity::Running));
     let pages = all.len().div_ceil(ROWS).max(1);
     let page = view.page.min(pages);

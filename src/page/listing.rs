@@ -1,28 +1,28 @@
-//! The rows of the table of node groups: what is true of each, which are shown, and in which order.
+//! The rows of the table of node groups: their conditions, the filter and the order.
 
 use super::view::{Order, ROWS, Shown, View};
 use crate::state::{Group, LeftOutObject, State};
 
-/// Something that is true of a row and that people look for; the most urgent first.
+/// A condition of a row that people look for; the most urgent first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Condition {
-    /// It is no node group, for an error.
+    /// It isn't a node group because of an error.
     LeftOut,
-    /// Something about it is wrong and left aside.
+    /// It has problems; the settings that they concern are ignored.
     Problem,
     /// The last command for it was refused or failed.
     Refused,
     /// Instances of it have failed.
     Failed,
-    /// Its size is below its least or above its largest one.
+    /// Its size is below the min size or above the max size.
     OutsideBounds,
     /// It is rolling out, or about to.
     RollingOut,
-    /// Instances come or go.
+    /// Instances are being created or deleted.
     Scaling,
-    /// Nothing is to be said.
+    /// None of the other conditions is true.
     Steady,
-    /// It is no node group, on purpose.
+    /// It isn't a node group, on purpose.
     NoGroup,
 }
 
@@ -49,7 +49,7 @@ impl Condition {
         Self::NoGroup,
     ];
 
-    /// In the query of a URL.
+    /// Returns the condition as it stands in the query of a URL.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::LeftOut => "left-out",
@@ -64,7 +64,7 @@ impl Condition {
         }
     }
 
-    /// For people.
+    /// Returns the title for people.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::LeftOut => "left out",
@@ -152,23 +152,23 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The rows that a view asks for.
+/// The rows that a view requests.
 #[derive(Clone, Debug)]
 pub(super) struct Listing<'a> {
-    /// Those of its page.
+    /// The rows of the page.
     pub(super) rows: Vec<Row<'a>>,
     /// The number of rows on all pages.
     pub(super) found: usize,
-    /// The page that is shown: the last one where the view asks for one beyond it.
+    /// The number of the page, which is the last one if the view requests one beyond it.
     pub(super) page: usize,
     pub(super) pages: usize,
-    /// The number of rows that each condition is true of, whatever the view asks for.
+    /// The number of rows with each condition, whatever the view requests.
     pub(super) counts: Vec<(Condition, usize)>,
 }
 
 impl<'a> Listing<'a> {
     pub(super) fn of(state: &'a State, view: &View) -> Self {
-        // MachineSets that their MachineDeployments scale are as many and say nothing.
+        // MachineSets that their MachineDeployments scale are as numerous, and add no information.
         let left_out = state.left_out.iter().filter(|object| object.reason != LeftOutObject::OWNED);
         let rows = state.groups.iter().map(Row::of_group).chain(left_out.map(Row::of_left_out));
         let rows: Vec<_> = rows.collect();

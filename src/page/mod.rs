@@ -1,6 +1,6 @@
-//! The status page: what a person sees who is paged. Pages are pure functions of the state that `/debug/state` shows and of
-//! the explain view; every text of a cluster is escaped, and there is no script. Nothing is decided here, nothing is asked
-//! of an API server, and nothing changes.
+//! The status page for a person on call. Pages are pure functions of the state that `/debug/state` shows and of the report
+//! of `explain`; every text of a cluster is escaped, and there is no script. It must decide nothing, ask no API server, and
+//! change nothing.
 
 mod bar;
 mod group;
@@ -26,14 +26,14 @@ use crate::{
     state::{State, StateSource},
 };
 
-/// Makes the pages of what a source shows.
+/// Renders the pages of a state source.
 #[derive(Clone)]
 pub struct StatusPage {
     source: Arc<StateSource>,
 }
 
 impl StatusPage {
-    /// The pages of what `source` shows.
+    /// Returns the pages of what `source` shows.
     #[must_use]
     pub fn new(source: Arc<StateSource>) -> Self {
         Self { source }
@@ -73,13 +73,13 @@ impl StatusPages for StatusPage {
 }
 
 impl StatusPage {
-    /// A state without any group, for pages that show none.
+    /// Returns a state without any group, for pages that show none.
     fn bare(&self) -> State {
         self.source.read_bare()
     }
 }
 
-/// A page that only says something.
+/// Renders a page that only shows a text.
 fn notice(state: &State, title: &str, text: &str) -> String {
     let page = Page { title, path: "/", view: &View::default(), state };
     let content = html! {

@@ -1,11 +1,11 @@
-//! Times as people read them: how long something is ago or lasts, with the moment itself behind it.
+//! Times for people: the age or duration of something, with the exact time behind it.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::text::visible;
 
-/// The two largest units of a time, such as `3 h 5 min`.
+/// Formats a duration in its two largest units, such as `3 h 5 min`.
 pub(super) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |count: u64, unit: &str, rest: u64, small: &str| {
@@ -19,23 +19,23 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// The moments of a state, seen from when it was taken.
+/// The time at which a state was taken, from which other times are seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now(Option<Timestamp>);
 
 impl Now {
-    /// From a moment in RFC 3339.
+    /// Parses a time in RFC 3339.
     pub(super) fn at(taken: &str) -> Self {
         Self(taken.parse().ok())
     }
 
-    /// Seconds since a moment; negative ones until it.
+    /// Returns the seconds since a time; negative until it comes.
     pub(super) fn seconds_since(self, moment: &str) -> Option<i64> {
         let moment: Timestamp = moment.parse().ok()?;
         Some(self.0?.duration_since(moment).as_secs())
     }
 
-    /// Renders how long a moment is ago, or until it comes, with the moment itself for programs and on pointing at it.
+    /// Renders the time since a moment, or until it, with the moment itself for programs and as a tooltip.
     pub(super) fn ago(self, moment: &str) -> Markup {
         let text = match self.seconds_since(moment) {
             Some(seconds) if seconds >= 0 => format!("{} ago", span(seconds.unsigned_abs())),
@@ -46,7 +46,7 @@ impl Now {
         html! { time datetime=(moment) title=(moment) { (text) } }
     }
 
-    /// Renders the age of something that was made at a moment.
+    /// Renders the age of something that was created at this time.
     pub(super) fn age(self, moment: &str) -> Markup {
         let seconds = self.seconds_since(moment).and_then(|seconds| u64::try_from(seconds).ok());
         let moment = visible(moment);

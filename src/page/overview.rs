@@ -1,4 +1,4 @@
-//! The first page: whether Cluster Autoscaler calls, whether all is in sync, and the node groups, what needs someone first.
+//! The first page: the calls of Cluster Autoscaler, the sync state, and the node groups, the most urgent first.
 
 use maud::{Markup, html};
 
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
 
-/// After so many seconds without a Refresh someone should look: a loop of Cluster Autoscaler takes some ten.
+/// The number of seconds without a Refresh after which someone should look: a loop of Cluster Autoscaler takes some ten.
 const QUIET: u64 = 120;
-/// A certificate that ends within so many seconds should have been renewed.
+/// The number of seconds before its expiry by which a certificate should have been renewed.
 const ENDS_SOON: i64 = 7 * 86_400;
 
-/// The page.
+/// Renders the first page.
 pub(super) fn overview(state: &State, view: &View) -> Markup {
     let listing = Listing::of(state, view);
     let wrong: usize = listing.counts.iter().filter(|(it, _)| it.weight() == Weight::Bad).map(|(_, count)| count).sum();
@@ -29,14 +29,14 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
     page.around(&html! {
         h1 { "Node groups" }
         (standing(state))
-        // Clusters stand first when something of them is broken; else they may stand below a long table.
+        // Clusters are first if something of them is broken; otherwise they may be below a long table.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
         @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
         @else { (clusters(state)) (groups(state, &listing, view)) }
     })
 }
 
-/// The answers to the first questions of who is paged.
+/// Renders the answers to the first questions of a person on call.
 fn standing(state: &State) -> Markup {
     let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
     html! {
@@ -83,7 +83,7 @@ fn sync_check(check: &SyncCheck) -> Markup {
     }
 }
 
-/// Until when the certificate is valid, and what is wrong with it.
+/// Renders the validity of the certificate, and its problem if there is one.
 fn certificate(tls: &TlsState, now: Now) -> Markup {
     let until = |what: &str, moment: &str| {
         let left = now.seconds_since(moment).map(i64::wrapping_neg);
@@ -300,7 +300,7 @@ fn sizes(group: &Group) -> Markup {
     }
 }
 
-/// Links to the pages around this one.
+/// Renders the links to the pages around this one.
 pub(super) fn pager(page: usize, pages: usize, path: &str, view: &View) -> Markup {
     let link = |to: usize, text: &str| html! { a href={ (path) (view.on_page(to).query()) } { (text) } };
     html! {

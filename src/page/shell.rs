@@ -1,4 +1,4 @@
-//! Parts that all pages share: head, header, foot, and how texts, conditions and links are shown.
+//! The parts that all pages share: head, header, and the forms of texts, conditions and links.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{state::State, text::visible};
 
-/// The interval at which the link in the header has a page fetched anew, in seconds.
+/// The interval in seconds at which the link in the header refreshes a page.
 const REFRESH: u32 = 10;
 
-/// A text of a cluster: what would hide or turn around other text is made visible, and the rest is escaped.
+/// A text of a cluster: characters that would hide or reverse other text are made visible, and the rest is escaped.
 pub(super) struct Foreign<'a>(pub(super) &'a str);
 
 impl Render for Foreign<'_> {
@@ -24,7 +24,7 @@ impl Render for Foreign<'_> {
     }
 }
 
-/// A page: its title, the path it stands on, and what it says.
+/// A page: its title, its path, and the data of its header.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) path: &'a str,
@@ -70,7 +70,7 @@ impl Page<'_> {
     }
 }
 
-/// The time of day of a moment in RFC 3339.
+/// Returns the time of day of a time in RFC 3339.
 fn clock(moment: &str) -> Cow<'_, str> {
     let time = moment.split_once('T').map(|(_, time)| time);
     let seconds = time.and_then(|time| time.get(..8));
@@ -82,7 +82,7 @@ pub(super) fn badge(condition: Condition) -> Markup {
     labelled(condition.weight(), condition.title())
 }
 
-/// A word with a sign of how it is meant.
+/// Renders a word with a sign for its severity.
 pub(super) fn labelled(weight: Weight, text: &str) -> Markup {
     let (class, sign) = match weight {
         Weight::Bad => ("bad", "✕"),
@@ -94,7 +94,7 @@ pub(super) fn labelled(weight: Weight, text: &str) -> Markup {
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) " " } (text) } }
 }
 
-/// The path of a group's page.
+/// Returns the path of a group's page.
 pub(super) fn path_of(id: &str) -> String {
     let mut path = "/groups".to_owned();
     for part in id.split('/') {
@@ -111,13 +111,13 @@ pub(super) fn path_of(id: &str) -> String {
     path
 }
 
-/// An id that may break behind its slashes, where a phone is narrow.
+/// Renders an id that may break after its slashes, for narrow screens.
 pub(super) fn id(id: &str) -> Markup {
     let parts = id.split('/').map(|part| Foreign(part).render().into_string());
     PreEscaped(parts.collect::<Vec<_>>().join("/<wbr>"))
 }
 
-/// Cells whose heading stands beside them where the table is folded for a phone.
+/// Renders a cell whose heading is shown beside it when the table is folded for a narrow screen.
 pub(super) fn cell(heading: &str, class: &str, content: &impl Render) -> Markup {
     html! { td role="cell" class=(class) data-heading=(heading) { (content) } }
 }

@@ -1,4 +1,4 @@
-//! Tests of the pages for a state, and of what they must not let through.
+//! The pages of a state, and the texts that they must escape.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,8 @@ use crate::{
     },
 };
 
-/// A text that a hostile object may hold: markup, quotes that would end an attribute, and a character that turns text around.
+/// A text that a hostile object may contain: markup, quotes that would end an attribute, and a character that reverses
+/// text.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u{202e}\u{1b}[31m";
 
 fn state() -> State {
@@ -57,7 +58,7 @@ fn page_of(state: &State, explained: Option<&Explained>) -> String {
     group::group(state, explained, &View::default()).unwrap().into_string()
 }
 
-/// A state in which every text of a cluster is hostile.
+/// Returns a state in which every text of a cluster is hostile.
 fn hostile() -> (State, Explained) {
     let text = || HOSTILE.to_owned();
     let problems = || vec![ProblemState { kind: "labels".to_owned(), message: text() }];
@@ -154,7 +155,7 @@ fn no_text_of_a_cluster_becomes_markup() {
         assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains('\u{202e}') && !page.contains('\u{1b}'), "{page}");
-        // Every attribute's quotes are the page's own.
+        // The quotes of every attribute are the page's own.
         assert!(!page.contains("\"'>"), "{page}");
     }
 }

@@ -1,4 +1,4 @@
-//! The part of the pages that is asked for: the query of a URL, and the links that change one part of it.
+//! The requested view: the query of a URL, and the links that change one part of it.
 
 use std::fmt;
 
@@ -6,43 +6,43 @@ use form_urlencoded::Serializer;
 
 use super::listing::Condition;
 
-/// The number of rows of a page.
+/// The number of rows per page.
 pub(super) const ROWS: usize = 100;
-/// The seconds after which a page may fetch itself anew.
+/// The maximum and the minimum interval of refreshes, in seconds.
 const SLOWEST_REFRESH: u32 = 3600;
 const FASTEST_REFRESH: u32 = 2;
-/// The longest text that is looked for: no id is longer.
+/// The maximum length of the text in the filter: no id is longer.
 const LONGEST_TEXT: usize = 600;
 
-/// The rows and the page that are asked for.
+/// The requested rows and page.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct View {
-    /// Only rows whose id or Cluster holds this text, in any case.
+    /// The filter: only rows whose id or Cluster contains this text, in any case.
     pub(super) text: String,
     pub(super) shown: Shown,
     pub(super) order: Order,
-    /// Which page, from 1 on.
+    /// The page, from 1 on.
     pub(super) page: usize,
-    /// After how many seconds the page is fetched anew.
+    /// The number of seconds after which the page is refreshed.
     pub(super) refresh: Option<u32>,
 }
 
-/// Which rows.
+/// The rows to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Shown {
-    /// Node groups, and what is left out for an error.
+    /// Node groups, and objects that are left out because of an error.
     #[default]
     Groups,
-    /// Objects that are left out on purpose too.
+    /// All objects, including those that are left out on purpose.
     All,
-    /// Those of which this is true.
+    /// The rows with this condition.
     Only(Condition),
 }
 
-/// In which order.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Order {
-    /// Objects that need someone first, then by id.
+    /// The most urgent first, then by id.
     #[default]
     Urgency,
     /// By id.
@@ -101,7 +101,7 @@ impl Default for View {
     }
 }
 
-/// The part of a query that can't be understood, with what can.
+/// The part of a query that can't be understood, with the values that can.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct WrongQuery(String);
 
@@ -112,7 +112,7 @@ impl fmt::Display for WrongQuery {
 }
 
 impl View {
-    /// Reads the query of a URL; the last of each parameter counts, and an empty one is the default, as forms send it.
+    /// Parses the query of a URL. The last of each parameter counts, and an empty one is the default, as forms send it.
     pub(super) fn parse(query: &str) -> Result<Self, WrongQuery> {
         let mut view = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -140,7 +140,7 @@ impl View {
         Ok(view)
     }
 
-    /// The query that asks for this; empty for the default.
+    /// Returns the query that requests this view; empty for the default.
     pub(super) fn query(&self) -> String {
         let default = Self::default();
         let mut query = Serializer::new(String::new());
@@ -171,7 +171,7 @@ impl View {
         Self { refresh, ..self.clone() }
     }
 
-    /// The other rows, from their beginning.
+    /// Returns the view of other rows, from their first page.
     pub(super) fn showing(&self, shown: Shown) -> Self {
         Self { shown, page: 1, ..self.clone() }
     }

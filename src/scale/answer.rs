@@ -1,4 +1,4 @@
-//! The errors that callers are answered with. Nothing is decided here, and nothing is reported.
+//! Maps refused and failed commands to the errors that their callers receive. It must decide nothing and report nothing.
 
 use capi::{DELETING, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT};
 use nodegroup::{
@@ -12,7 +12,7 @@ use super::{
     rule::{NotDone, NotReplaced, Refusal},
 };
 
-/// The error of a command on this group that wasn't done.
+/// Returns the error of a command on this group that wasn't carried out.
 pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
     match why {
         NotDone::NotScalable(why) => not_scalable(id, why),
@@ -74,7 +74,7 @@ pub(super) fn abandoned(id: &GroupId) -> ScaleError {
     ScaleError::Aborted(format!("{id}: the caller's deadline passed before anything was written; nothing was changed"))
 }
 
-/// A size that can't be such.
+/// Returns the error of a wrong delta, or of a size beyond the group's bounds.
 pub(super) fn size(id: &GroupId, error: &SizeError) -> ScaleError {
     let message = format!("{id}: {error}");
     match error {
@@ -83,7 +83,7 @@ pub(super) fn size(id: &GroupId, error: &SizeError) -> ScaleError {
     }
 }
 
-/// A size would be below the minimum, and none of the Machines that were named is replaced in its stead, or not all.
+/// Returns the error of a size below the minimum, where none or not all of the named Machines are replaced instead.
 fn not_replaced(id: &GroupId, below: &SizeError, why: &NotReplaced) -> ScaleError {
     let refusal = size(id, below);
     ScaleError::FailedPrecondition(match why {
@@ -119,7 +119,7 @@ fn refused(id: &GroupId, refusal: &Refusal) -> ScaleError {
     }
 }
 
-/// A Machine has a Node that was named as one that never joined.
+/// Returns the error of a request that names a Machine as one that never joined, although it has a Node.
 pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
     ScaleError::FailedPrecondition(format!(
         "{id}: Machine {machine} has a Node by now, and was named as an instance that never joined; nothing was changed for \
@@ -127,7 +127,7 @@ pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
     ))
 }
 
-/// The size was lowered for a Machine that has no Node, and it is deleted when the rollout has ended.
+/// Returns the error of a Machine without a Node for which the size was lowered already; it is deleted after the rollout.
 pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
     ScaleError::Unavailable(format!(
         "{id}: the size was lowered for Machine {machine} already; if the rollout leaves it, it is deleted by name when one MachineSet \
@@ -135,7 +135,7 @@ pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
     ))
 }
 
-/// An instance of a MachinePool was named whose Machine isn't known yet.
+/// Returns the error of a named instance of a MachinePool whose Machine isn't known yet.
 pub(super) fn is_of_machines(id: &GroupId) -> ScaleError {
     ScaleError::Aborted(format!(
         "{id}: the MachinePool has Machines, and that of a named instance isn't known yet; nothing was changed, try again in \
@@ -143,8 +143,8 @@ pub(super) fn is_of_machines(id: &GroupId) -> ScaleError {
     ))
 }
 
-/// The reason for which nothing is taken from a group that is rolling out: a smaller size is spread over its MachineSets and
-/// may take another Machine than the named one.
+/// Returns the reason why nothing is removed from a group that is rolling out: a smaller size is spread over its
+/// MachineSets and may remove another Machine than the named one.
 pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> String {
     format!(
         "{id} is {}, since {}; a smaller size could take another Machine than the named one, so nothing was changed: ask \
@@ -153,7 +153,7 @@ pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> String {
     )
 }
 
-/// The API server goes on rejecting a size, though the group is as it was seen.
+/// Returns the error of a size that the API server keeps rejecting, although the group is unchanged.
 fn rejected(id: &GroupId, size: i32, error: &CallError) -> ScaleError {
     match error {
         CallError::Rejected(message) => {
@@ -163,7 +163,7 @@ fn rejected(id: &GroupId, size: i32, error: &CallError) -> ScaleError {
     }
 }
 
-/// A call has failed.
+/// Returns the error of a failed call.
 pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
     match error {
         CallError::Rejected(message) | CallError::Conflict(message) => {

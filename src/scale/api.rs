@@ -1,5 +1,5 @@
-//! The API calls of commands, and what their answers and failures mean. No decision is made here: a failure is told as
-//! what it says of the object's state.
+//! Makes the API calls of commands, and classifies their answers and failures. It must make no decision: a failure is
+//! reported as what it says about the object's state.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -31,32 +31,32 @@ use crate::{
 /// The label of a Machine that names its MachineDeployment.
 const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 
-/// How many Machines one page of a list has.
+/// The number of Machines on one page of a list.
 const PAGE: u32 = 500;
-/// The greatest number of pages of a list of Machines; an API server that gives more would keep the command for ever.
+/// The maximum number of pages of a list of Machines. An API server that returns more would occupy the command for ever.
 const MOST_PAGES: u32 = 300;
 
 /// A group's object as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct GroupSeen {
     pub(super) version: GroupVersion,
-    /// Who manages which of its fields.
+    /// The object's `metadata.managedFields`.
     pub(super) managed: Vec<ManagedFieldsEntry>,
 }
 
-/// What a write makes of a group's object. What isn't named stays as it is.
+/// A change to a group's object. All other fields stay as they are.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct GroupChange {
     pub(super) replicas: Option<i32>,
-    /// The log's text, `None` to take the annotation off.
+    /// The text of the log; `None` removes the annotation.
     pub(super) log: Option<String>,
 }
 
-/// A Machine that was read whole, before it is given up as one that never joined.
+/// A Machine as a full read returns it, before it is given up as one that never joined.
 #[derive(Clone, Debug)]
 pub(super) struct WholeMachine {
     pub(super) deleting: bool,
-    /// The version that this is, for the mark to test.
+    /// The version that was read, which the write of the mark tests.
     pub(super) version: ResourceVersion,
     pub(super) provider_id: Option<ArcStr>,
     /// The name in its nodeRef.
@@ -65,7 +65,7 @@ pub(super) struct WholeMachine {
     pub(super) delete_mark: Option<ArcStr>,
 }
 
-/// A Machine as an answer shows it.
+/// A Machine as the metadata of an answer shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct MachineSeen {
     pub(super) name: ArcStr,
@@ -90,14 +90,14 @@ impl MachineSeen {
         }
     }
 
-    /// Whether one of these owns it.
+    /// Returns true if one of `owners` owns it.
     pub(super) fn is_of(&self, owners: &[(ScalableKind, ArcStr)]) -> bool {
         let is = |kind: &str, name: &str| owners.iter().any(|owner| owner.0.as_str() == kind && owner.1 == name);
         self.owners.iter().any(|(kind, name)| is(kind, name))
     }
 }
 
-/// The API server of the management cluster, for writes and for the reads that a write needs.
+/// A client of the management cluster's API server, for writes and for the reads that they need.
 #[derive(Clone)]
 pub struct Api {
     client: Client,
@@ -107,13 +107,13 @@ pub struct Api {
 }
 
 impl Api {
-    /// Writes through `client`, which must not retry by itself, to the resources that discovery has found.
+    /// Returns a client that writes through `client`, which must not retry by itself, to the discovered resources.
     #[must_use]
     pub fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, keys: Keys) -> Self {
         Self { client, resources, keys, traces: Traces::default() }
     }
 
-    /// The same, and each call is a span.
+    /// Returns the same client, which records a span for each call.
     #[must_use]
     pub fn traced(self, traces: Traces) -> Self {
         Self { traces, ..self }
@@ -128,7 +128,7 @@ impl Api {
         &self.traces
     }
 
-    /// Requests of the kind that `pick` finds, in a namespace.
+    /// Returns the request builder of the kind that `pick` finds, in a namespace.
     fn requests(
         &self,
         namespace: &str,
@@ -147,7 +147,7 @@ impl Api {
         self.requests(namespace, |resources| Some(&resources.machine))
     }
 
-    /// Sends a request. kube's own calls would lose the header Retry-After.
+    /// Sends a request. kube's own methods would drop the Retry-After header.
     async fn call<T: DeserializeOwned>(
         &self,
         request: Result<http::Request<Vec<u8>>, request::Error>,
@@ -162,7 +162,7 @@ impl Api {
         result
     }
 
-    /// What an API call is in a trace: its method and path name the object.
+    /// Returns the span of an API call; its method and path identify the object.
     fn span_of(&self, request: &http::Request<Vec<u8>>) -> Span {
         if !self.traces.are_on() {
             return Span::default();
@@ -198,8 +198,8 @@ impl Api {
         Ok(GroupSeen { version: version_of(&object), managed: object.metadata.managed_fields.unwrap_or_default() })
     }
 
-    /// Changes a group's object if it still is the one seen: neither its spec nor its log has been written since. That
-    /// there is no log is tested by its being null, which API servers hold for true where there is nothing.
+    /// Changes a group's object if neither its spec nor its log has been written since it was seen. The absence of a log is
+    /// tested as null, which API servers accept where there is nothing.
     pub(super) async fn write_group(
         &self,
         id: &GroupId,
@@ -221,8 +221,8 @@ impl Api {
         Ok(version_of(&self.call(request).await?))
     }
 
-    /// Writes that a Machine of a group is replaced, if the group still tells of the one before. That it tells of none is
-    /// tested by its being null, as that there is no log.
+    /// Writes the annotation of a replaced Machine, if the group still has the previous value. The absence of a value is
+    /// tested as null, like that of the log.
     pub(super) async fn write_replaced(
         &self,
         id: &GroupId,
@@ -240,9 +240,9 @@ impl Api {
         self.call(request).await.map(|_: IgnoredAny| ())
     }
 
-    /// Writes the size `to`, under the command's own name, if object and size are the ones seen. A Scale of 0 replicas
-    /// leaves the field out of its JSON, so that there is nothing to test but its absence, and nothing to replace; and
-    /// a size of 0 that is written as a Scale has no manager, so that it is written to the object itself.
+    /// Writes the size `to` under the command's own field manager, if object and size are the ones seen. The JSON of a
+    /// Scale of 0 replicas has no `replicas` field: its absence is tested, and it is added instead of replaced. A size of 0
+    /// that is written as a Scale has no field manager, so it is written to the object itself.
     pub(super) async fn write_size(
         &self,
         id: &GroupId,
@@ -273,15 +273,15 @@ impl Api {
         let scale: ScaleObject = self.call(request).await?;
         Ok(GroupVersion {
             resource_version: scale.metadata.resource_version.unwrap_or_default().into(),
-            // A Scale doesn't say it. If it is another, the next write that tests it fails, and the object is read.
+            // A Scale has no generation. If this one is wrong, the next write that tests it fails, and the object is read.
             generation: seen.generation.saturating_add(1),
             replicas: scale.spec.and_then(|spec| spec.replicas).unwrap_or_default(),
             ..seen.clone()
         })
     }
 
-    /// Writes the size `to`, under the command's own name, if neither the spec nor the log of the group seen has been
-    /// written since: the Machines that were counted for it after it was seen are counted by both.
+    /// Writes the size `to` under the command's own field manager, if neither the spec nor the log of the group has been
+    /// written since it was seen. The Machines were counted after that, so the count holds for both.
     pub(super) async fn write_counted_size(
         &self,
         id: &GroupId,
@@ -296,7 +296,7 @@ impl Api {
         Ok(version_of(&self.call(request).await?))
     }
 
-    /// Reads a Machine; `None` when there is none of that name and uid.
+    /// Reads a Machine. Returns `None` if there is none with this name and uid.
     pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineSeen>, CallError> {
         let request = self.machine_requests(&key.namespace)?.get_metadata(&key.name, &GetParams::default());
         match self.call::<PartialObjectMeta>(request).await {
@@ -306,7 +306,7 @@ impl Api {
         }
     }
 
-    /// Reads all that tells whether a Machine has joined; `None` when there is none of that name and uid.
+    /// Reads the fields of a Machine that show if it has joined. Returns `None` if there is none with this name and uid.
     pub(super) async fn read_whole_machine(
         &self,
         key: &ObjectKey,
@@ -332,7 +332,7 @@ impl Api {
         }))
     }
 
-    /// All Machines of a namespace that belong to a group, by their owners.
+    /// Lists the Machines of a group: those that one of `owners` owns, or whose label names its MachineDeployment.
     pub(super) async fn list_machines(
         &self,
         id: &GroupId,
@@ -344,7 +344,7 @@ impl Api {
         for _ in 0..MOST_PAGES {
             let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
             let machines = page.items.iter().map(|item| MachineSeen::of(&item.metadata));
-            // Of a MachineSet that the watch hasn't shown yet only the label tells.
+            // The Machines of a MachineSet that the watch hasn't delivered yet are found by their label alone.
             let is_labelled = |machine: &MachineSeen| {
                 id.kind == ScalableKind::MachineDeployment && machine.deployment.as_deref() == Some(&*id.key.name)
             };
@@ -357,8 +357,8 @@ impl Api {
         Err(CallError::Refused(format!("the list of Machines has more than {MOST_PAGES} pages of {PAGE}")))
     }
 
-    /// Sets the delete-machine annotation of a Machine, and returns the Machine as it is then. The uid makes sure that it is
-    /// still the same Machine, and a version that nothing of it has changed since.
+    /// Sets the delete-machine annotation of a Machine, and returns the updated Machine. The uid rules out another Machine
+    /// of that name, and a version, where given, any change since.
     pub(super) async fn set_mark(
         &self,
         key: &ObjectKey,
@@ -377,7 +377,7 @@ impl Api {
         self.call(request).await.map(|marked: PartialObjectMeta| MachineSeen::of(&marked.metadata))
     }
 
-    /// Takes the delete-machine annotation off a Machine if it has this value, and nothing of it has changed since this
+    /// Removes the delete-machine annotation of a Machine if it has this value, and the Machine is unchanged since this
     /// version.
     pub(super) async fn take_mark(
         &self,
@@ -396,7 +396,7 @@ impl Api {
         self.call(request).await.map(|_: IgnoredAny| ())
     }
 
-    /// Deletes a Machine if it still has this uid, and is of this version where one is given.
+    /// Deletes a Machine if it has this uid and, where a version is given, is unchanged since.
     pub(super) async fn delete_machine(
         &self,
         key: &ObjectKey,
@@ -415,7 +415,7 @@ fn log_path() -> String {
     format!("/metadata/annotations/{}", DELETING.replace('/', "~1"))
 }
 
-/// Tests that a group's object still is the one seen: neither its spec nor its log has been written since.
+/// Returns the tests of a JSON patch that neither spec nor log of a group's object has been written since it was seen.
 fn tests_of(seen: &GroupVersion) -> Vec<Value> {
     vec![
         json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()}),
@@ -442,7 +442,7 @@ fn version_of(object: &DynamicObject) -> GroupVersion {
 
 fn call_error(head: &Parts, body: &[u8]) -> CallError {
     let code = head.status;
-    // A proxy's answer, and that to a path that isn't served, is text.
+    // Proxies answer in plain text, and so do API servers for a path that they don't serve.
     let status: Status = serde_json::from_slice(body)
         .unwrap_or_else(|_| Status { message: String::from_utf8_lossy(body).trim().to_owned(), ..Status::default() });
     let message = if status.message.is_empty() { code.to_string() } else { status.message };
@@ -451,15 +451,15 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     let seconds = header.or_else(|| details.map(|details| u64::from(details.retry_after_seconds)));
     let after = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
     match code.as_u16() {
-        // A test of a patch that fails is answered so, and so is what a policy denies that gives no reason of its own.
+        // A failed test of a patch is answered with 422, and so is the denial of a policy that gives no reason of its own.
         422 if !is_by_admission(&message) => CallError::Rejected(message),
-        // 410: the next page of a list that has grown too old, to be begun anew.
+        // 410: the continue token of a list has expired, and the list has to begin again.
         409 | 410 => CallError::Conflict(message),
         429 => CallError::Busy(message, after),
-        // One that is about the path, for a version that isn't served any more, says nothing of the object.
+        // A 404 about the path, for a version that is no longer served, says nothing about the object.
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
-        // Proxies answer so when the one behind them, or the one before, was too slow: it may be done.
+        // Proxies answer so when the server behind them or the client was too slow: the call may have been done.
         408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
         401 => CallError::Unauthorized(message),
         403 if !is_by_admission(&message) => CallError::Forbidden(message),
@@ -468,7 +468,7 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     }
 }
 
-/// Returns true if a webhook or a policy has denied it, which answers 403 or 422 as well. Neither a right nor a new look mends that.
+/// Returns true if an admission webhook or policy denied it, with 403 or 422. Neither a permission nor a new read helps.
 fn is_by_admission(message: &str) -> bool {
     message.contains("admission webhook") || message.contains("AdmissionPolicy '")
 }

@@ -1,5 +1,5 @@
-//! DeleteNodes: the deletes of a turn and those that join them, from their Nodes to the answers of their callers. The rule
-//! decides ([`delete_rule::steps::Deletion`]).
+//! DeleteNodes: carries out the deletes of a turn and those that join them, from the lookup of their Nodes to the answers
+//! of their callers. The rule decides ([`delete_rule::steps::Deletion`]).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,18 +28,18 @@ use super::{
 };
 use crate::traces;
 
-/// The pause after which deletes begin that have come: Cluster Autoscaler sends one Node each, side by side, and each write
-/// of the log is one for all that stand together. Those that come later join.
+/// The pause before deletes begin. Cluster Autoscaler sends one Node per call, concurrently, and each write of the log
+/// serves all deletes that have arrived. Later ones join.
 const QUIET: Duration = Duration::from_millis(1);
-/// The longest time for which deletes are gathered.
+/// The maximum time for which deletes are gathered.
 const MOST_GATHERED: Duration = Duration::from_millis(10);
-/// The time for which deletes may join; those that come later are the next turn. The first ones wait for them.
+/// The time for which deletes may join; later ones are the next turn. The first deletes wait for those that join.
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
-/// The most calls that are under way: marks, and the decision on deletes that join, which waits for none of them.
+/// The maximum number of calls in flight: marks, and the decision on deletes that join, which waits for no mark.
 const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 
-/// Deletes, and those that come with them.
+/// Gathers the deletes that arrive shortly after these.
 pub(super) async fn gather(work: &Work, mut deletes: Vec<Delete>) -> Vec<Delete> {
     let began = Instant::now();
     loop {
@@ -96,12 +96,12 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
     }
 }
 
-/// Returns true if deletes may join, which they may for some time.
+/// Returns true while deletes may join: the rule allows it, for a limited time.
 fn is_open(deletion: &Deletion, since: &mut Option<Instant>) -> bool {
     deletion.is_open() && since.get_or_insert_with(Instant::now).elapsed() < OPEN_FOR
 }
 
-/// The callers of deletes that aren't answered yet.
+/// The callers of deletes that haven't been answered yet.
 struct Callers<'a> {
     work: &'a Work,
     next: CallerId,
@@ -109,7 +109,7 @@ struct Callers<'a> {
 }
 
 impl Callers<'_> {
-    /// Looks up the Nodes of deletes. The caller of one that names a wrong one is answered.
+    /// Looks up the Nodes of deletes, and answers the callers whose deletes name a wrong one.
     fn take_in(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
         let mut requests = Vec::new();
         for mut delete in deletes {
@@ -129,7 +129,7 @@ impl Callers<'_> {
         requests
     }
 
-    /// The request of a delete. That the group isn't one is said before anything of its Nodes.
+    /// Returns the request of a delete. An error of the group comes before any error of its Nodes.
     fn look_up(&self, delete: &Delete) -> Result<PutOff, ScaleError> {
         self.work.view()?;
         let (request, given_up) = names::request_of(self.work, &delete.nodes)?;
@@ -140,7 +140,7 @@ impl Callers<'_> {
         self.waiting.get(&caller).is_none_or(|(delete, _)| delete.caller.is_gone())
     }
 
-    /// Answers callers, or puts their requests off.
+    /// Answers callers, or defers their requests to the next turn.
     fn take(&mut self, effects: Vec<Effect>) {
         let (work, id) = (self.work, &self.work.id);
         let mut put_off = Vec::new();

@@ -1,11 +1,11 @@
-//! Why a command was refused or failed, in classes that tell whether a repeat makes sense.
+//! The errors of refused and failed commands, in classes that say whether a retry makes sense.
 
 use thiserror::Error;
 
-/// Why a command was refused or failed; each text names the group, the rule and the remedy.
+/// The reason why a command was refused or failed; each text names the group, the rule and the remedy.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum ScaleError {
-    /// The request itself is wrong; a repeat is refused again.
+    /// The request itself is wrong; a retry is refused again.
     #[error("{0}")]
     InvalidArgument(String),
     /// There is no such group or Node.
@@ -14,16 +14,16 @@ pub enum ScaleError {
     /// The group's state or bounds forbid it now.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// It gave way to something else and changed nothing; a repeat may succeed.
+    /// The command gave way to another write and changed nothing; a retry may succeed.
     #[error("{0}")]
     Aborted(String),
-    /// It would be done, and this server may not write.
+    /// The command would be carried out, but this server may not write.
     #[error("{0}")]
     ReadOnly(String),
-    /// This program lacks the right.
+    /// This program lacks a permission.
     #[error("{0}")]
     PermissionDenied(String),
-    /// The API server didn't do it, or didn't say whether it did; a repeat may succeed.
+    /// The API server didn't do it, or didn't report whether it did; a retry may succeed.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -40,7 +40,7 @@ impl ScaleError {
         "unavailable",
     ];
 
-    /// The class, as a metric label.
+    /// Returns the class as a metric label.
     #[must_use]
     pub fn code(&self) -> &'static str {
         let [invalid_argument, not_found, failed_precondition, aborted, read_only, permission_denied, unavailable] =
@@ -58,8 +58,8 @@ impl ScaleError {
 }
 
 impl ScaleError {
-    /// The answer to a deletion whose write of the log had no answer: it isn't refused for good then, since it goes on if the
-    /// write was done, or arrives yet.
+    /// Returns the answer to a deletion whose log write had no answer. It isn't refused for good, since it goes on if the
+    /// write was done or still arrives.
     pub(super) fn unless_logged(self) -> Self {
         Self::Unavailable(format!(
             "{self}; it isn't known whether the deletion was logged, since its write had no answer: if it was, it goes on; \
@@ -67,7 +67,7 @@ impl ScaleError {
         ))
     }
 
-    /// The answer to a smaller target size of which a part was done: it isn't refused for good then.
+    /// Returns the answer to a smaller target size that was reached in part, and so isn't refused for good.
     pub(super) fn unless_lowered(self) -> Self {
         match self {
             Self::Unavailable(_) => self,
@@ -77,7 +77,8 @@ impl ScaleError {
         }
     }
 
-    /// The answer to a request of which a part failed and the rest goes on: nothing was refused for good, nor left unchanged.
+    /// Returns the answer to a request that failed in part while the rest goes on: nothing was refused for good or left
+    /// unchanged.
     pub(super) fn of_part(self) -> Self {
         match self {
             Self::InvalidArgument(text)
@@ -91,7 +92,7 @@ impl ScaleError {
         }
     }
 
-    /// The gRPC code that it is answered with, by its name in the protocol.
+    /// Returns the gRPC code of the answer, by its name in the protocol.
     #[must_use]
     pub fn grpc_code(&self) -> &'static str {
         match self {

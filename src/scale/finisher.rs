@@ -1,5 +1,5 @@
-//! The task that has the finisher look at groups: it is woken by what the watches show, in every copy of the program, and needs
-//! no memory but of how long it has waited. It must never wait for a caller.
+//! The task that lets the finisher look at groups. Changes of the watches wake it, in every copy of the program, and it
+//! keeps no state but how long it has waited. It must never wait for a caller.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{shared::Shared, turns};
 use crate::index::Index;
 
-/// Finishes deletions until `ended`, or until nobody holds `shared` any more.
+/// Finishes deletions until `ended`, or until `shared` is dropped.
 pub(super) async fn run(
     shared: Weak<Shared>,
     index: Arc<Index>,

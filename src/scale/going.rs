@@ -1,5 +1,6 @@
-//! Which Nodes are on their way out that nothing else tells of: a memory of this process alone, in which nothing is that
-//! an exact result depends on. Machines have the log of deletions; here is what has gone since, and what never was one.
+//! Remembers Nodes on their way out that no object shows. It is a memory of this process alone, on which no exact result
+//! may depend: Machines have the log of deletions, and here are those that are gone since, and instances that never were
+//! Machines.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,23 +11,23 @@ use tokio::time::Instant;
 
 use crate::index::{Index, NodeQuery};
 
-/// How long a Node counts as on its way out. An infrastructure provider that has taken another instance in its stead is
+/// The time for which a Node counts as on its way out. An infrastructure provider that removed another instance instead is
 /// asked again after that.
 const GOING_FOR: Duration = Duration::from_secs(300);
 
-/// What is on its way out.
+/// A Machine, Node or replica on its way out.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Leaving {
-    /// A Machine without a Node. Its instance has one id after the other, as it is pending, failed or being deleted.
+    /// A Machine without a Node. Its instance changes its id when it is pending, failed or being deleted.
     Machine(ObjectKey),
-    /// A Node, or an instance that is no Machine, by its providerID or name.
+    /// A Node, or an instance that isn't a Machine, by its providerID or name.
     Node(String),
     /// A replica without a Machine, by its placeholder.
     Replica(String),
 }
 
 impl Leaving {
-    /// What a caller names by this text.
+    /// Parses the text by which a caller names it.
     pub(super) fn named(text: &str) -> Self {
         match PlaceholderRef::parse(text) {
             Some(PlaceholderRef::Machine(key)) => Self::Machine(key),
@@ -36,27 +37,27 @@ impl Leaving {
     }
 }
 
-/// What is on its way out of each group, with since when.
+/// The Machines, Nodes and replicas on their way out of each group, with the time since when they are.
 #[derive(Debug, Default)]
 pub(super) struct Going(Mutex<HashMap<GroupId, HashMap<Leaving, Instant>>>);
 
 impl Going {
-    /// Remembers that the deletion of these was accepted, or a smaller target size takes them.
+    /// Records that the deletion of these was accepted, or that a smaller target size removes them.
     pub(super) fn accept(&self, id: &GroupId, leaving: impl IntoIterator<Item = Leaving>) {
         let now = Instant::now();
         let mut going = self.0.lock();
-        // Nobody may ever ask for them again.
+        // Entries that nobody asks for again are dropped here.
         going.retain(|_, nodes| {
             nodes.retain(|_, since| now.duration_since(*since) < GOING_FOR);
             !nodes.is_empty()
         });
         for one in leaving {
-            // One that is named again is on its way since it was named first: whoever asks in every loop would else wait for ever.
+            // One that is named again keeps its first time: a caller that asks in every loop would otherwise wait for ever.
             going.entry(id.clone()).or_default().entry(one).or_insert(now);
         }
     }
 
-    /// Whether what this text names is on its way out.
+    /// Returns true if the instance that this text names is on its way out.
     pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
         let mut going = self.0.lock();
         let Some(nodes) = going.get_mut(id) else { return false };
@@ -68,14 +69,14 @@ impl Going {
         has
     }
 
-    /// Forgets the placeholders of a group: of a larger size they are others.
+    /// Forgets the placeholders of a group: with a larger size their names stand for other replicas.
     pub(super) fn forget_replicas(&self, id: &GroupId) {
         if let Some(nodes) = self.0.lock().get_mut(id) {
             nodes.retain(|leaving, _| !matches!(leaving, Leaving::Replica(_)));
         }
     }
 
-    /// Forgets the instances of a MachinePool that it doesn't list any more: one that is listed again is another.
+    /// Forgets the instances that a MachinePool doesn't list any more: one that is listed again is a new one.
     pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
         let no_annotations = HashMap::new();
         let is_listed = |leaving: &Leaving| match leaving {

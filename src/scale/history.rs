@@ -1,5 +1,5 @@
-//! What was written for each group and what was refused, the last of it, for people who ask what happened. It is kept in
-//! memory alone and within bounds, whatever the fleet and its callers do; no command may be decided on it.
+//! The last writes and refusals of each group, for people who ask what happened. They are kept in memory alone and within
+//! bounds, whatever the fleet and its callers do. No command may be decided on them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,9 +16,9 @@ use super::{
     events::{EventContent, EventReason, asked_by},
 };
 
-/// How many entries are kept of a group.
+/// The maximum number of entries of a group.
 const MOST_OF_A_GROUP: usize = 20;
-/// How many entries are kept in all.
+/// The maximum number of entries in all.
 const MOST: usize = 2000;
 
 /// The last writes and refusals of each group. Clones share them.
@@ -31,42 +31,42 @@ pub struct History {
 struct Kept {
     /// The entries of each group, the newest last.
     groups: HashMap<GroupId, VecDeque<Entry>>,
-    /// How many there are in all.
+    /// The number of entries in all.
     count: usize,
 }
 
-/// Something that was done to a group or asked of it; repetitions in a row are one.
+/// A change of a group or a refused request; repetitions in a row are one entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
-    /// What was done, or how it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// In one word: the reason of the Event that tells the same, or the command where no Event does.
+    /// The reason of the Event that reports the same, or the command where there is no such Event.
     pub what: &'static str,
-    /// The class of the error, where it is one.
+    /// The class of the error, if it is one.
     pub code: Option<&'static str>,
-    /// For people: what the Event says, or what the caller was told.
+    /// The text for people: the note of the Event, or the error that the caller received.
     pub text: String,
-    /// When it was first so.
+    /// When it first occurred.
     pub first: Timestamp,
-    /// When it was last so.
+    /// When it last occurred.
     pub last: Timestamp,
-    /// How many times it was so.
+    /// The number of times it occurred.
     pub times: u64,
 }
 
-/// How something ended.
+/// The outcome of an entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// It was written.
     Done,
     /// A rule, or the request itself, forbade it; nothing was changed.
     Refused,
-    /// The API server didn't do it, or didn't say whether it did; or it was done and has no effect.
+    /// The API server didn't do it, or didn't report whether it did; or it was done without effect.
     Failed,
 }
 
 impl Outcome {
-    /// In one word, for programs.
+    /// Returns the outcome in one word, for programs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -104,19 +104,19 @@ impl Outcome {
 }
 
 impl History {
-    /// The entries of a group, the newest first.
+    /// Returns the entries of a group, the newest first.
     #[must_use]
     pub fn of(&self, group: &GroupId) -> Vec<Entry> {
         self.kept.lock().groups.get(group).into_iter().flatten().rev().cloned().collect()
     }
 
-    /// Something happened that an Event tells too.
+    /// Records an outcome that an Event reports too.
     pub(super) fn told(&self, group: &GroupId, content: &EventContent, code: Option<&'static str>) {
         let outcome = Outcome::of_reason(content.reason());
         self.add(group, outcome, content.reason().as_str(), code, content.note());
     }
 
-    /// A command ended with an error that only its caller was told.
+    /// Records a command whose error only its caller received.
     pub(super) fn answered(&self, group: &GroupId, command: &'static str, error: &ScaleError, client: Option<&ArcStr>) {
         let text = asked_by(error.to_string(), client.map(ArcStr::as_str));
         self.add(group, Outcome::of_error(error), command, Some(error.code()), &text);
@@ -146,7 +146,7 @@ impl History {
 }
 
 impl Kept {
-    /// The entry goes that has been quiet for longest, and its group with its last one.
+    /// Removes the entry that has been quiet for longest, and its group if that was the last one.
     fn forget_the_oldest(&mut self) {
         let oldest = self.groups.iter().filter_map(|(id, entries)| Some((entries.front()?.last, id)));
         let Some(id) = oldest.min().map(|(_, id)| id.clone()) else { return };

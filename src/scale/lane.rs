@@ -1,6 +1,6 @@
-//! The order of commands: one at a time per group and side by side across groups, in the order of their arrival. Deletes
-//! that stand together are one batch. The finisher's looks take turns with a group's commands. It must never hold a lock
-//! across an await, and a command never waits for a look that hasn't begun.
+//! The order of commands: one at a time per group, in the order of their arrival, and concurrently across groups. Adjacent
+//! deletes are one batch. The finisher's looks take turns with a group's commands. It must never hold a lock across an
+//! await, and a command never waits for a look that hasn't begun.
 
 #[cfg(test)]
 mod tests;
@@ -19,21 +19,21 @@ use super::{
     passes::{Pass, Passes},
 };
 
-/// The next thing to do in a group.
+/// The next turn of a group.
 pub(super) enum Turn {
     Order(Order),
-    /// A look of the finisher, which has its slot.
+    /// A look of the finisher, which has a slot.
     Finish,
 }
 
-/// The turns of one group. It is there for as long as its task runs.
+/// The turns of one group. A lane exists for as long as its task runs.
 #[derive(Default)]
 struct Lane {
     orders: VecDeque<Order>,
     pass: LanePass,
-    /// True if a look was the last turn, so that a command goes first.
+    /// True if the last turn was a look, so that a command goes first.
     was_looked_at: bool,
-    /// Rung for each order.
+    /// Notified for each order.
     arrived: Arc<Notify>,
 }
 
@@ -48,27 +48,27 @@ impl Lane {
 /// The state of the finisher's look in a lane.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum LanePass {
-    /// None, and no slot.
+    /// No look, and no slot.
     #[default]
     None,
-    /// A slot, for its next turn.
+    /// A look with a slot, which is the next turn.
     Next,
-    /// A slot, and its turn.
+    /// A look with a slot, which is under way.
     UnderWay,
 }
 
-/// What waits for each group's turn.
+/// The lanes of all groups.
 #[derive(Default)]
 pub(super) struct Lanes {
     state: Mutex<State>,
-    /// Rung when the finisher has to see when it looks next.
+    /// Notified when the time of the finisher's next look may have changed.
     look_ended: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct State {
     lanes: HashMap<GroupId, Lane>,
-    /// As long as a slot is free, every group that is due has a lane, in the middle of a turn.
+    /// While a slot is free, every group that is due has a lane in the middle of a turn.
     passes: Passes,
 }
 
@@ -83,7 +83,7 @@ impl State {
         is_new
     }
 
-    /// Opens a lane for each look that can begin; they have to be run.
+    /// Opens a lane for each look that can begin. Returns these lanes, which have to be run.
     fn begin_looks(&mut self) -> Vec<GroupId> {
         let mut begun = Vec::new();
         while let Some(id) = self.passes.begin_first(|id| !self.lanes.contains_key(id)) {
@@ -93,8 +93,8 @@ impl State {
         begun
     }
 
-    /// Returns the next turn; without any the lane ends. Commands and looks take turns, and a look that finds no free slot
-    /// keeps its place.
+    /// Returns the next turn; the lane ends if there is none. Commands and looks take turns, and a look without a free slot
+    /// keeps its place in the queue.
     fn next(&mut self, id: &GroupId) -> Option<Turn> {
         let lane = self.lanes.get_mut(id)?;
         let is_order_first = lane.was_looked_at && !lane.orders.is_empty();
@@ -111,7 +111,7 @@ impl State {
         order.map(Turn::Order)
     }
 
-    /// The look that is a lane's turn has ended; the lanes that have to be run for others.
+    /// Ends the look that is a lane's turn. Returns the lanes that have to be run for other looks.
     fn end_look(&mut self, id: &GroupId, pass: Pass, now: Instant) -> Vec<GroupId> {
         if let Some(lane) = self.lanes.get_mut(id) {
             (lane.pass, lane.was_looked_at) = (LanePass::None, true);
@@ -131,7 +131,7 @@ impl State {
 }
 
 impl Lanes {
-    /// The number of groups that have something to do.
+    /// Returns the number of groups that have something to do.
     pub(super) fn len(&self) -> usize {
         self.state.lock().lanes.len()
     }
@@ -141,8 +141,8 @@ impl Lanes {
         self.state.lock().order(id, order)
     }
 
-    /// Takes in groups that have changed, and those that are to be looked at again by now. Returns the lanes that have to be
-    /// run for it, and when the next is to be looked at.
+    /// Queues the groups that have changed, and those whose next look is due. Returns the lanes that have to be run, and
+    /// the time at which the next look is due.
     pub(super) fn look_at(
         &self,
         changed: impl IntoIterator<Item = GroupId>,
@@ -157,12 +157,12 @@ impl Lanes {
         (begun, state.passes.next_time())
     }
 
-    /// The next turn of a lane; without any it ends.
+    /// Returns the next turn of a lane; the lane ends if there is none.
     pub(super) fn next(&self, id: &GroupId) -> Option<Turn> {
         self.state.lock().next(id)
     }
 
-    /// The look that is a lane's turn has ended. Returns the lanes that have to be run for others.
+    /// Ends the look that is a lane's turn. Returns the lanes that have to be run for other looks.
     pub(super) fn end_look(&self, id: &GroupId, pass: Pass) -> Vec<GroupId> {
         let begun = self.state.lock().end_look(id, pass, Instant::now());
         self.look_ended.notify_one();
@@ -172,26 +172,26 @@ impl Lanes {
     /// A lane's task has ended in the middle of a turn.
     pub(super) fn break_off(&self, id: &GroupId) {
         self.state.lock().break_off(id, Instant::now());
-        // It begins the looks that can begin by this: a runtime that ends would drop them here, one within the other.
+        // The finisher begins the looks that can begin now: a runtime that shuts down would drop them here recursively.
         self.look_ended.notify_one();
     }
 
-    /// Rung when an order comes for the group.
+    /// Returns the handle that is notified when an order arrives for the group.
     pub(super) fn arrived(&self, id: &GroupId) -> Arc<Notify> {
         self.state.lock().lanes.get(id).map(|lane| Arc::clone(&lane.arrived)).unwrap_or_default()
     }
 
-    /// Rung when a look has ended.
+    /// Returns the handle that is notified when a look has ended.
     pub(super) fn look_ended(&self) -> Arc<Notify> {
         Arc::clone(&self.look_ended)
     }
 
-    /// Begins no more looks.
+    /// Lets no more looks begin.
     pub(super) fn stop_looks(&self) {
         self.state.lock().passes.stop();
     }
 
-    /// The deletes that stand first, for as long as they do, but for those that are put off.
+    /// Takes the deletes at the head of the lane, except those that are put off.
     pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
         let (mut deletes, mut put_off) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
@@ -207,14 +207,14 @@ impl Lanes {
         deletes
     }
 
-    /// Lets deletes that are put off stand first: the next turn is theirs.
+    /// Puts deferred deletes at the head of the lane, so that the next turn is theirs.
     pub(super) fn put_off(&self, id: &GroupId, deletes: Vec<Delete>) {
         if let Some(lane) = self.state.lock().lanes.get_mut(id) {
             lane.put_first(deletes);
         }
     }
 
-    /// A delete whose turn it is and, if it was put off, all that were put off and stand next.
+    /// Returns a delete whose turn it is and, if it was put off, all deferred ones right behind it.
     pub(super) fn with_put_off(&self, id: &GroupId, first: Delete) -> Vec<Delete> {
         let was_put_off = first.put_off.is_some();
         let mut deletes = vec![first];

@@ -1,6 +1,6 @@
-//! One look of the finisher at a group: it sees the deletions that are on their way to their end, whoever began them. The rule
-//! decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never hold up a command for longer than one look
-//! takes.
+//! One look of the finisher at a group: it carries on the deletions that are under way, whoever began them. The rule
+//! decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never delay a command for longer than
+//! one look takes.
 
 use nodegroup::{Bounds, DeletionLog};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::index::DeletionView;
 
-/// Looks at the group's deletions once, and does what can be done.
+/// Looks at the group's deletions once, and does what can be done now.
 pub(super) async fn look(work: &Work) -> Pass {
     let (memory, id) = (&work.shared.memory, &work.id);
     let Some(view) = work.index().deletions(id) else {
@@ -38,7 +38,7 @@ pub(super) async fn look(work: &Work) -> Pass {
     pass.and(settle(work, &view, steps).await)
 }
 
-/// Lowers the size for what is wanted, unless another copy may just be at it.
+/// Lowers the size for wanted entries, unless another copy may be doing it right now.
 async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Pass {
     let id = &work.id;
     let (ripe, next) = work.shared.memory.ripe(id, log);
@@ -58,7 +58,7 @@ async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Pass {
             }
             NotLowered::Refused(_) => {
                 tracing::warn!(group = %id, code = error.code(), "a deletion that was decided is given up: {error}");
-                // The next look finds what is left of it.
+                // The next look finds the rest.
                 pass = Pass::Failed;
             }
             NotLowered::Pending(_) => {
@@ -70,7 +70,7 @@ async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Pass {
     pass
 }
 
-/// Deletes by name what a smaller size has left, corrects marks, and forgets what is over.
+/// Deletes by name the Machines that a smaller size has left, corrects marks, and removes entries that are over.
 async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> Pass {
     let sizes = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default()));
     let mut settle = Settle::new(RULE, view.version.clone(), steps, sizes.sum());

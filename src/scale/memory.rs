@@ -1,4 +1,4 @@
-//! The memory of the finisher: how long something has been left to others, and whose turn it is. Nothing here makes a call.
+//! The finisher's memory: how long something has been left to others, and whose turn it is. It must make no call.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,36 +13,36 @@ use tokio::time::Instant;
 
 use super::rule::{Finish, Followed, LEFT_TO_PROVIDER, LeftSince, RULE};
 
-/// The time for which a wanted entry is left to the copy that may just be lowering it. Nothing depends on it but the number
-/// of conflicts.
+/// The time for which a wanted entry is left to the copy that may be lowering it. Only the number of conflicts depends on
+/// it.
 const LEFT_ALONE: Duration = Duration::from_secs(2);
 
-/// The most Machines that one look at a group reads, marks or deletes. Who may annotate a group can name as many as a log
-/// holds, and each costs a call.
+/// The maximum number of Machines that one look at a group reads, marks or deletes. Whoever may annotate a group can name
+/// as many as a log holds, and each costs a call.
 const MOST_CALLS: usize = 256;
-/// The pause before the next look at a group of which a look has left something. Mostly the group changes before, by what
+/// The pause before the next look at a group that the last one hasn't finished. The group mostly changes earlier, by what
 /// was done.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
 
-/// The moments since which, as this process saw it, something of each group is left to others. No result depends on them but
-/// by how long that takes.
+/// The times since when, as this process saw it, something of each group has been left to others. They affect no result,
+/// only the time that it takes.
 #[derive(Default)]
 pub(super) struct Memory(Mutex<HashMap<GroupId, Remembered>>);
 
-/// The same of one group.
+/// The memory of one group.
 #[derive(Default)]
 struct Remembered {
-    /// Tickets that are wanted.
+    /// The wanted tickets, with the time at which each was first seen.
     wanted: HashMap<Ticket, Instant>,
     left: LeftSince,
-    /// The number of entries that looks have dealt with in part, so that each has its turn.
+    /// The number of entries that partial looks have dealt with, so that each entry has its turn.
     turn: usize,
-    /// The log that can't be read, which is logged once.
+    /// The unreadable log, which is logged once.
     unreadable: Option<SharedLog>,
 }
 
 impl Remembered {
-    /// Takes as many of these as one look may deal with, others with each look; true if there are more.
+    /// Takes as many entries as one look may deal with, others with each look. Returns true if there are more.
     fn take_turn<T>(&mut self, mut all: Vec<T>) -> (Vec<T>, bool) {
         if all.len() <= MOST_CALLS {
             return (all, false);
@@ -57,7 +57,7 @@ impl Remembered {
 
 fn costs_no_call(step: &Finish) -> bool {
     match step {
-        // All soft entries are settled by one list, and what is wanted has a turn of its own.
+        // One list settles all soft entries, and wanted ones have a turn of their own.
         Finish::CarryOn | Finish::Leave(..) | Finish::ForgetSoft(_) => true,
         Finish::ForgetGone(_) | Finish::Delete(_) | Finish::MarkAgain(_) | Finish::Unmark(_) => false,
     }
@@ -72,8 +72,8 @@ impl Memory {
         self.0.lock().remove(id);
     }
 
-    /// Decides what is to be done, and remembers since when Machines are left to their provider; until when that is so,
-    /// of the first.
+    /// Decides what is to be done, and remembers since when Machines are left to their provider. Returns the steps, and the
+    /// time at which the next look is due.
     pub(super) fn decide(
         &self,
         id: &GroupId,
@@ -94,7 +94,7 @@ impl Memory {
                     left.insert(key(entry), *since);
                     until = Some(earliest(until, Instant::from_std(*since) + LEFT_TO_PROVIDER));
                 }
-                // Should the call fail, it is repeated without another wait.
+                // If the call fails, it is repeated without another wait.
                 Finish::Delete(entry) => left.extend(remembered.left.remove_entry(&key(entry))),
                 Finish::CarryOn
                 | Finish::ForgetGone(_)
@@ -118,13 +118,13 @@ impl Memory {
         (free.into_iter().chain(calls).collect(), until)
     }
 
-    /// The number of groups of which something is remembered.
+    /// Returns the number of groups of which something is remembered.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// Returns true if the group's log, which can't be read, is another one than before.
+    /// Returns true if the group's unreadable log differs from the one before.
     pub(super) fn is_new_unreadable(&self, id: &GroupId, version: &GroupVersion) -> bool {
         let mut groups = self.0.lock();
         let unreadable = &mut groups.entry(id.clone()).or_default().unreadable;
@@ -133,8 +133,8 @@ impl Memory {
         is_new
     }
 
-    /// The entries that are wanted for so long that nobody else may be lowering them, as many as one look deals with, and
-    /// when it is the turn of others.
+    /// Returns the entries that have been wanted for so long that no other copy can be lowering them, at most as many as
+    /// one look deals with, and the time at which others are due.
     pub(super) fn ripe(&self, id: &GroupId, log: &DeletionLog) -> (HashSet<Uid>, Option<Instant>) {
         let now = Instant::now();
         let mut groups = self.0.lock();

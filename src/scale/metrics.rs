@@ -1,5 +1,5 @@
-//! Counts of commands, of the API calls they made, of Events, and of sizes that were put back. The labels are closed sets,
-//! but for field managers.
+//! Counts of commands, of their API calls, of Events, and of sizes that were put back. All labels are closed sets, except
+//! field managers.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,32 +13,32 @@ use prometheus_client::{
 
 use super::error::ScaleError;
 
-/// The upper bounds of the latencies that are told apart, in seconds: from a quiet API server's to a caller's patience and
-/// beyond.
+/// The upper bounds of the latency buckets, in seconds: from the latency of a quiet API server to beyond the deadline of a
+/// caller.
 const LATENCIES: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// The number of field managers that have a series of their own.
+/// The maximum number of field managers that have a series of their own.
 const MOST_MANAGERS: usize = 20;
 
-/// A field manager of which an object doesn't say who it is.
+/// The label of a field manager that the object doesn't name.
 pub(super) const UNKNOWN_MANAGER: &str = "unknown";
-/// Those that have no series of their own.
+/// The label of field managers that have no series of their own.
 const OTHER_MANAGERS: &str = "other";
 
-/// What a call writes.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Write {
-    /// The size of a group, with its log or without.
+    /// The size of a group, with or without its log.
     Size,
     /// The log of deletions alone.
     Log,
-    /// The annotation delete-machine, set.
+    /// The delete-machine annotation, set.
     Mark,
-    /// The same, taken off.
+    /// The delete-machine annotation, removed.
     Unmark,
     /// A Machine, deleted by name.
     Delete,
-    /// The annotation that a Machine is replaced.
+    /// The annotation of a replaced Machine.
     Replaced,
 }
 
@@ -57,23 +57,23 @@ impl Write {
     }
 }
 
-/// The fate of an Event.
+/// The result of an Event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum EventResult {
-    /// The API server has it, as an Event of its own or as one more of a series.
+    /// The API server has stored it, as a new Event or as one more of a series.
     Sent,
-    /// There have been too many.
+    /// A limit was reached.
     Limited,
     /// The queue was full.
     Dropped,
-    /// The API server has not taken it.
+    /// The API server hasn't stored it.
     Failed,
 }
 
 impl EventResult {
     pub(super) const ALL: [Self; 4] = [Self::Sent, Self::Limited, Self::Dropped, Self::Failed];
 
-    /// As a metric label.
+    /// Returns the result as a metric label.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Sent => "sent",
@@ -164,7 +164,7 @@ impl ScaleMetrics {
             "Sizes that a field manager has put back, and had put back before within an hour, by that manager",
             metrics.put_back.clone(),
         );
-        // From 0 on, so that the first failure is an increase to whoever watches the counter.
+        // Series start at 0, so that the first failure is an increase of the counter.
         for write in Write::ALL.map(Write::as_str) {
             let _ = metrics.latencies.get_or_create(&LatencyLabels { write });
             for result in ["ok"].into_iter().chain(CallError::LABELS) {
@@ -201,8 +201,8 @@ impl ScaleMetrics {
         self.latencies.get_or_create(&LatencyLabels { write }).observe(took.as_secs_f64());
     }
 
-    /// Counts a size that a field manager has put back. Names are others' to choose: so many have a series, and the rest
-    /// share one.
+    /// Counts a size that a field manager has put back. Others choose the names of managers, so a limited number have a
+    /// series, and the rest share one.
     pub(super) fn count_put_back(&self, manager: &str) {
         let mut managers = self.managers.lock();
         let is_named = managers.contains(manager) || managers.len() < MOST_MANAGERS;
@@ -214,7 +214,7 @@ impl ScaleMetrics {
         self.put_back.get_or_create(&ManagerLabels { manager }).inc();
     }
 
-    /// Counts repetitions.
+    /// Returns the counter of repetitions.
     pub(super) fn retries(&self) -> Counter {
         self.retries.clone()
     }

@@ -69,22 +69,22 @@ use self::{
 use crate::index::Index;
 use nodegroup::GroupId;
 
-/// How long Events may still be posted at the end.
+/// The time for which Events may still be posted at shutdown.
 const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
 
-/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to
-/// their end.
+/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to their
+/// end.
 #[derive(Clone)]
 pub struct Scale {
     shared: Arc<Shared>,
-    /// The client whose commands these are, by name.
+    /// The name of the client whose commands these are.
     client: Option<ArcStr>,
     _finisher: Arc<DropGuard>,
 }
 
 impl Scale {
-    /// Writes through `api` what is decided on `index` and `machines`, and tells of it by `events`; commands and the
-    /// finisher run on `runtime`.
+    /// Returns the writes that are decided on `index` and `machines`, made through `api` and reported by `events`. Commands
+    /// and the finisher run on `runtime`.
     #[must_use]
     pub fn new(
         index: Arc<Index>,
@@ -120,7 +120,7 @@ impl Scale {
         Self { shared, client: None, _finisher: Arc::new(ended.drop_guard()) }
     }
 
-    /// The same for the commands of a client, whose name the log, Events and the history show.
+    /// Returns a handle for the commands of a client, whose name the log, Events and the history show.
     #[must_use]
     pub fn asked_by(&self, client: Option<ArcStr>) -> Self {
         Self { client, ..self.clone() }
@@ -148,8 +148,8 @@ impl Scale {
         self.run(id, "increase", |caller| Order::Increase(delta, caller)).await
     }
 
-    /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there, and
-    /// that is a success. So is a group that can't be scaled for now: its size stays.
+    /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there and succeeds. It
+    /// also succeeds for a group that can't be scaled for now, whose size stays.
     ///
     /// # Errors
     /// A delta that isn't negative, a group that isn't known, or the API server's refusal.
@@ -160,12 +160,12 @@ impl Scale {
         self.run(id, "decrease", |caller| Order::Decrease(delta, caller)).await
     }
 
-    /// Deletes these Nodes of a group and lowers its size by as many. All or nothing; Nodes that are going
-    /// already are a success and lower nothing. Once it is decided it is finished, by whichever copy of the program.
+    /// Deletes these Nodes of a group and lowers its size by as many: all or none. Nodes on their way out already succeed
+    /// and lower nothing. Once decided, a deletion is finished by whichever copy of the program.
     ///
     /// # Errors
-    /// A Node that isn't of this group, a size below min, or the API server's refusal; then what was written for it is
-    /// taken back. Where it is decided and not done yet, the error says so.
+    /// A Node that isn't of this group, a size below min, or the API server's refusal, after which what was written for it
+    /// is taken back. If it is decided and not done yet, the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
         if self.is_read_only() {
             return self.say_only(id).delete(&nodes);
@@ -175,13 +175,13 @@ impl Scale {
             .await
     }
 
-    /// What was written for the groups and what was refused, the last of it.
+    /// Returns the last writes and refusals of the groups.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.shared.history
     }
 
-    /// The number of groups with a command under way, or with something left of one: zero at rest.
+    /// Returns the number of groups with a command or a look of the finisher under way or waiting: zero at rest.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.shared.lanes.len()
@@ -191,7 +191,7 @@ impl Scale {
     /// second at most.
     ///
     /// # Errors
-    /// How many still ran then.
+    /// The number of commands that were still running.
     pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
         let tasks = &self.shared.tasks;
         self.shared.ended.cancel();
@@ -201,14 +201,14 @@ impl Scale {
         ended
     }
 
-    /// Runs a command in its group's turn.
+    /// Queues a command for its group's turn, and waits for its result.
     async fn run(
         &self,
         id: GroupId,
         command: &'static str,
         order: impl FnOnce(Caller) -> Order,
     ) -> Result<(), ScaleError> {
-        // A shutdown waits for what runs; it doesn't wait for what comes after.
+        // A shutdown waits for running commands, and not for later ones.
         if self.shared.tasks.is_closed() {
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }

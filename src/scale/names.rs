@@ -1,4 +1,4 @@
-//! The Nodes that a delete names, and the Machines, replicas and instances for which they stand.
+//! Resolves the Nodes that a delete names to Machines, replicas and instances of a MachinePool.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,14 +15,15 @@ use super::{
 };
 use crate::index::{NodeQuery, Resolved};
 
-/// The things that Nodes stand for.
+/// The Machines, replicas and instances that the Nodes of a delete stand for.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// Machines, and whether each is given up as one that never joined; by name, so that one named twice counts once.
+    /// Machines with their uid, and true for one that is given up as never joined. The key makes one that is named twice
+    /// count once.
     pub(super) machines: BTreeMap<ObjectKey, (Uid, bool)>,
     /// Replicas without a Machine, which only lower the size.
     pub(super) replicas: HashSet<String>,
-    /// Instances of a MachinePool that are no Machines, which only lower the size.
+    /// Instances of a MachinePool that aren't Machines, which only lower the size.
     pub(super) instances: HashSet<String>,
 }
 
@@ -32,8 +33,8 @@ impl Nodes {
     }
 }
 
-/// Looks up the Nodes of a delete: its request, and the number of its placeholders that were given up not long ago, as this
-/// process remembers.
+/// Returns the request of a delete, and the number of its placeholders that were given up recently, as this process
+/// remembers.
 pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, usize), ScaleError> {
     let named = find(work, nodes)?;
     warn_of_instances(work, &named)?;
@@ -44,7 +45,7 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, us
     Ok((Request { machines, replicas: replicas.len(), instances: instances.len() }, given_up))
 }
 
-/// Finds the thing for which each Node stands.
+/// Resolves each Node to what it stands for.
 pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
     let (index, going, id) = (work.index(), &work.shared.going, &work.id);
     let mut named = Nodes::default();
@@ -77,7 +78,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
                 if going.has(id, text) {
                     continue;
                 }
-                // Without a mark on its Machine another instance would go.
+                // Without a mark on its Machine another instance would be removed.
                 if !index.members(id).is_empty() {
                     return Err(answer::is_of_machines(id));
                 }
@@ -88,7 +89,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
                     "Node {text} belongs to node group {other}, not to {id}; nothing was changed"
                 )));
             }
-            // It has gone since.
+            // It has been deleted since.
             Resolved::Unknown if going.has(id, text) => {}
             Resolved::Machine(_, None) | Resolved::Unknown => {
                 return Err(ScaleError::NotFound(format!(
@@ -99,14 +100,14 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
         }
     }
     match waiting {
-        // Cluster Autoscaler names an instance without a Node in every loop, and skips the rest of a loop in which that
-        // succeeds, for all groups.
+        // Cluster Autoscaler names an instance without a Node in every loop. After a success it would skip the rest of each
+        // loop, for all groups.
         Some(machine) if named.is_empty() => Err(answer::waits_for_rollout(id, &machine)),
         _ => Ok(named),
     }
 }
 
-/// Returns true if the size was lowered for a Machine, and it isn't deleted by name before a rollout has ended.
+/// Returns true if the size was lowered for a Machine that isn't deleted by name before a rollout has ended.
 fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     let Some((version, sets)) = work.index().sets(&work.id) else { return false };
     let has_machines = |set: &&SetView| set.object.replicas.unwrap_or_default() > 0;
@@ -118,13 +119,13 @@ fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(RULE, work.id.kind, &sets).has(entry))
 }
 
-/// Returns true if the size was lowered for a Machine: that it has joined since doesn't keep it.
+/// Returns true if the size was lowered for a Machine, which doesn't stay even if it has joined since.
 fn has_lowered(work: &Work, uid: &Uid) -> bool {
     let log = work.view().ok().and_then(|view| view.version.log().ok());
     log.is_some_and(|log| log.get(uid).is_some_and(|entry| entry.phase == Phase::Lowered))
 }
 
-/// Instances of a MachinePool that are no Machines can't be deleted by name.
+/// Logs or refuses a delete of MachinePool instances that aren't Machines, since they can't be deleted by name.
 fn warn_of_instances(work: &Work, named: &Nodes) -> Result<(), ScaleError> {
     if named.instances.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The knowledge on which commands decide without a call: of the watches, and of this process.
+//! The state on which commands decide without a call: of the watches, and of this process.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::index::{Era, Member};
 
-/// The knowledge of one moment, and which callers have left.
+/// The state as of now, and a predicate for callers that have left.
 pub(super) struct Known<'a, F> {
     pub(super) work: &'a Work,
     pub(super) has_left: F,
@@ -95,7 +95,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
         let (index, id) = (self.work.index(), &self.work.id);
         let view = index.scale_view(id)?;
         let members = index.members(id);
-        // Those that are on their way out already need nothing.
+        // Machines on their way out already need nothing.
         let is_named = |machine: &Machine| {
             let uid = &machine.meta.uid;
             !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
@@ -136,7 +136,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
     }
 
     fn ticket(&self) -> Ticket {
-        // Each state has keys of its own, of which the operating system drew the first.
+        // Each `RandomState` has keys of its own, the first of which the operating system drew.
         Ticket::new(Timestamp::now(), RandomState::new().hash_one(0_u8))
     }
 
@@ -145,10 +145,10 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
     }
 }
 
-/// The life of a Machine by the watch; `None` when that hasn't come far enough to be believed.
+/// Returns the life of a Machine as the watch shows it; `None` if the watch lags too far behind to be trusted.
 fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
     let key = work.machine_key(&named.name);
-    // It was there when the request was read: it has gone, and never comes back.
+    // It existed when the request was read, so it is gone for good.
     if !work.index().has_machine(&key, &named.uid) {
         return Some(Life::Gone);
     }
@@ -158,7 +158,7 @@ fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
             Ok(_) => Some(Life::Gone),
             Err(_) => None,
         },
-        // One that nobody saw go may be too new.
+        // A Machine that the watch has never shown may be newer than the watch.
         AsOf::Absent | AsOf::Behind => None,
     }
 }

@@ -1,5 +1,5 @@
-//! Reports what becomes of the sizes that were written: somebody keeps putting one back, or no Machine is made for it. A task
-//! of its own, woken by what the watches show; it writes nothing but Events, and no command waits for it.
+//! Reports written sizes that somebody keeps putting back, and those for which no Machine is created. It runs in a task of
+//! its own, which the watches wake. It must write nothing but Events, and no command may wait for it.
 
 use std::{
     collections::HashMap,
@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 use super::{events::EventContent, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
 use crate::index::{Index, Overwritten};
 
-/// A size that was put back is remembered for so long: who does it again within this time keeps doing it.
+/// The time for which a size that was put back is remembered: whoever does it again within this time keeps doing it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
-/// The observations of the groups. They live as long as the task.
+/// The observations of all groups, for the lifetime of the task.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     put_back: HashMap<GroupId, PutBack>,
-    /// The reasons that were reported for Machines that aren't made.
+    /// The reason that was reported last for Machines of a group that aren't created.
     held_back: HashMap<GroupId, String>,
 }
 
-/// The last size that somebody has put back.
+/// The last size of a group that somebody has put back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct PutBack {
     to: i32,
@@ -35,7 +35,7 @@ struct PutBack {
     at: Instant,
 }
 
-/// Observes until `ended`, or until nobody holds `shared` any more.
+/// Observes until `ended`, or until `shared` is dropped.
 pub(super) async fn run(
     shared: Weak<Shared>,
     index: Arc<Index>,
@@ -82,10 +82,11 @@ async fn observe(work: &Work, observed: &mut Observed) {
     }
 }
 
-/// The object's managed fields say who it was. What another copy of this program has written is no matter.
+/// Reports a size that somebody has put back. The object's managed fields name the manager; other copies of this program
+/// are ignored.
 async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
     let manager = match work.api().read_group(&work.id).await {
-        // It is being written all the time: the next write tells.
+        // The size has changed again, and that write is observed by itself.
         Ok(seen) if seen.version.replicas != to => return,
         Ok(seen) => writing::manager(&seen.managed),
         Err(error) => {
@@ -104,8 +105,8 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
 }
 
 impl Observed {
-    /// Notes a size that was put back. Where the same manager does it again and to the same size, the number of times is
-    /// returned: a person who changes a size once is no such thing.
+    /// Records a size that was put back. Returns the number of times if the same manager has put back the same size before:
+    /// a person who changes a size once isn't reported.
     fn note(&mut self, id: &GroupId, to: i32, manager: Option<ArcStr>, now: Instant) -> Option<u32> {
         self.put_back.retain(|_, last| now.saturating_duration_since(last.at) < REMEMBERED_FOR);
         let before = self.put_back.get(id).filter(|last| last.to == to && last.manager == manager);

@@ -1,17 +1,17 @@
-//! The choices of an operator about writes.
+//! The operator's choices about writes.
 
-/// The choices of an operator about writes.
+/// The operator's choices about writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ScaleOptions {
-    /// For requests to delete instances of a MachinePool that aren't Machines.
+    /// The handling of requests to delete instances of a MachinePool that aren't Machines.
     pub machine_pool_deletes: MachinePoolDeletes,
-    /// For requests that name Machines without a Node at the minimum.
+    /// The handling of requests at the min size that name Machines without a Node.
     pub at_min_size: AtMinSize,
-    /// Nothing is written, and nothing that was begun is finished: commands only say what they would do.
+    /// True if nothing is written, and nothing that was begun is finished: commands only report what they would do.
     pub read_only: bool,
 }
 
-/// The fate of requests to delete instances of a MachinePool that aren't Machines.
+/// The handling of requests to delete instances of a MachinePool that aren't Machines.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MachinePoolDeletes {
     /// The size is lowered, and the infrastructure provider chooses which instance goes.
@@ -21,7 +21,7 @@ pub enum MachinePoolDeletes {
     Refuse,
 }
 
-/// The fate of requests that name Machines without a Node at the minimum.
+/// The handling of requests at the min size that name Machines without a Node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum AtMinSize {
     /// One of the Machines is replaced from time to time.

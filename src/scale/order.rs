@@ -1,4 +1,4 @@
-//! Commands that wait for their turns, and their callers.
+//! Commands that wait for their turn, and their callers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,7 +21,7 @@ pub struct NodeName {
 }
 
 impl NodeName {
-    /// The text by which it is known.
+    /// Returns the text that identifies it: its providerID, or its name if it has none.
     pub(super) fn text(&self) -> &str {
         if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
     }
@@ -30,11 +30,11 @@ impl NodeName {
 /// The caller that waits for a command's result.
 pub(super) struct Caller {
     command: &'static str,
-    /// The number of Nodes that it names.
+    /// The number of Nodes that the command names.
     nodes: Option<usize>,
     begun: Instant,
     trace: Context,
-    /// The client that asks, by name.
+    /// The name of the client that asks.
     client: Option<ArcStr>,
     answer: oneshot::Sender<Result<(), ScaleError>>,
 }
@@ -44,7 +44,7 @@ impl Caller {
         Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), client: None, answer }
     }
 
-    /// The same, of a command that this client has asked for.
+    /// Sets the client that asks.
     pub(super) fn asked_by(self, client: Option<ArcStr>) -> Self {
         Self { client, ..self }
     }
@@ -53,7 +53,7 @@ impl Caller {
         self.client.as_ref()
     }
 
-    /// The same, of a command that names that many Nodes.
+    /// Sets the number of Nodes that the command names.
     pub(super) fn naming(self, nodes: usize) -> Self {
         Self { nodes: Some(nodes), ..self }
     }
@@ -62,28 +62,28 @@ impl Caller {
         self.nodes
     }
 
-    /// The trace that it is a part of.
+    /// Returns the trace that the command is a part of.
     pub(super) fn trace(&self) -> &Context {
         &self.trace
     }
 
-    /// Since it was asked for.
+    /// Returns the time since the command was asked for.
     pub(super) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// The command, as a metric label.
+    /// Returns the command as a metric label.
     pub(super) fn command(&self) -> &'static str {
         self.command
     }
 
-    /// Returns true if nobody waits any more.
+    /// Returns true if nobody waits for the result any more.
     pub(super) fn is_gone(&self) -> bool {
         self.answer.is_closed()
     }
 
     pub(super) fn answer(self, result: Result<(), ScaleError>) {
-        // Nobody may wait any more: the log has the rest.
+        // The caller may have left: the log has the result.
         let _ = self.answer.send(result);
     }
 }
@@ -92,14 +92,15 @@ impl Caller {
 pub(super) struct Delete {
     pub(super) nodes: Vec<NodeName>,
     pub(super) caller: Caller,
-    /// Its request, if it could not be decided with those that came with it: it joins no batch that is under way.
+    /// Its request, if it couldn't be decided with those that arrived with it. Such a delete joins no batch that is under
+    /// way.
     pub(super) put_off: Option<PutOff>,
 }
 
-/// A request that was looked up already.
+/// A request whose Nodes have been looked up.
 pub(super) struct PutOff {
     pub(super) request: Request,
-    /// The number of its placeholders that were given up not long ago, as this process remembered then.
+    /// The number of its placeholders that were given up recently, as this process remembered at the lookup.
     pub(super) given_up: usize,
 }
 

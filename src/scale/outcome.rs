@@ -1,5 +1,4 @@
-//! Reports of writes and commands: to the log, the metrics, the index, the history, by Events, and to callers. Nothing is
-//! decided here.
+//! Reports writes and commands to the log, the metrics, the index, the history, Events and callers. It must decide nothing.
 
 use std::{
     collections::BTreeSet,
@@ -24,24 +23,24 @@ use super::{
 };
 use crate::traces;
 
-/// The most clients that a line or a note names.
+/// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;
-/// The most tickets that a line or a note names. Entries that are lowered together are mostly of one.
+/// The maximum number of tickets in a log line or a note. Entries that are lowered together mostly share one.
 const MOST_TICKETS: usize = 8;
 
-/// A size that was to be written.
+/// A written size.
 #[derive(Clone, Copy)]
 pub(super) struct SizeWritten<'a> {
     pub(super) from: i32,
-    /// The Machines that go for it, by name; none for a size that grows, or for replicas without a Machine.
+    /// The names of the Machines that it removes; none for a larger size, or for replicas without a Machine.
     pub(super) machines: &'a [ArcStr],
-    /// The number of attempts at it.
+    /// The number of attempts.
     pub(super) attempts: u32,
-    /// The time since the first of them.
+    /// The time since the first attempt.
     pub(super) elapsed: Duration,
 }
 
-/// The tickets of entries, each once; `None` where there is no entry. Of many the first are named.
+/// Returns the tickets of entries, each once and at most `MOST_TICKETS`; `None` if there is no entry.
 pub(super) fn tickets_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Option<String> {
     let tickets: BTreeSet<_> = entries.into_iter().map(|entry| &entry.ticket).collect();
     let named: Vec<_> = tickets.iter().take(MOST_TICKETS).map(ToString::to_string).collect();
@@ -53,7 +52,7 @@ pub(super) fn tickets_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Op
 }
 
 impl Work {
-    /// Makes a call that writes, and counts how it ended and how long it took.
+    /// Makes a call that writes, and counts its result and duration.
     pub(super) async fn write<T>(
         &self,
         write: Write,
@@ -66,7 +65,7 @@ impl Work {
         result
     }
 
-    /// A size was written.
+    /// Reports a written size.
     pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
         self.index().set_written(&self.id, version.clone());
         self.index().set_own_size(&self.id, write.from, version);
@@ -90,8 +89,8 @@ impl Work {
         self.report_of(tickets.as_deref(), EventContent::scaled(write.from, version.replicas, write.machines));
     }
 
-    /// A log of deletions is about to be written in the place of the one that was seen. Whichever copy finishes its new entries
-    /// names their ticket, and this line alone names it with the client: it comes before the write, of which the answer may be
+    /// Logs the new entries of the deletion log that is about to be written. Whichever copy finishes them logs their
+    /// ticket, and this line alone has the ticket together with the client. It comes before the write, whose answer may be
     /// lost.
     pub(super) fn logs(&self, seen: &GroupVersion, log: &DeletionLog) {
         let before = seen.log().unwrap_or_default();
@@ -105,30 +104,30 @@ impl Work {
         tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
     }
 
-    /// The group was read, or its log written.
+    /// Stores the group as it was read, or as the write of its log has left it, in the index.
     pub(super) fn has_seen(&self, version: &GroupVersion) {
         self.index().set_written(&self.id, version.clone());
     }
 
-    /// The API server has refused to delete Machines, or gave no answer.
+    /// Marks Machines in the index whose deletion the API server has refused or left without an answer.
     pub(super) fn couldnt_delete(&self, machines: &[Named]) {
         for named in machines {
             self.index().set_undeletable(&self.machine_key(&named.name), &named.uid);
         }
     }
 
-    /// Tells by an Event on the group what happened to it.
+    /// Reports an event of the group.
     pub(super) fn tell(&self, content: EventContent) {
         self.report_with_code(content, None);
     }
 
-    /// The same; where no command is done, it names the tickets of the log's entries that it is of.
+    /// Reports an event of the group. Unless a command is carried out, the note names the tickets of the log's entries.
     pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
         let is_asked_for = self.is_asked_for.load(Ordering::Relaxed);
         self.tell(if is_asked_for { content } else { content.of_tickets(tickets) });
     }
 
-    /// An infrastructure provider chooses which instances go.
+    /// Reports that an infrastructure provider chooses the instances.
     pub(super) fn report_chosen_by_provider(&self, instances: usize) {
         self.tell(EventContent::chosen_by_provider(instances));
     }
@@ -141,7 +140,7 @@ impl Work {
         }
     }
 
-    /// Forgets the turn before.
+    /// Resets what belongs to the turn before.
     pub(super) fn begin_turn(&self) {
         self.resized.lock().take();
         self.clients.lock().clear();
@@ -149,13 +148,14 @@ impl Work {
         self.is_asked_for.store(false, Ordering::Relaxed);
     }
 
-    /// Notes whose commands this turn does.
+    /// Records the callers whose commands this turn carries out.
     pub(super) fn note_clients<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
         self.is_asked_for.store(true, Ordering::Relaxed);
         self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
     }
 
-    /// The clients whose commands this turn does, by name; `None` where none has authenticated. Of many the first are named.
+    /// Returns the names of the clients whose commands this turn carries out, at most `MOST_CLIENTS`; `None` if none has
+    /// authenticated.
     fn clients(&self) -> Option<String> {
         let clients = self.clients.lock();
         let first: Vec<_> = clients.iter().take(MOST_CLIENTS).map(ArcStr::as_str).collect();
@@ -167,7 +167,7 @@ impl Work {
         }
     }
 
-    /// A command has succeeded: whether it changed nothing, once more.
+    /// Reports a successful command that changed nothing, if the ones before it did neither.
     fn look_at_effect(&self, command: &'static str) {
         let has_effect = self.has_written.load(Ordering::Relaxed);
         if let Some(repeat) = self.shared.repeats.note(&self.id, command, has_effect) {
@@ -179,7 +179,7 @@ impl Work {
         }
     }
 
-    /// A command has ended like this; its caller is told.
+    /// Reports the result of a command, and answers its caller.
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
         self.shared.metrics.count_command(command, result.as_ref().err());
@@ -196,7 +196,7 @@ impl Work {
         caller.answer(result);
     }
 
-    /// One line per command, with what it came to. A batch's commands share its size.
+    /// Logs one line per command with its result. The commands of a batch share its size.
     fn say(&self, caller: &Caller, result: &Result<(), ScaleError>) {
         let (command, nodes, group) = (caller.command(), caller.nodes(), &self.id);
         let client = caller.client().map(ArcStr::as_str);

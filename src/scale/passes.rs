@@ -1,5 +1,5 @@
-//! Which groups the finisher looks at next, first in, first out, and how many at once. A group waits here without a slot,
-//! for as long as something else is done in it. Nothing here waits or makes a call: the time is an input.
+//! The queue of groups that the finisher looks at, first in, first out, with a limit on looks at once. A busy group waits
+//! without a slot. It must neither wait nor make a call: the time is an input.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,25 +10,25 @@ use tokio::time::Instant;
 
 use nodegroup::GroupId;
 
-/// The number of groups that are looked at side by side.
+/// The maximum number of groups that are looked at concurrently.
 const GROUPS_AT_ONCE: usize = 8;
 /// The pause after a look that failed; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The end of a look at a group.
+/// The result of a look at a group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pass {
-    /// The next change wakes.
+    /// The next change leads to another look.
     Done,
-    /// Something is left to others until then.
+    /// Something is left to others until this time.
     Waits(Instant),
     /// A call failed.
     Failed,
 }
 
 impl Pass {
-    /// The result of two looks at one group.
+    /// Combines the results of two looks at one group.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Failed, _) | (_, Self::Failed) => Self::Failed,
@@ -39,18 +39,18 @@ impl Pass {
     }
 }
 
-/// The looks at groups, those under way and those to come.
+/// The looks at groups that are under way, due, or scheduled.
 #[derive(Debug)]
 pub(super) struct Passes {
-    /// Groups that are due, by their places in the queue; none has two.
+    /// Groups that are due, by their places in the queue; none has two places.
     queue: BTreeMap<u64, GroupId>,
     places: HashMap<GroupId, u64>,
     next_place: u64,
     /// The number of looks that may still begin.
     free: usize,
-    /// Groups to look at again without a change, with when.
+    /// Groups to look at again without a change, with the time.
     later: BTreeMap<GroupId, Instant>,
-    /// The next pause of groups whose last look failed.
+    /// The next pause of each group whose last look failed.
     pauses: HashMap<GroupId, Duration>,
     has_stopped: bool,
 }
@@ -74,15 +74,15 @@ impl Passes {
         }
     }
 
-    /// Something of a group has changed. After a look that failed a change doesn't shorten the pause: a group of many
-    /// Machines changes all the time, and what the API server refuses would be asked of it each time.
+    /// Queues a group that has changed. After a failed look a change doesn't shorten the pause: a group of many Machines
+    /// changes all the time, and what the API server refuses would be asked of it each time.
     pub(super) fn change(&mut self, id: GroupId) {
         if !(self.pauses.contains_key(&id) && self.later.contains_key(&id)) {
             self.enqueue(id);
         }
     }
 
-    /// Takes up those that are to be looked at again by now.
+    /// Queues the groups whose next look is due.
     pub(super) fn take_later(&mut self, now: Instant) {
         let due: Vec<_> = self.later.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
         for id in due {
@@ -91,12 +91,12 @@ impl Passes {
         }
     }
 
-    /// When the next is to be looked at again.
+    /// Returns the time at which the next look is due.
     pub(super) fn next_time(&self) -> Option<Instant> {
         self.later.values().min().copied()
     }
 
-    /// Begins the look that stands first of those at groups that are idle, if a slot is free.
+    /// Begins the first look in the queue whose group is idle, if a slot is free.
     pub(super) fn begin_first(&mut self, is_idle: impl Fn(&GroupId) -> bool) -> Option<GroupId> {
         if self.free == 0 {
             return None;
@@ -115,7 +115,7 @@ impl Passes {
         begins
     }
 
-    /// A look has ended like this.
+    /// Ends a look with this result.
     pub(super) fn end(&mut self, id: &GroupId, pass: Pass, now: Instant) {
         self.free += 1;
         match pass {
@@ -123,7 +123,7 @@ impl Passes {
                 self.pauses.remove(id);
             }
             Pass::Waits(until) => {
-                // A failure before it holds up no change any more.
+                // An earlier failure no longer delays changes.
                 self.pauses.remove(id);
                 self.later.insert(id.clone(), until);
             }
@@ -131,13 +131,13 @@ impl Passes {
                 let pause = self.pauses.entry(id.clone()).or_insert(FIRST_PAUSE);
                 self.later.insert(id.clone(), now + *pause);
                 *pause = (*pause * 2).min(LONGEST_PAUSE);
-                // Changes meanwhile, by its own marks for example, wait for the pause as well.
+                // Changes made meanwhile, by the look's own marks for example, wait for the pause as well.
                 self.dequeue(id);
             }
         }
     }
 
-    /// Begins no more.
+    /// Lets no more looks begin.
     pub(super) fn stop(&mut self) {
         self.has_stopped = true;
         self.queue.clear();
@@ -160,12 +160,12 @@ impl Passes {
 
 #[cfg(test)]
 impl Passes {
-    /// The same, with that many at once.
+    /// Returns a queue with this number of slots.
     pub(super) fn at_once(slots: usize) -> Self {
         Self::with_slots(slots)
     }
 
-    /// Groups that are due, in order.
+    /// Returns the groups that are due, in order.
     pub(super) fn waiting(&self) -> Vec<GroupId> {
         assert_eq!(self.queue.len(), self.places.len());
         self.queue.values().cloned().collect()

@@ -1,4 +1,4 @@
-//! The reads of commands and looks, as the rule takes their answers.
+//! Reads objects for commands and looks, in the form that the rule takes.
 
 use std::collections::HashSet;
 
@@ -14,14 +14,14 @@ use super::{
     work::Work,
 };
 
-/// The group's object.
+/// Reads the group's object.
 pub(super) async fn group(work: &Work) -> Result<GroupVersion, CallError> {
     let seen = work.api().read_group(&work.id).await?;
     work.has_seen(&seen.version);
     Ok(seen.version)
 }
 
-/// The life of a Machine.
+/// Reads the life of a Machine.
 pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> {
     let seen = work.api().read_machine(&work.machine_key(&named.name), &named.uid).await?;
     Ok(match seen {
@@ -31,7 +31,7 @@ pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> 
     })
 }
 
-/// A Machine that is given up as one that never joined: its life, and while it is alive whether it has a Node.
+/// Reads a Machine that is given up as one that never joined: its life and, while it is alive, whether it has a Node.
 pub(super) async fn whole(work: &Work, named: &Named) -> Result<Whole, CallError> {
     let key = work.machine_key(&named.name);
     Ok(match work.api().read_whole_machine(&key, &named.uid).await? {
@@ -48,12 +48,12 @@ pub(super) async fn whole(work: &Work, named: &Named) -> Result<Whole, CallError
     })
 }
 
-/// Returns true if a Machine as it was read has a Node: its nodeRef says so, or a Node of the workload cluster leads to it.
+/// Returns true if a Machine has a Node, by the nodeRef that was read or by a Node of the workload cluster.
 fn has_joined(work: &Work, key: &ObjectKey, machine: &WholeMachine) -> bool {
     machine.node_name.is_some() || work.index().knows_node_of(key, machine.provider_id.as_ref())
 }
 
-/// All Machines of the group, as the API server has them now.
+/// Lists all Machines of the group, as the API server has them now.
 pub(super) async fn list(work: &Work) -> Result<Listed, CallError> {
     let (index, id) = (work.index(), &work.id);
     let machines = work.api().list_machines(id, &index.owners(id)).await?;

@@ -1,10 +1,8 @@
-//! Commands of a server that may not write: what would be done is decided as far as memory tells, said and counted, and
-//! nothing is done.
-//!
-//! All are refused. To say that an increase or a delete was done would have Cluster Autoscaler wait for Nodes that never
-//! come, and again in every loop: an error backs the group off. To say so of a decrease of the target size would have it
-//! take the size for mended and skip the rest of its loop for all groups, in silence and for ever; an error ends the loop
-//! as well, and says why.
+//! Commands of a server that may not write: it decides as far as the index allows, logs and counts the decision, and must
+//! write nothing. All commands are refused. If an increase or a delete succeeded, Cluster Autoscaler would wait for Nodes
+//! that never come, in every loop, whereas an error backs the group off. If a decrease of the target size succeeded, it
+//! would take the size for fixed and silently skip the rest of every loop for all groups; an error ends the loop as well,
+//! and says why.
 
 use std::sync::Arc;
 
@@ -17,11 +15,11 @@ use super::{answer, error::ScaleError, names, order::NodeName, shared::Shared, w
 struct Would {
     from: i32,
     to: i32,
-    /// The Machines that would go for it, by name.
+    /// The names of the Machines that would be removed.
     machines: Vec<String>,
 }
 
-/// A command for a server that may not write, and the client that asks for it.
+/// A command of a server that may not write, and the client that asks for it.
 pub(super) struct Asked {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
@@ -86,7 +84,7 @@ impl Asked {
         })
     }
 
-    /// Decides, says and counts; never `Ok`, but where there is nothing to do.
+    /// Decides a command, logs and counts it. Returns `Ok` only where there is nothing to do.
     fn say_only(
         self,
         name: &'static str,

@@ -1,5 +1,5 @@
-//! Commands that succeed, change nothing and come again. Cluster Autoscaler takes such a success for a change, and may skip
-//! the rest of its loop for all groups each time, in silence. Nothing is decided here.
+//! Detects commands that succeed, change nothing and come again. Cluster Autoscaler takes such a success for a change, and
+//! may silently skip the rest of its loop for all groups each time. It must decide nothing.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,23 +8,24 @@ use tokio::time::Instant;
 
 use nodegroup::GroupId;
 
-/// A command without effect is remembered for this long. Cluster Autoscaler's loops are seconds apart, and its caches minutes.
+/// The time for which a command without effect is remembered. Cluster Autoscaler's loops are seconds apart, and its caches
+/// live for minutes.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// The last commands of each group that changed nothing, by kind of command.
+/// The last commands without effect of each group, by kind of command.
 #[derive(Debug, Default)]
 pub(super) struct Repeats(Mutex<HashMap<(GroupId, &'static str), Repeat>>);
 
-/// Commands of one kind in a row that changed nothing.
+/// A row of commands of one kind that changed nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Repeat {
-    /// Their number.
+    /// The number of commands.
     pub(super) times: u32,
     last: Instant,
 }
 
 impl Repeats {
-    /// Notes a command that succeeded. One that changed nothing, as others did before it, is returned.
+    /// Records a command that succeeded. Returns the row if it changed nothing, and others before it did neither.
     pub(super) fn note(&self, id: &GroupId, command: &'static str, has_effect: bool) -> Option<Repeat> {
         let now = Instant::now();
         let mut repeats = self.0.lock();

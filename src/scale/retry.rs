@@ -1,4 +1,4 @@
-//! How often a call is tried again, and after which pauses. Nothing here makes a call.
+//! The number of attempts of a call, and the pauses between them. It must make no call.
 
 use std::time::Duration;
 
@@ -7,42 +7,42 @@ use tokio::time::Instant;
 
 use nodegroup::writing::CallError;
 
-/// How often one thing is tried before the caller is told to come again.
+/// The maximum number of attempts before the caller has to come again.
 const MOST: u32 = 6;
-/// The pause before the second attempt when the server doesn't say; each further one is twice as long.
+/// The pause before the second attempt if the server doesn't set one; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// A longer wish of the server isn't waited for: the caller comes again anyway.
+/// The longest pause of the server that is waited for: beyond it, the caller comes again anyway.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// No further attempt begins later than this after the first: the group's other commands wait meanwhile, and its callers have
-/// given up long before.
+/// The time after the first attempt beyond which no further one begins: the group's other commands wait meanwhile, and its
+/// callers have given up long before.
 const LAST_ATTEMPT_AFTER: Duration = Duration::from_secs(20);
 
 /// The attempts at one write of a command.
 pub(super) struct Attempts {
     made: u32,
     started: Instant,
-    /// Counts all but the first ones.
+    /// Counts all attempts but the first.
     repeated: Counter,
 }
 
 impl Attempts {
-    /// Attempts of which all but the first one are counted.
+    /// Returns attempts of which all but the first are counted.
     pub(super) fn counted(repeated: Counter) -> Self {
         Self { made: 1, started: Instant::now(), repeated }
     }
 
-    /// How many there were, the one under way included.
+    /// Returns the number of attempts, the current one included.
     pub(super) fn made(&self) -> u32 {
         self.made
     }
 
-    /// Since the first one.
+    /// Returns the time since the first attempt.
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Waits for the next attempt after a failure. Not, when it makes no sense or there were enough.
+    /// Waits for the next attempt after a failure. Returns false if a retry makes no sense, or there were enough.
     pub(super) async fn again(&mut self, error: &CallError) -> bool {
         let Some(pause) = next_pause(error, self.made, self.elapsed()) else { return false };
         self.made += 1;
@@ -52,17 +52,17 @@ impl Attempts {
     }
 }
 
-/// Returns the pause before another attempt, so long after the first; `None` when there is none.
+/// Returns the pause before another attempt, at this time after the first; `None` if there is none.
 fn next_pause(error: &CallError, made: u32, elapsed: Duration) -> Option<Duration> {
     let pause = pause_after(error, made).filter(|pause| *pause <= LONGEST_PAUSE)?;
     (made < MOST && elapsed + pause <= LAST_ATTEMPT_AFTER).then_some(pause)
 }
 
-/// How long to wait after the n-th attempt has failed like this; `None` when it would fail again.
+/// Returns the pause after the n-th attempt has failed; `None` if a retry would fail again.
 fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
     let usual = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1);
     match error {
-        // It has to be looked at anew, which needs no pause at first; who loses again and again gives way.
+        // The object has to be read again, which needs no pause at first; whoever loses again and again backs off.
         CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
         CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
         CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),

@@ -1,4 +1,4 @@
-//! The rule of deletion ([`delete_rule`]) with the program's identities, objects and calls. Nothing is decided here.
+//! Binds the rule of deletion ([`delete_rule`]) to the program's identities, objects and calls. It must decide nothing.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) type Settle = steps::Settle<Types, Arc<Machine>>;
 pub(super) type View = steps::View<Types>;
 pub(super) type Whole = steps::Whole<Types>;
 
-/// The lowered entries whose smaller size has reached whoever has the group's Machines made.
+/// Returns the lowered entries whose smaller size has reached the controller that creates the group's Machines.
 pub(super) fn followed<P: Policy>(
     rule: Rule<P>,
     kind: ScalableKind,

@@ -1,4 +1,4 @@
-//! The calls that commands ask for: each is made here, with its attempts, and reported. Nothing is decided here.
+//! Makes the calls of commands, retries them, and reports them. It must decide nothing.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -39,7 +39,7 @@ pub(super) struct Run<'a> {
     rows: Mutex<HashMap<Row, Attempts>>,
 }
 
-/// Carries out a command that one caller alone has asked for, or none.
+/// Carries out a command that has one caller or none.
 pub(super) async fn carry_out(work: &Work, steps: &mut impl Steps<Types>, has_left: impl Fn(CallerId) -> bool) {
     let run = Run::new(work);
     let (mut calls, mut waiting) = (FuturesUnordered::new(), VecDeque::new());
@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
         Self { work, rows: Mutex::default() }
     }
 
-    /// Makes a call.
+    /// Makes a call, and returns its outcome.
     pub(super) async fn call(&self, call: Call) -> Outcome {
         let work = self.work;
         match call {
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The attempts of a row. One call of a row is under way at a time.
+    /// Returns the attempts of a row. A row has one call in flight at a time.
     fn attempts(&self, row: Row) -> Attempts {
         self.rows.lock().remove(&row).unwrap_or_else(|| self.work.attempts())
     }
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A size was written within a row of attempts.
+    /// Reports a size that was written within a row of attempts.
     fn wrote(&self, row: Row, from: i32, version: &GroupVersion, machines: &[ArcStr]) {
         let rows = self.rows.lock();
         let (attempts, elapsed) =
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         self.work.wrote(version, SizeWritten { from, machines, attempts, elapsed });
     }
 
-    /// Reports the effects of a command; those that concern its callers are given back.
+    /// Reports the effects of a command, and returns those that concern its callers.
     pub(super) fn report(&self, effects: Vec<Effect>) -> Vec<Effect> {
         let (work, id) = (self.work, &self.work.id);
         let mut left = Vec::new();
@@ -235,7 +235,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Writes the log of deletions.
 async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
     let version = write(work, Write::Log, seen, (None, log)).await?;
     work.has_seen(&version);
@@ -292,7 +291,7 @@ async fn mark(work: &Work, entry: &Entry, call: MarkCall) -> MarkOutcome {
     }
 }
 
-/// Deletes a Machine; false if there is none of its name.
+/// Deletes a Machine. Returns false if there is none with its name.
 async fn delete(work: &Work, machine: &Named, version: Option<&ResourceVersion>) -> Result<bool, CallError> {
     let key = work.machine_key(&machine.name);
     match work.write(Write::Delete, work.api().delete_machine(&key, &machine.uid, version)).await {
@@ -302,7 +301,7 @@ async fn delete(work: &Work, machine: &Named, version: Option<&ResourceVersion>)
     }
 }
 
-/// Takes a mark of ours off a Machine of this version; one that is gone has none.
+/// Removes this program's mark from a Machine of this version. Succeeds if the Machine is gone.
 async fn unmark(work: &Work, name: &ArcStr, ticket: &Ticket, version: &ResourceVersion) -> Result<(), CallError> {
     let (key, value) = (work.machine_key(name), ticket.mark());
     match work.write(Write::Unmark, work.api().take_mark(&key, &value, version)).await {

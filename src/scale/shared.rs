@@ -14,7 +14,7 @@ use crate::index::Index;
 
 /// The watch of Machines.
 pub trait WatchedMachines: Send + Sync {
-    /// The Machine of that name as it was at this resourceVersion or later.
+    /// Returns the Machine with this name, as of this resourceVersion or later.
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine>;
 }
 

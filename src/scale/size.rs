@@ -1,4 +1,4 @@
-//! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their ends. The rule decides
+//! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their results. The rule decides
 //! ([`delete_rule::steps::Resize`], [`delete_rule::steps::Decrease`]).
 
 use nodegroup::{size, writing::NotScalable};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::index::ScaleView;
 
-/// The one caller of a command on a size.
+/// The id of the only caller of a command on a size.
 const CALLER: delete_rule::steps::CallerId = 0;
 
 pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
@@ -31,7 +31,7 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
 /// (kubernetes/autoscaler#7928). A success ends that loop too, and silently; so instances are answered so that the caller
 /// never asks again and again (see [`nodegroup::instance::of_group`]).
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
-    // A wrong delta is wrong whatever the group is like.
+    // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
     if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
         tracing::info!(group = %work.id, "the size is left as it is: {why}");
@@ -49,8 +49,8 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
     }
 }
 
-/// Returns true if a target size is left as it is because the group is rolling out. Only time mends that. An error would fail
-/// the caller's loop (kubernetes/autoscaler#7928); a success ends it as well, but it isn't asked again.
+/// Returns true if a target size stays because the group is rolling out, which only time changes. An error would fail the
+/// caller's loop (kubernetes/autoscaler#7928); a success ends it as well, but the caller doesn't ask again.
 fn is_left_while_rolling_out(work: &Work, view: &ScaleView) -> bool {
     if let Some(rollout) = &view.rollout {
         tracing::info!(group = %work.id, size = view.version.replicas, "target size is left as it is: the group is {}", rollout.cause);

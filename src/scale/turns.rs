@@ -1,5 +1,5 @@
-//! The turns of a group: its commands one at a time, the deletes that stand together as one, and the finisher's looks between
-//! them. A group has a task for as long as it has turns.
+//! Runs the turns of a group: its commands one at a time, adjacent deletes as one batch, and the finisher's looks in
+//! between. A group has a task only while it has turns.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::traces::Span;
 
-/// Ends a lane whose task ended in the middle: the callers in it notice that nobody answers them.
+/// Ends a lane whose task ended in the middle of a turn; the callers in it notice that nobody answers them.
 struct Guard {
     shared: Arc<Shared>,
     id: GroupId,
@@ -35,15 +35,15 @@ impl Drop for Guard {
     }
 }
 
-/// Lets a command wait for its group's turn.
+/// Queues a command for its group's turn.
 pub(super) fn order(shared: &Arc<Shared>, id: &GroupId, order: Order) {
     if shared.lanes.order(id, order) {
         run_lanes(shared, [id.clone()]);
     }
 }
 
-/// Lets the finisher look at groups that have changed, and at those that are to be looked at again by now. Returns when the
-/// next is to be looked at.
+/// Lets the finisher look at groups that have changed, and at those whose next look is due. Returns the time at which the
+/// next look is due.
 pub(super) fn look_at(
     shared: &Arc<Shared>,
     changed: impl IntoIterator<Item = GroupId>,
@@ -61,7 +61,7 @@ fn run_lanes(shared: &Arc<Shared>, ids: impl IntoIterator<Item = GroupId>) {
     }
 }
 
-/// Takes one turn after the other, until none is left.
+/// Takes turns until none is left.
 async fn run(mut guard: Guard) {
     let work = Work::new(Arc::clone(&guard.shared), guard.id.clone());
     while let Some(turn) = work.shared.lanes.next(&work.id) {
@@ -96,7 +96,7 @@ fn end_look(work: &Work, pass: Pass) {
     run_lanes(&work.shared, work.shared.lanes.end_look(&work.id, pass));
 }
 
-/// Does the work that one caller alone has asked for.
+/// Carries out a command that has one caller.
 async fn in_turn(
     work: &Work,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! The work on one group in one turn: the group as it is known, and the attempts at a call.
+//! The work on one group in one turn: the group's current state, and the attempts of its calls.
 
 use std::{
     collections::BTreeSet,
@@ -20,13 +20,13 @@ use crate::index::{Index, ScaleView};
 pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
-    /// The size that was written in this turn.
+    /// The size written in this turn.
     pub(super) resized: Mutex<Option<Resized>>,
-    /// The clients whose commands this turn does.
+    /// The clients whose commands this turn carries out.
     pub(super) clients: Mutex<BTreeSet<ArcStr>>,
     /// True once something was written in this turn.
     pub(super) has_written: AtomicBool,
-    /// True if commands are done in this turn, and not what another copy or an earlier process has left.
+    /// True if this turn carries out commands, rather than what another copy or an earlier process has left.
     pub(super) is_asked_for: AtomicBool,
 }
 
@@ -62,22 +62,22 @@ impl Work {
         ObjectKey::new(self.id.key.namespace.clone(), name)
     }
 
-    /// The group as it is now.
+    /// Returns the group as it is now.
     pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
         self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
     }
 
-    /// The log of deletions. One that nobody can read stops all deletions of the group.
+    /// Returns the log of deletions. An unreadable log stops all deletions of the group.
     pub(super) fn log_of(&self, version: &GroupVersion) -> Result<DeletionLog, ScaleError> {
         version.log().map_err(|error| ScaleError::FailedPrecondition(format!("{}: {error}", self.id)))
     }
 
-    /// Attempts whose repetitions are counted.
+    /// Returns attempts whose repetitions are counted.
     pub(super) fn attempts(&self) -> Attempts {
         Attempts::counted(self.shared.metrics.retries())
     }
 
-    /// A failed call as an error of this work.
+    /// Converts a failed call to an error of this group.
     pub(super) fn failed(&self, error: &CallError) -> ScaleError {
         answer::failed(&self.id, error)
     }

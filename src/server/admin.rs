@@ -1,6 +1,6 @@
-//! The admin listener: the status page for people, and `/debug/state`, the whole picture for their tools. It shows more than probes do (names
-//! of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag says otherwise, and answers
-//! nobody whom a browser was led here by. It holds no secrets and changes nothing.
+//! The admin listener: the status page for people, and `/debug/state`, the whole live state for their tools. It shows more
+//! than probes do (names of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag says
+//! otherwise, and never answers a request that a page of another site makes. It must hold no secrets and change nothing.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use super::{
     status::{STYLE_PATH, Status, StatusPages, status, style},
 };
 
-/// The path of the picture.
+/// The path of the live state.
 pub const STATE_PATH: &str = "/debug/state";
 
 pub(super) const JSON: &str = "application/json";
 
 /// The data behind the pages of the admin listener.
 pub trait DebugPages: Send + Sync {
-    /// The whole picture as JSON, narrowed by the query of the URL. It may take long.
+    /// Returns the whole live state as JSON, narrowed by the query of the URL. It may take long.
     ///
     /// # Errors
-    /// When the query can't be understood, or the answer not be written.
+    /// If the query can't be understood, or the answer can't be written.
     fn state(&self, query: &str) -> Result<Vec<u8>, DebugError>;
 }
 
-/// Why there is no picture.
+/// The reason why there is no answer.
 #[derive(Debug, Error)]
 pub enum DebugError {
     /// The query can't be understood.
@@ -49,12 +49,12 @@ pub enum DebugError {
 #[derive(Clone)]
 struct Admin {
     pages: Arc<dyn DebugPages>,
-    /// One answer is made and sent at a time: a large one takes a core and some memory.
+    /// One answer is built and sent at a time, since a large one takes a core and some memory.
     turn: Arc<Semaphore>,
 }
 
-/// The pages of the listener, for requests that name one of `hosts`. Other paths are 404, methods other than GET and HEAD
-/// 405.
+/// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other than
+/// GET and HEAD answer 405.
 pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AllowedHosts) -> Router {
     let debug =
         Router::new().route(STATE_PATH, get(state)).with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });
@@ -72,7 +72,7 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     let Ok(turn) = admin.turn.acquire_owned().await else {
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
-    // An answer that was begun is made to its end when its client is gone, and keeps its turn.
+    // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
     let made = tokio::task::spawn_blocking(move || (admin.pages.state(&query.unwrap_or_default()), turn));
     match made.await {
         Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, held(json, turn)),
@@ -84,7 +84,7 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     }
 }
 
-/// Only requests that name a host that is answered go on, and none that a page of another site makes.
+/// Lets requests pass that name an allowed host and aren't made by a page of another site.
 pub(super) async fn check_request(State(hosts): State<Arc<AllowedHosts>>, request: Request, next: Next) -> Response {
     match hosts.wrong_host(&request) {
         None if is_cross_site(request.headers(), request.method()) => {
@@ -102,7 +102,8 @@ pub(super) async fn check_request(State(hosts): State<Arc<AllowedHosts>>, reques
     }
 }
 
-/// Returns true for a request that a browser says is made by a page of another origin. A link to here may be followed.
+/// Returns true if, as the browser says, a page of another origin makes the request. A link to this listener may be
+/// followed.
 fn is_cross_site(headers: &HeaderMap, method: &Method) -> bool {
     let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_link = || *method == Method::GET && value("sec-fetch-mode") == Some(b"navigate");

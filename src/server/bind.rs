@@ -1,5 +1,5 @@
-//! Opening a listener. It happens before anything else is started, so that an address that is taken ends the
-//! program at once and port 0 works.
+//! Opens listeners. This happens before anything else is started, so that an address in use ends the program at once, and
+//! port 0 works.
 
 use std::{
     io,
@@ -12,9 +12,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("can't listen on {address}: {error}: choose another address with {flag}")]
 pub struct BindError {
-    /// The address asked for.
+    /// The requested address.
     pub address: SocketAddr,
-    /// The flag that names it.
+    /// The flag that sets it.
     pub flag: &'static str,
     /// The operating system's error.
     pub error: io::Error,
@@ -23,7 +23,7 @@ pub struct BindError {
 /// Opens a non-blocking listener.
 ///
 /// # Errors
-/// When the address is taken, isn't this machine's, or may not be used; it names `flag` to change it.
+/// If the address is in use, isn't this machine's, or may not be used. The error names `flag` to change it.
 pub fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, BindError> {
     let failed = |error| BindError { address, flag, error };
     let listener = TcpListener::bind(address).map_err(failed)?;

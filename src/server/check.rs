@@ -1,6 +1,6 @@
-//! Readiness checks by name. The modules that do the work report them; this one doesn't know those modules.
+//! Readiness checks by name. Other modules report them; this module must not know those.
 
-/// One thing that must be done before this program is ready.
+/// A condition of this program's readiness.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Check {
     /// The name of the awaited task, for example `management/machines`: one word, the same for the whole run.
@@ -12,34 +12,34 @@ pub struct Check {
 /// The state of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CheckState {
-    /// Done, and still so.
+    /// Done, and still valid.
     Ready,
-    /// Not done, or no longer, and why.
+    /// Not done, or no longer valid, with the reason.
     Pending(String),
-    /// Not done, and not waited for: what it lacks concerns single groups only.
+    /// Not done, and not waited for, since it concerns single groups only.
     Informational(String),
 }
 
-/// Where the checks come from. It is asked on each probe, so it must answer from memory.
+/// A source of checks. It is called on each probe, so it must answer from memory.
 pub trait Checks: Send + Sync {
-    /// All checks, ready ones too, in the order to show them in.
+    /// Returns all checks, ready ones included, in the order to show them in.
     fn checks(&self) -> Vec<Check>;
 }
 
 impl Check {
-    /// A check that is done.
+    /// Returns a check that is done.
     #[must_use]
     pub fn ready(name: impl Into<String>) -> Self {
         Self { name: name.into(), state: CheckState::Ready }
     }
 
-    /// A check that isn't done, and why.
+    /// Returns a check that isn't done, with the reason.
     #[must_use]
     pub fn pending(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { name: name.into(), state: CheckState::Pending(why.into()) }
     }
 
-    /// A check that isn't done and that nothing waits for, and why it isn't.
+    /// Returns a check that isn't done and that nothing waits for, with the reason.
     #[must_use]
     pub fn informational(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self { name: name.into(), state: CheckState::Informational(why.into()) }

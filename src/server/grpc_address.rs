@@ -1,4 +1,4 @@
-//! Addresses that gRPC is served on: of IP, or the path of a Unix socket.
+//! The addresses that gRPC is served on: an IP address and port, or the path of a Unix socket.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::{BindError, SocketError, SocketRights, UnixSocket, bind};
 
 const UNIX: &str = "unix://";
-/// The longest path that the system takes, without the byte that ends it.
+/// The maximum length of a path that the system accepts, without the terminating byte.
 const LONGEST_PATH: usize = 107;
 
 /// An address that gRPC is served on.
@@ -24,7 +24,7 @@ pub enum GrpcAddress {
     Unix(PathBuf),
 }
 
-/// A text that is no address.
+/// The error of a text that isn't such an address.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error(
     "it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086, or a Unix socket by an \
@@ -33,7 +33,7 @@ pub enum GrpcAddress {
 pub struct GrpcAddressError;
 
 impl GrpcAddress {
-    /// Returns true if only processes of this machine can reach it. An IPv4 address in IPv6's clothes counts as what it is.
+    /// Returns true if only processes of this machine can reach it. An IPv4-mapped IPv6 address counts as the IPv4 address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -64,7 +64,7 @@ impl fmt::Display for GrpcAddress {
     }
 }
 
-/// An open listener of gRPC.
+/// An open gRPC listener.
 #[derive(Debug)]
 pub enum GrpcListener {
     /// On an IP address.
@@ -73,22 +73,22 @@ pub enum GrpcListener {
     Unix(UnixSocket),
 }
 
-/// An address that gRPC can't be served on.
+/// The reason why gRPC can't be served on an address.
 #[derive(Debug, Error)]
 pub enum GrpcListenError {
-    /// Of IP.
+    /// An error of an IP address.
     #[error(transparent)]
     Tcp(#[from] BindError),
-    /// Of a Unix socket.
+    /// An error of a Unix socket.
     #[error(transparent)]
     Unix(#[from] SocketError),
 }
 
 impl GrpcListener {
-    /// Opens a non-blocking listener; `rights` are those of a Unix socket.
+    /// Opens a non-blocking listener; `rights` apply to a Unix socket.
     ///
     /// # Errors
-    /// When the address is taken, or may not be used; it names `flag` to change it.
+    /// If the address is in use, or may not be used. The error names `flag` to change it.
     pub fn open(address: &GrpcAddress, rights: SocketRights, flag: &'static str) -> Result<Self, GrpcListenError> {
         match address {
             GrpcAddress::Tcp(address) => Ok(Self::Tcp(bind(*address, flag)?)),

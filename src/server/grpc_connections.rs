@@ -1,5 +1,6 @@
-//! The connections that gRPC is served on, and their bounds: of connections, their age, calls at once and bytes. Must never
-//! fail a call that it has taken: a connection that shall end says so (GOAWAY), answers what came before, and then ends.
+//! The connections that gRPC is served on, with their limits: the number of connections, their age, concurrent calls, and
+//! bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers earlier calls,
+//! and then ends.
 
 use std::{collections::VecDeque, convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
@@ -31,34 +32,34 @@ use super::{
     pieces::InPieces,
 };
 
-/// After the first sign that a client may be gone: how often it is asked, and how long it may be silent.
+/// The interval of keepalive pings to a silent client, and the time that it has to answer one.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HEADER_BYTES: u32 = 8 << 10;
-/// The share of the age by which a connection may end earlier, so that not all of them end at once.
+/// The share of the age by which a connection may end earlier, so that connections don't all end at once.
 const JITTER: f64 = 0.2;
-/// The connections that have to make room and may answer calls under way before they are cut.
+/// The maximum number of evicted connections that may answer their calls before they are cut.
 const LEAVING: usize = 16;
-/// The ended connections that callers may still be in a loop of.
+/// The maximum number of ended connections whose callers may still be in a loop.
 const ENDED: usize = 64;
-/// The time between two log lines about clients with too much.
+/// The minimum time between two log lines about clients beyond a limit.
 const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// The bounds of gRPC.
+/// The limits of gRPC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrpcLimits {
-    /// Of connections.
+    /// The limits of connections.
     pub(super) connections: Limits,
-    /// The time in which a connection that has to make room may answer its calls.
+    /// The time in which an evicted connection may answer its calls.
     pub(super) leave: Duration,
-    /// Calls at once on a connection; gRPC clients let more wait.
+    /// The maximum number of concurrent calls on a connection; gRPC clients let further ones wait.
     pub(super) streams: u32,
-    /// Of bytes.
+    /// The limits of bytes.
     pub(super) bytes: ByteLimits,
 }
 
 impl Default for GrpcLimits {
-    /// A Cluster Autoscaler has one connection. It asks for the instances of all groups at once.
+    /// A Cluster Autoscaler has one connection, and asks for the instances of all groups at once.
     fn default() -> Self {
         Self {
             connections: Limits {
@@ -75,26 +76,27 @@ impl Default for GrpcLimits {
     }
 }
 
-/// The limits of a listener and what its connections share.
+/// The limits of a listener, and the state that its connections share.
 #[derive(Debug)]
 struct Listener {
     limits: GrpcLimits,
     all_bytes: Arc<AllBytes>,
     leaving: Semaphore,
-    /// Connections that this program has ended. Their callers go on with their loop on the next one, so they count as open.
+    /// The connections that this program has ended. They count as open, since their callers go on with their loop on the
+    /// next one.
     ended: Mutex<VecDeque<Connection>>,
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// Whom its connections count for.
+    /// The client that the connection counts for.
     pub(super) source: Source,
-    /// The client that has authenticated.
+    /// The authenticated client.
     pub(super) client: Option<Client>,
 }
 
-/// Serves `routes` on the connections that come in until `shutdown` is cancelled, and the calls under way after it.
+/// Serves `routes` on incoming connections until `shutdown` is cancelled, and then completes the calls under way.
 pub(super) async fn serve_connections<S>(
     mut incoming: impl Stream<Item = io::Result<(S, Peer)>> + Unpin,
     routes: Routes,
@@ -132,7 +134,7 @@ pub(super) async fn serve_connections<S>(
                 let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
                 connections.spawn(async move { listener.serve(stream, client, routes, connection, shutdown).await });
             }
-            // It was logged, and waited for.
+            // The error has been logged, and a pause has passed.
             Some(Err(_)) => {}
             None => break,
         }
@@ -170,7 +172,7 @@ impl Listener {
         let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
         let mut leaving = None;
         let rest = tokio::select! {
-            // An error is the client's: it went away, or sent no HTTP/2.
+            // An error is the client's: it went away, or didn't speak HTTP/2.
             _ = serving.as_mut() => return,
             () = cut.cancelled() => return,
             () = connection.excess.cancelled() => {
@@ -181,7 +183,7 @@ impl Listener {
                 leave
             }
             () = sleep(age.mul_f64(1.0 - JITTER * fastrand::f64())) => last_request,
-            // The shutdown sets the time of the end itself.
+            // The shutdown limits the time by itself.
             () = shutdown.cancelled() => Duration::MAX,
         };
         if connection.has_called() {
@@ -205,7 +207,7 @@ impl Listener {
     }
 }
 
-/// Answers the calls of a connection.
+/// The service that answers the calls of a connection.
 #[derive(Clone)]
 struct Answering {
     routes: Routes,
@@ -240,7 +242,7 @@ impl Answering {
     }
 }
 
-/// Returns the time that the client gives the call: some digits and a unit.
+/// Parses the timeout that the client sets: up to 8 digits and a unit.
 fn deadline(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -259,7 +261,7 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-/// Log lines that clients could make as many of as they like.
+/// The times of the last log lines that clients could otherwise cause in any number.
 #[derive(Debug, Default)]
 struct Logged {
     excess: Option<Instant>,

@@ -1,7 +1,6 @@
-//! The thread that answers gRPC. The Cluster Autoscaler sends its calls one after another and most are answered
-//! from memory, so what counts is the latency of one call: on a runtime with one thread of its
-//! own no call is handed from one thread to another. Nothing may block here: whatever asks an API server runs on the
-//! other runtime and is only waited for.
+//! The thread that answers gRPC. Cluster Autoscaler sends its calls one after another, and most are answered from memory,
+//! so the latency of a single call counts: on a single-threaded runtime no call is handed from one thread to another.
+//! Nothing may block here: calls to an API server run on the other runtime and are only awaited.
 
 use std::{future::Future, io, thread, time::Duration};
 
@@ -24,16 +23,16 @@ use super::{
     unix_socket::SocketFile,
 };
 
-/// After how long without a sign of a client its kernel is asked.
+/// The idle time after which TCP keepalive probes a client.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// When no connection can be accepted, for want of file descriptors for example, trying at once again would burn
-/// the thread that answers the others.
+/// The pause after a failed accept. If file descriptors are exhausted, for example, an immediate retry would keep the
+/// thread from answering other connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the gRPC thread couldn't be started, or ended by itself.
+/// The reason why the gRPC thread couldn't be started, or ended by itself.
 #[derive(Debug, Error)]
 pub enum GrpcThreadError {
-    /// No thread or runtime could be made.
+    /// No thread or runtime could be created.
     #[error("can't start the gRPC thread")]
     Start(#[source] io::Error),
     /// The thread ended without a result.
@@ -41,22 +40,22 @@ pub enum GrpcThreadError {
     Panicked,
 }
 
-/// The running thread. Dropping it leaves the thread running until its token is cancelled.
+/// A handle of the running thread. Dropping it leaves the thread running until its token is cancelled.
 #[derive(Debug)]
 pub struct GrpcThread {
     address: GrpcAddress,
-    /// `None` once its word was taken.
+    /// `None` once its result was taken.
     ended: Option<oneshot::Receiver<()>>,
     thread: thread::JoinHandle<()>,
 }
 
-/// Serves `routes` on a thread of its own, named `grpc`, until `shutdown` is cancelled. Then no connection is
-/// accepted any more, calls under way are answered, and after `drain` what is left is cut off (a health watch has
-/// no end of its own). If the server ends for another reason, it cancels `shutdown`. `listener` must be non-blocking.
-/// Without `certificates` it serves without TLS, which a Unix socket never has.
+/// Serves `routes` on a thread of its own, named `grpc`, until `shutdown` is cancelled. Then it accepts no further
+/// connection, answers the calls under way, and cuts the rest after `drain` (a health watch never ends by itself). If the
+/// server ends for another reason, it cancels `shutdown`. `listener` must be non-blocking. Without `certificates` it serves
+/// without TLS, as always on a Unix socket.
 ///
 /// # Errors
-/// When no thread or runtime can be made. Later errors come from [`GrpcThread::ended`].
+/// If no thread or runtime can be created. Later errors come from [`GrpcThread::ended`].
 pub fn serve_on_own_thread(
     listener: impl Into<GrpcListener>,
     certificates: Option<Certificates>,
@@ -84,25 +83,25 @@ pub(super) fn serve_within(
     let thread = thread::Builder::new()
         .name("grpc".to_owned())
         .spawn(move || {
-            // However this ends, nobody goes on believing that gRPC is served.
+            // However this ends, nothing must go on as if gRPC were served.
             let _cancels = shutdown.clone().drop_guard();
             run(&runtime, incoming, certificates, (routes, limits), shutdown, drain);
-            // Its tasks and connections are gone before anybody is told.
+            // Tasks and connections are dropped before the end is reported.
             drop(runtime);
-            // Nobody waits any more if this fails.
+            // If this fails, the handle has been dropped.
             let _ = send.send(());
         })
         .map_err(GrpcThreadError::Start)?;
     Ok(GrpcThread { address, ended: Some(ended), thread })
 }
 
-/// The connections that come in, of either kind.
+/// The incoming connections, of either kind.
 enum Incoming {
     Tcp(TcpIncoming),
     Unix(tokio::net::UnixListener, SocketFile),
 }
 
-/// It needs the context of the runtime that the connections shall live on.
+/// Converts the listener. It needs the context of the runtime that serves the connections.
 fn incoming(listener: GrpcListener) -> io::Result<(GrpcAddress, Incoming)> {
     match listener {
         GrpcListener::Tcp(listener) => {
@@ -174,17 +173,17 @@ async fn pause_after_error<S>(accepted: io::Result<S>) -> io::Result<S> {
 }
 
 impl GrpcThread {
-    /// The address that is listened on: its port is known even where 0 was asked for.
+    /// Returns the address of the listener, with the actual port where 0 was requested.
     #[must_use]
     pub fn address(&self) -> &GrpcAddress {
         &self.address
     }
 
-    /// Waits until the server has ended. It may be dropped and awaited again, in a `select!` for example; how the
-    /// server ended is told once.
+    /// Waits until the server has ended. It may be dropped and awaited again, in a `select!` for example. It returns the
+    /// result once.
     ///
     /// # Errors
-    /// When its thread panicked.
+    /// If its thread panicked.
     pub async fn ended(&mut self) -> Result<(), GrpcThreadError> {
         let Some(ended) = &mut self.ended else { return Ok(()) };
         let result = ended.await.map_err(|_| GrpcThreadError::Panicked);
@@ -192,7 +191,7 @@ impl GrpcThread {
         result
     }
 
-    /// Returns true if the thread itself is gone, with all it held.
+    /// Returns true if the thread has ended and dropped all it held.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()

@@ -1,7 +1,6 @@
-//! The gRPC services that any server should have, health and reflection, and the limits of ours.
-//!
-//! Health has two names. The empty one, which probes ask for by default, says that the process lives and isn't
-//! ending. The name of the provider's own service says that it is in sync, as `/readyz` does.
+//! The standard gRPC services, health and reflection, and the limits of the provider's service. Health has two names. The
+//! empty one, which probes use by default, reports that the process lives and isn't shutting down. The name of the
+//! provider's service reports that it is in sync, as `/readyz` does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,11 +15,11 @@ use crate::proto::{
     cloud_provider_server::{CloudProvider, CloudProviderServer},
 };
 
-/// The largest request taken: a DeleteNodes call may name a thousand Nodes with all their labels and annotations,
-/// and the Cluster Autoscaler's client sets itself no limit.
+/// The maximum size of a request: a DeleteNodes call may name a thousand Nodes with all their labels and annotations, and
+/// Cluster Autoscaler's client sets no limit.
 pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// The name that health and reflection know the provider by.
+/// The name of the provider's service in health and reflection.
 const PROVIDER: &str = <CloudProviderServer<()> as NamedService>::NAME;
 
 /// The interval at which readiness is checked for clients that watch health.
@@ -30,16 +29,16 @@ const PERIOD: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Health(HealthReporter);
 
-/// The provider's service with its limits.
+/// Returns the provider's service with its limits.
 pub fn cloud_provider<S: CloudProvider>(service: S) -> CloudProviderServer<S> {
     CloudProviderServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
-/// Adds health and, where it is wanted, reflection (v1 and v1alpha) to the services. The provider counts as not
+/// Adds health and, if `reflection` is true, reflection (v1 and v1alpha) to the services. The provider is reported as not
 /// serving until [`Health::follow`] has seen it ready.
 ///
 /// # Errors
-/// When the compiled-in description of the protocol can't be read, which the tests rule out.
+/// If the compiled-in descriptors of the protocol can't be read, which the tests rule out.
 pub async fn standard_services(routes: &mut RoutesBuilder, reflection: bool) -> Result<Health, ReflectionError> {
     let builder = || {
         Builder::configure()
@@ -57,19 +56,20 @@ pub async fn standard_services(routes: &mut RoutesBuilder, reflection: bool) -> 
 }
 
 impl Health {
-    /// Says whether the provider is in sync.
+    /// Reports if the provider is in sync.
     pub async fn set_in_sync(&self, in_sync: bool) {
         let status = if in_sync { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.0.set_service_status(PROVIDER, status).await;
     }
 
-    /// Says that this process is ending: nothing serves any more.
+    /// Reports that this process is shutting down, so that no service serves any more.
     pub async fn set_ending(&self) {
         self.set_in_sync(false).await;
         self.0.set_service_status("", ServingStatus::NotServing).await;
     }
 
-    /// Follows the checks, by a look each second, until `shutdown` is cancelled; then says so.
+    /// Reports the state of the checks, which it reads every second, until `shutdown` is cancelled; then reports the
+    /// shutdown.
     pub async fn follow(self, checks: Arc<dyn Checks>, shutdown: CancellationToken) {
         let mut period = tokio::time::interval(PERIOD);
         let mut known = None;
@@ -88,7 +88,7 @@ impl Health {
     }
 }
 
-/// Once per change, so that a log shows from when on the program could answer.
+/// Logs readiness once per change, so that the log shows since when the program can answer.
 fn say(checks: &[Check], in_sync: bool) {
     if in_sync {
         tracing::info!(checks = checks.len(), "ready: all core kinds are in sync");

@@ -1,5 +1,5 @@
-//! The bytes that a gRPC connection makes the program hold: requests that aren't answered yet, by the length that they
-//! announce, and answers that aren't read yet. A client that doesn't read waits for itself alone.
+//! The bytes that a gRPC connection makes the program hold: unanswered requests, by the length that they announce, and
+//! unread answers. A client that doesn't read must delay nobody but itself.
 
 use std::{
     mem,
@@ -18,14 +18,14 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tonic::Status;
 
-/// The limits of what is held.
+/// The limits of held bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteLimits {
-    /// Of requests of a connection; more are refused.
+    /// The limit of a connection's requests; more are refused.
     pub(super) requests: usize,
-    /// Of answers of a connection; with more unread, its further calls wait.
+    /// The limit of a connection's answers; while more are unread, its further calls wait.
     pub(super) answers: usize,
-    /// Of all connections; beyond it the largest is cut.
+    /// The limit of all connections; beyond it the largest is cut.
     pub(super) total: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct ByteLimits {
 #[derive(Debug, Default)]
 pub(super) struct AllBytes {
     held: AtomicUsize,
-    /// Somebody holds more than all may.
+    /// Notified when all connections together hold more than the limit.
     pub(super) exceeded: Notify,
 }
 
@@ -53,7 +53,7 @@ enum Kind {
     Answer,
 }
 
-/// Some of the bytes, until it is dropped.
+/// A share of the held bytes, until it is dropped.
 #[derive(Debug)]
 struct Part {
     of: Arc<HeldBytes>,
@@ -66,12 +66,12 @@ impl HeldBytes {
         Self { limits, all, requests: AtomicUsize::new(0), answers: AtomicUsize::new(0), read: Notify::new() }
     }
 
-    /// Returns the bytes that are held.
+    /// Returns the number of bytes held.
     pub(super) fn bytes(&self) -> usize {
         self.requests.load(Ordering::Relaxed) + self.answers.load(Ordering::Relaxed)
     }
 
-    /// Waits until the client has read enough of its answers for a further one.
+    /// Waits until the client has read enough of its answers for another one.
     pub(super) async fn has_room(&self) {
         loop {
             let mut read = pin!(self.read.notified());
@@ -109,7 +109,7 @@ impl Drop for Part {
     }
 }
 
-/// The request of one call.
+/// The bytes of one call's request.
 #[derive(Debug)]
 pub(super) struct CallBytes {
     held: Arc<HeldBytes>,
@@ -122,12 +122,12 @@ impl CallBytes {
         Arc::new(Self { held: Arc::clone(held), message: Mutex::default(), is_refused: AtomicBool::new(false) })
     }
 
-    /// Returns the refusal of a request that is too much beside the others of its connection.
+    /// Returns the error of a request that exceeds the limit together with the others of its connection.
     pub(super) fn refusal(&self) -> Option<Status> {
         self.is_refused.load(Ordering::Relaxed).then(|| too_much(self.held.limits.requests))
     }
 
-    /// A message of this length begins; the one before it is done with.
+    /// Begins a message of this length, and releases the one before it.
     fn announce(&self, bytes: usize) -> Result<(), Status> {
         let mut message = self.message.lock();
         message.take();
@@ -147,7 +147,7 @@ fn too_much(limit: usize) -> Status {
     ))
 }
 
-/// The lengths in a stream of gRPC messages. Each has a head: a byte, and its length in four.
+/// Parses the lengths in a stream of gRPC messages. Each has a header: a flag byte, and its length in four bytes.
 #[derive(Debug, Default)]
 struct Lengths {
     head: [u8; 5],
@@ -156,7 +156,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Reads on. Returns the length of the last message that begins here.
+    /// Reads further data. Returns the length of the last message that begins in it.
     fn read(&mut self, mut data: &[u8]) -> Option<usize> {
         let mut last = None;
         while !data.is_empty() {
@@ -181,7 +181,7 @@ impl Lengths {
     }
 }
 
-/// The body of a request, whose messages count from where they begin until the call is answered.
+/// The body of a request. Each message counts from its header until the call is answered.
 #[derive(Debug)]
 pub(super) struct Received<B> {
     inner: B,
@@ -223,8 +223,8 @@ where
     }
 }
 
-/// The body of an answer, whose data counts until it is sent. It is made before anybody reads it, so that it counts as
-/// what it is.
+/// The body of an answer, whose data counts until it is sent. It is produced before anybody reads it, so that it counts
+/// with its actual size.
 #[derive(Debug)]
 pub(super) struct Unread<B: Body> {
     inner: B,
@@ -238,7 +238,7 @@ impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
         let first = if inner.is_end_stream() {
             Poll::Pending
         } else {
-            // Those of a watch come later.
+            // The frames of a watch come later.
             poll_fn(|cx| Poll::Ready(Pin::new(&mut inner).poll_frame(cx))).await
         };
         let first = first.map_ok(|frame| counted(frame, &held));

@@ -1,6 +1,6 @@
-//! Whose requests the admin listener answers, by the host that they name. A web page may let its own name lead to a loopback
-//! address and then read whatever listens there as its own (DNS rebinding). Its requests still carry that name, so no
-//! name is answered but those of loopback and those that the operator gives.
+//! The hosts that requests to the admin listener may name. A web page may point its own name to a loopback address and then
+//! read whatever listens there as its own (DNS rebinding). Its requests still carry that name, so no name may be answered
+//! but those of loopback and those that the operator gives.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -10,23 +10,23 @@ use axum::{
 };
 use thiserror::Error;
 
-/// The longest name of DNS.
+/// The maximum length of a DNS name.
 const LONGEST: usize = 253;
 
-/// The hosts that are answered.
+/// The allowed hosts.
 #[derive(Clone, Debug)]
 pub struct AllowedHosts {
-    /// The address that is listened on.
+    /// The address of the listener.
     pub listened_on: IpAddr,
-    /// Further names, and addresses that lead here.
+    /// Further names, and addresses that lead to the listener.
     pub names: Vec<HostName>,
 }
 
-/// A name or an IP address, without a port; in lower case.
+/// A host name or an IP address, without a port and in lower case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HostName(String);
 
-/// Why a text is no host's name.
+/// The error of a text that isn't a host name.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("it has to be a DNS name or an IP address without scheme, port and path, such as status.example.com")]
 pub struct HostNameError;
@@ -53,13 +53,13 @@ impl FromStr for HostName {
 }
 
 impl AllowedHosts {
-    /// Loopback's names, the address that is listened on, and no other.
+    /// Allows the names of loopback and the address of the listener.
     #[must_use]
     pub fn on(listened_on: IpAddr) -> Self {
         Self { listened_on, names: Vec::new() }
     }
 
-    /// The host that a request names and that isn't answered; empty when it names none.
+    /// Returns the host that a request names if it isn't allowed; empty if it names none, or several.
     pub(super) fn wrong_host(&self, request: &Request) -> Option<String> {
         let mut headers = request.headers().get_all(HOST).iter();
         let (header, more) = (headers.next(), headers.next());
@@ -76,8 +76,8 @@ impl AllowedHosts {
         (!self.answers(line)).then(|| line.to_owned())
     }
 
-    /// A name can be led anywhere, an address can't: so the names of loopback are answered, addresses that are listened on,
-    /// and what the operator gives.
+    /// Returns true if the host is allowed. Names can be made to lead anywhere and addresses can't, so the names of
+    /// loopback, the addresses of the listener, and what the operator gives are allowed.
     fn answers(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let is_given = self.names.iter().any(|name| name.0.eq_ignore_ascii_case(bare(host)));
@@ -98,7 +98,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || is_address()
 }
 
-/// An IPv6 address without the brackets that it has in URLs.
+/// Removes the brackets that an IPv6 address has in URLs.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }

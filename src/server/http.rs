@@ -1,5 +1,5 @@
-//! Probes and metrics over HTTP: `/livez`, `/readyz` (`?verbose`), `/metrics`. They need no credentials, so they
-//! show names and reasons and never what an object or a request holds; and they change nothing.
+//! Probes and metrics over HTTP: `/livez`, `/readyz` (`?verbose`), `/metrics`. They need no credentials, so they may show
+//! names and reasons, and must never show the content of an object or a request, or change anything.
 
 use std::{
     fmt::Write as _,
@@ -44,33 +44,33 @@ use super::{
 };
 
 const MAX_HEADER_BYTES: usize = 16 << 10;
-/// Before the next try when no connection can be accepted, for want of file descriptors for example.
+/// The pause after a failed accept, for example if file descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The time between two log lines about clients with too many connections.
+/// The minimum time between two log lines about clients with too many connections.
 const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The address of the client; each request has it as an extension.
+/// The address of the client, an extension of each request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// Probes and metrics. Other paths are 404, and methods other than GET and HEAD 405.
+/// Returns the probes and metrics. Other paths answer 404, and methods other than GET and HEAD answer 405.
 pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router {
     let metrics = Router::new().route("/metrics", get(scrape)).with_state(Arc::new(Scrapes::new(registry)));
     probe_router(checks).merge(metrics)
 }
 
-/// Probes alone, for a listener that scrapers don't share.
+/// Returns the probes alone, for a listener of their own.
 pub fn probe_router(checks: Arc<dyn Checks>) -> Router {
     Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(checks)
 }
 
-/// Serves the pages until `shutdown` is cancelled, and the requests under way after it. It needs a running Tokio
-/// runtime; dropping it cuts its connections. `listener` must be non-blocking.
+/// Serves the pages until `shutdown` is cancelled, and then completes the requests under way. It needs a running Tokio
+/// runtime, and cuts its connections when it is dropped. `listener` must be non-blocking.
 ///
 /// # Errors
-/// When the runtime can't take the listener.
+/// If the runtime can't register the listener.
 pub async fn serve_http(listener: TcpListener, router: Router, shutdown: CancellationToken) -> io::Result<()> {
     serve_within(listener, router, Limits::default(), shutdown).await
 }
@@ -117,7 +117,8 @@ pub(super) async fn serve_within(
     Ok(())
 }
 
-/// axum's own server sets no limit on how long a client may take to send a request, or to read the answer.
+/// Serves one connection. axum's own server doesn't limit the time that a client may take to send a request or read the
+/// answer.
 async fn serve_connection(
     (stream, peer): (TcpStream, Peer),
     router: Router,
@@ -140,13 +141,13 @@ async fn serve_connection(
     asked.graceful_shutdown();
     let last_request = timeout(limits.last_request, serving);
     tokio::select! {
-        // An error is the client's: it went away, sent no HTTP, or reads too slowly.
+        // An error is the client's: it went away, didn't speak HTTP, or reads too slowly.
         _ = last_request => {}
         () = connection.excess.cancelled() => {}
     }
 }
 
-/// The process answers, and that is all a restart could mend.
+/// Reports that the process answers: a restart could fix nothing else.
 async fn livez() -> Response {
     page(StatusCode::OK, TEXT, "ok\n".to_owned())
 }
@@ -160,7 +161,7 @@ async fn readyz(State(checks): State<Arc<dyn Checks>>, RawQuery(query): RawQuery
         let text = if verbose { list(&checks, "readyz check passed") } else { "ok\n".to_owned() };
         return page(StatusCode::OK, TEXT, text);
     }
-    // A failed probe's answer is shown by kubectl describe: say what is missing even when not asked to.
+    // `kubectl describe` shows the answer of a failed probe, so it always says what is missing.
     let shown: Vec<_> = checks.into_iter().filter(|check| verbose || !check.is_ready()).collect();
     page(StatusCode::SERVICE_UNAVAILABLE, TEXT, list(&shown, "readyz check failed"))
 }
@@ -176,7 +177,7 @@ async fn scrape(State(scrapes): State<Arc<Scrapes>>, headers: HeaderMap) -> Resp
     }
 }
 
-/// One line per check, as Kubernetes' own components write them.
+/// Formats one line per check, as Kubernetes components do.
 fn list(checks: &[Check], verdict: &str) -> String {
     let mut text = String::new();
     for Check { name, state } in checks {
@@ -194,7 +195,7 @@ fn list(checks: &[Check], verdict: &str) -> String {
     text
 }
 
-/// A reason may quote an API server's message, which must not look like further lines.
+/// Puts a text on one line: a reason may quote an API server's message, which must not look like further lines.
 fn one_line(text: &str) -> String {
     text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -203,14 +204,14 @@ pub(super) fn page(status: StatusCode, content_type: &'static str, body: impl In
     let headers = [
         (CONTENT_TYPE, content_type),
         (CACHE_CONTROL, "no-store"),
-        // A browser must not guess that a text is a page, nor show it within a page of somebody else.
+        // A browser must not guess that a text is a page, nor show it within a page of another site.
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
     ];
     (status, headers, body).into_response()
 }
 
-/// A body that keeps a permit until it is sent, or its client is gone.
+/// Returns a body that holds a permit until it is sent, or its client is gone.
 pub(super) fn held(body: impl Into<Vec<u8>>, permit: OwnedSemaphorePermit) -> Bytes {
     struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the body")] OwnedSemaphorePermit);
     impl AsRef<[u8]> for Held {

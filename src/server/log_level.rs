@@ -1,6 +1,5 @@
-//! `/debug/log-level` on the admin listener: what is logged, and a change of it while the program runs. It is the one page
-//! there that changes something, so only this machine's own processes may ask for a change, whatever address is listened
-//! on.
+//! `/debug/log-level` on the admin listener: shows the log filter, and changes it at run time. It is the only page there
+//! that changes anything, so a change must come from a process of this machine, whatever the address of the listener.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -41,40 +40,40 @@ pub struct LogLevel {
     pub filter: String,
     /// The filter that the program was started with.
     pub start: String,
-    /// In how many seconds that one comes back; without it the filter stays until the next start.
+    /// The number of seconds after which that filter returns; absent if the present one stays until the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_seconds: Option<u64>,
 }
 
-/// A change of what is logged, as it was asked for.
+/// A requested change of the log filter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogLevelChange<'a> {
     /// Another filter.
     Set {
         /// The filter.
         filter: &'a str,
-        /// For how long, as a Go duration; without it until the next start.
+        /// The time for which it applies, as a Go duration; `None` until the next start.
         limit: Option<&'a str>,
     },
     /// The filter that the program was started with.
     Start,
 }
 
-/// The log of this process.
+/// The log filter of this process.
 pub trait LogLevels: Send + Sync {
     /// Returns the filter in force.
     fn level(&self) -> LogLevel;
 
-    /// Changes what is logged. It is called within a Tokio runtime.
+    /// Changes the log filter. It is called within a Tokio runtime.
     ///
     /// # Errors
-    /// When the filter or its time is wrong, with the reason.
+    /// If the filter or its time is wrong, with the reason.
     fn change(&self, change: LogLevelChange<'_>) -> Result<(), String>;
 }
 
 type Levels = Arc<dyn LogLevels>;
 
-/// The page, for requests that name one of `hosts`: GET shows, PUT changes, DELETE goes back to the start.
+/// Returns the page, for requests that name one of `hosts`: GET shows, PUT changes, and DELETE restores the start's filter.
 pub fn log_level_router(levels: Levels, hosts: AllowedHosts) -> Router {
     Router::new()
         .route(LOG_LEVEL_PATH, get(show).put(change).delete(go_back))
@@ -114,14 +113,14 @@ fn late() -> String {
     format!("the log level stays as it is: its filter wasn't sent within {seconds} s; send it at once\n")
 }
 
-/// A request that may change something. It is judged by its head, before its body is read.
+/// A request that is allowed to change something. Its head alone decides, before its body is read.
 struct MayChange;
 
 impl<S: Send + Sync> FromRequestParts<S> for MayChange {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
-        // It is missing only where a router is served by something else.
+        // The extension is missing only where another server serves the router.
         let peer = Extension::<Peer>::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?;
         match refusal(peer.0.0, &parts.headers) {
             None => Ok(Self),
@@ -130,12 +129,12 @@ impl<S: Send + Sync> FromRequestParts<S> for MayChange {
     }
 }
 
-/// Returns true for a header by which a proxy tells that it asks for somebody else.
+/// Returns true for a header by which a proxy shows that it forwards a request.
 fn is_of_proxy(name: &str) -> bool {
     matches!(name, "forwarded" | "via" | "x-real-ip" | "true-client-ip") || name.starts_with("x-forwarded-")
 }
 
-/// Returns the reason for which a client may not change anything.
+/// Returns the reason why a client may not change anything.
 fn refusal(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
     if headers.contains_key(ORIGIN) {
         return Some("the log level isn't changed from web pages\n");
@@ -150,7 +149,7 @@ fn refusal(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
     )
 }
 
-/// Returns true if the host that a request names is one of loopback.
+/// Returns true if a request names a host of loopback.
 fn names_loopback(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
     host.is_some_and(|host| is_loopback(host.host()))

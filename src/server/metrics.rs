@@ -1,4 +1,4 @@
-//! The registry that every room adds its metrics to, and its text forms. A scraper gets the one that it asks for.
+//! The registry that every module adds its metrics to, and its text formats. A scraper gets the format that it asks for.
 
 use std::{fmt, sync::Arc};
 
@@ -16,10 +16,11 @@ use prometheus_client::{
 
 use super::{CheckState, Checks};
 
-/// The metrics of this process. Rooms add theirs with `write()`, at any time; it is read on each scrape.
+/// The metrics of this process. Modules add theirs with `write()`, at any time; each scrape reads it.
 pub type SharedRegistry = Arc<RwLock<Registry>>;
 
-/// A registry whose names all start with `capi_autoscaler_provider_`; it holds which version runs, and since when.
+/// Returns a registry whose names all start with `capi_autoscaler_provider_`, with the version and the start of this
+/// process.
 #[must_use]
 pub fn new_registry() -> SharedRegistry {
     let mut registry = Registry::with_prefix("capi_autoscaler_provider");
@@ -31,17 +32,17 @@ pub fn new_registry() -> SharedRegistry {
     Arc::new(RwLock::new(registry))
 }
 
-/// A text form of metrics.
+/// A text format of metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TextForm {
-    /// Prometheus' own, which every scraper reads.
+    /// The Prometheus text format, which every scraper reads.
     Prometheus,
-    /// OpenMetrics, for those that ask for it.
+    /// OpenMetrics, for scrapers that ask for it.
     OpenMetrics,
 }
 
 impl TextForm {
-    /// The form for a request with this `Accept` header.
+    /// Returns the format for a request with this `Accept` header.
     pub(super) fn accepted(accept: Option<&str>) -> Self {
         let types = accept.unwrap_or_default().split(',').filter_map(|range| range.split(';').next());
         if types.map(str::trim).any(|it| it.eq_ignore_ascii_case("application/openmetrics-text")) {
@@ -51,7 +52,7 @@ impl TextForm {
         }
     }
 
-    /// Its media type.
+    /// Returns the media type.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -60,7 +61,7 @@ impl TextForm {
     }
 }
 
-/// All metrics as text.
+/// Encodes all metrics as text.
 pub(super) fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry.read())?;
@@ -70,15 +71,15 @@ pub(super) fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String
     })
 }
 
-/// Samples are the same in both forms. What differs is what a family is called: in OpenMetrics without the suffix of its
-/// samples; and that a type `info`, units and an end are known there only.
+/// Converts OpenMetrics to the Prometheus format. The samples are equal. OpenMetrics names a family without the suffix of
+/// its samples, and it alone has the type `info`, units and an end marker.
 fn to_prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = None;
     for line in open_metrics.lines() {
         let words = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
         match words {
-            // It comes before the type, which says what the family is called.
+            // HELP comes before TYPE, which gives the name of the family.
             Some(("HELP", rest)) => help = rest.split_once(' '),
             Some(("TYPE", rest)) => {
                 let (name, kind) = rest.rsplit_once(' ').unwrap_or((rest, "unknown"));
@@ -105,7 +106,7 @@ fn to_prometheus(open_metrics: &str) -> String {
 pub struct ReadinessMetrics(Arc<dyn Checks>);
 
 impl ReadinessMetrics {
-    /// The metrics of these checks.
+    /// Returns the metrics of these checks.
     #[must_use]
     pub fn new(checks: Arc<dyn Checks>) -> Self {
         Self(checks)

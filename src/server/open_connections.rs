@@ -1,5 +1,5 @@
-//! The open connections of a listener and their limits. Nobody waits for a place: the client that has the most connections
-//! loses the one that it has used least, so that a probe is answered whatever others keep open.
+//! The open connections of a listener, and their limits. A new connection never waits for a place: the client with the most
+//! connections loses its least recently used one, so that a probe is answered whatever others keep open.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,29 +18,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::held_bytes::HeldBytes;
 
-/// The time for which a client that has authenticated is preferred. It is longer than a connection lasts.
+/// The time for which an authenticated client is preferred. It is longer than a connection lasts.
 const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
 const MAX_AUTHENTICATED: usize = 256;
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Open connections.
+    /// The maximum number of open connections.
     pub(super) total: usize,
-    /// Open connections of one client.
+    /// The maximum number of open connections of one client.
     pub(super) per_peer: usize,
-    /// The age from which a connection takes no further request.
+    /// The age from which a connection accepts no further request.
     pub(super) age: Duration,
-    /// The time that the request under way has then, until its answer is read.
+    /// The time after that age in which the request under way must be answered and read.
     pub(super) last_request: Duration,
-    /// The time that the headers of a request have, from the end of the request before.
+    /// The time in which the headers of a request must arrive, from the end of the request before.
     pub(super) headers: Duration,
-    /// The time for which a client may read nothing of an answer.
+    /// The maximum time in which a client reads nothing of an answer.
     pub(super) write: Duration,
 }
 
 impl Default for Limits {
-    /// Probes and a few scrapers need no more.
+    /// These are enough for probes and a few scrapers.
     fn default() -> Self {
         Self {
             total: 128,
@@ -53,17 +53,17 @@ impl Default for Limits {
     }
 }
 
-/// A client, as far as it is known before it has said anything.
+/// The source of a connection, which is known before the client has sent anything.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Source {
-    /// The other end of TCP.
+    /// The address of a TCP peer.
     Address(IpAddr),
-    /// The user id of the other end of a Unix socket.
+    /// The user id of a Unix socket's peer.
     User(u32),
 }
 
 impl From<IpAddr> for Source {
-    /// An IPv4 client of a listener on `[::]` is the same as one of 0.0.0.0.
+    /// An IPv4 client of a listener on `[::]` counts as the same client of one on 0.0.0.0.
     fn from(address: IpAddr) -> Self {
         Self::Address(address.to_canonical())
     }
@@ -90,9 +90,9 @@ pub(super) struct OpenConnections {
 #[derive(Debug, Default)]
 struct Open {
     opened: u64,
-    /// In the order in which they were opened.
+    /// The connections in the order in which they were opened.
     connections: BTreeMap<u64, Entry>,
-    /// Clients that have authenticated, and when.
+    /// The authenticated clients, with the time of their last authentication.
     authenticated: HashMap<Source, Instant>,
 }
 
@@ -104,14 +104,14 @@ struct Entry {
     held: Option<(Arc<HeldBytes>, CancellationToken)>,
 }
 
-/// An open connection; dropping it makes room.
+/// An open connection; dropping it frees its place.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
     number: u64,
     open: Arc<Mutex<Open>>,
     calls: Arc<AtomicU64>,
     last_call: Arc<AtomicU64>,
-    /// Cancelled when it has to make room.
+    /// Cancelled when the connection is evicted.
     pub(super) excess: CancellationToken,
 }
 
@@ -120,7 +120,7 @@ impl OpenConnections {
         Self { limits, open: Arc::default(), calls: Arc::default() }
     }
 
-    /// Adds a connection. Returns the client that has lost another one for it, if one has.
+    /// Adds a connection. Returns the client that has lost another connection for it, if one has.
     pub(super) fn open(&self, source: impl Into<Source>) -> (OpenConnection, Option<Source>) {
         let source = source.into();
         let mut open = self.open.lock();
@@ -139,7 +139,7 @@ impl OpenConnections {
         (connection, loses.map(|(_, source)| source))
     }
 
-    /// Prefers a client for some time where others have to make room.
+    /// Prefers a client for some time when connections have to be evicted.
     pub(super) fn has_authenticated(&self, source: Source) {
         let (now, mut open) = (Instant::now(), self.open.lock());
         let authenticated = &mut open.authenticated;
@@ -152,8 +152,8 @@ impl OpenConnections {
         authenticated.insert(source, now);
     }
 
-    /// Cuts connections until the others hold at most `limit` bytes: the largest of the client that holds the most first.
-    /// Returns the clients that have lost one.
+    /// Cuts connections until the others hold at most `limit` bytes: each time the largest one of the client that holds the
+    /// most. Returns the clients that have lost one.
     pub(super) fn cut_largest(&self, limit: usize) -> Vec<Source> {
         let (mut open, mut cut) = (self.open.lock(), Vec::new());
         while let Some((number, source)) = open.largest(limit) {
@@ -167,7 +167,7 @@ impl OpenConnections {
 }
 
 impl OpenConnection {
-    /// Counts the bytes that are held for the connection among those of all. Returns the token that cuts it.
+    /// Counts these bytes for the connection. Returns the token that cuts it.
     pub(super) fn holds(&self, held: Arc<HeldBytes>) -> CancellationToken {
         let cut = CancellationToken::new();
         if let Some(entry) = self.open.lock().connections.get_mut(&self.number) {
@@ -176,7 +176,7 @@ impl OpenConnection {
         cut
     }
 
-    /// Returns the count of its calls, which goes on while the connection is borrowed elsewhere.
+    /// Returns the counter of its calls, which works while the connection is borrowed elsewhere.
     pub(super) fn calls(&self) -> Calls {
         Calls { all: Arc::clone(&self.calls), last: Arc::clone(&self.last_call) }
     }
@@ -187,7 +187,7 @@ impl OpenConnection {
     }
 }
 
-/// The calls of a connection among those of all.
+/// The counter of a connection's calls, in the order of the calls of all connections.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     all: Arc<AtomicU64>,
@@ -195,14 +195,14 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Makes its connection the one that was used last.
+    /// Makes its connection the most recently used one.
     pub(super) fn count(&self) {
         self.last.store(self.all.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
 impl Open {
-    /// Returns the connection that has to make room for one of `source`, and whose it is.
+    /// Returns the connection that has to be evicted for a new one of `source`, and its client.
     fn loses(&self, source: Source, limits: Limits) -> Option<(u64, Source)> {
         let mut counts: HashMap<Source, usize> = HashMap::new();
         for entry in self.connections.values() {
@@ -223,7 +223,7 @@ impl Open {
         self.least_used(|other| of(other) == most)
     }
 
-    /// Returns the connection of such clients that has called longest ago, first of all one that never has.
+    /// Returns the least recently used connection of these clients: one without a call first.
     fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(u64, Source)> {
         let candidates = self.connections.iter().filter(|(_, entry)| is_of(entry.source));
         let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;
@@ -234,7 +234,7 @@ impl Open {
         self.authenticated.get(&source).is_some_and(|at| at.elapsed() < AUTHENTICATED_LATELY)
     }
 
-    /// Returns the largest connection of the client that holds the most, while all hold more than `limit` bytes.
+    /// Returns the largest connection of the client that holds the most, if all together hold more than `limit` bytes.
     fn largest(&self, limit: usize) -> Option<(u64, Source)> {
         let bytes = |entry: &Entry| entry.held.as_ref().map_or(0, |(held, _)| held.bytes());
         let mut sums: HashMap<Source, usize> = HashMap::new();

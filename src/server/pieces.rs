@@ -1,6 +1,6 @@
-//! Bodies in small pieces. HTTP/2's implementation here writes what is longer than 256 bytes at once and by itself, and
-//! the trailers after it with another system call, for which the client wakes and reads again. Shorter pieces are put
-//! together with headers and trailers, so that an answer of some kilobytes is one write, as an empty one is.
+//! Splits bodies into small pieces. h2 writes data of more than 256 bytes immediately and by itself, and the trailers after
+//! it with another system call, for which the client wakes and reads again. Smaller pieces are buffered together with
+//! headers and trailers, so that an answer of some kilobytes is one write, as an empty one is.
 
 use std::{
     pin::Pin,
@@ -10,13 +10,13 @@ use std::{
 use http_body::{Body, Frame, SizeHint};
 use prost::bytes::Bytes;
 
-/// The longest piece that is written together with others: one byte less than h2's threshold for data that it writes
-/// from where it lies.
+/// The maximum size of a piece that is buffered together with others: one byte less than h2's threshold for data that it
+/// writes without copying.
 const PIECE: usize = 255;
-/// More isn't cut up: the copies and the heads of so many pieces would cost more than a second write.
+/// The maximum size of data that is split: beyond it, the copies and the frame headers would cost more than a second write.
 const LONGEST: usize = 4096;
 
-/// A body whose data comes in pieces, where it isn't long.
+/// A body whose data is split into pieces, unless it is long.
 #[derive(Debug)]
 pub(super) struct InPieces<B> {
     inner: B,
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of these frames.
+    /// A body that consists of these frames.
     struct Frames(VecDeque<Frame<Bytes>>);
 
     impl Body for Frames {

@@ -1,5 +1,5 @@
-//! Texts of the metrics. One encoding serves all scrapers who ask at the same time, and few texts are held for those who read
-//! slowly: each may have many megabytes.
+//! The metrics as text. One encoding serves all scrapers that ask at the same time, and few texts are held for those that
+//! read slowly, since each may have many megabytes.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use super::{
     metrics::{TextForm, encode},
 };
 
-/// The most texts of a form that are held at a time.
+/// The maximum number of texts of a format that are held at a time.
 pub(super) const MOST_TEXTS: usize = 4;
 
 /// A text, until the last answer with it has been sent or its client is gone.
@@ -37,7 +37,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// The newest text of a form, while an answer with it is being sent, and when its encoding began.
+/// The newest text of a format, while an answer with it is being sent, and the time at which its encoding began.
 #[derive(Default)]
 struct Newest(Option<(Instant, Weak<Text>)>);
 
@@ -49,7 +49,7 @@ impl Newest {
     }
 }
 
-/// The reason for which there is no text.
+/// The reason why there is no text.
 #[derive(Debug, Error)]
 pub(super) enum ScrapeError {
     #[error(
@@ -62,7 +62,7 @@ pub(super) enum ScrapeError {
     Task(#[from] JoinError),
 }
 
-/// The texts of one form. Clients that don't read them keep nobody from those of the other.
+/// The texts of one format. Clients that don't read them must not block those of the other.
 struct Texts {
     permits: Arc<Semaphore>,
     newest: Mutex<Newest>,
@@ -74,7 +74,6 @@ impl Default for Texts {
     }
 }
 
-/// Makes the texts.
 pub(super) struct Scrapes {
     registry: SharedRegistry,
     prometheus: Texts,
@@ -86,15 +85,15 @@ impl Scrapes {
         Self { registry, prometheus: Texts::default(), open_metrics: Texts::default() }
     }
 
-    /// A text that is no older than this call. Where as many as may be are unread, it is the newest of those.
+    /// Returns a text that is no older than this call or, if the maximum number is unread, the newest of those.
     pub(super) async fn text(&self, form: TextForm) -> Result<Bytes, ScrapeError> {
         let asked = Instant::now();
         let texts = match form {
             TextForm::Prometheus => &self.prometheus,
             TextForm::OpenMetrics => &self.open_metrics,
         };
-        // Whoever waits here while another encodes takes the next encoding, which serves all who wait. The lock is what they
-        // wait for; a request that is dropped meanwhile leaves the newest text as it was.
+        // All requests that wait for this lock while another one encodes are served by the next encoding. A request that is
+        // dropped meanwhile leaves the newest text as it was.
         let mut newest = texts.newest.lock().await;
         if let Some(text) = newest.get(Some(asked)) {
             return Ok(text);
@@ -103,8 +102,8 @@ impl Scrapes {
             return newest.get(None).ok_or(ScrapeError::Unread);
         };
         let (registry, began) = (Arc::clone(&self.registry), Instant::now());
-        // Those of a large fleet take some milliseconds, which watches and writes on this runtime shall not wait for.
-        // An encoding goes on when its client is gone, and keeps its permit.
+        // Encoding a large fleet takes some milliseconds, for which watches and writes on this runtime must not wait. It
+        // goes on if its client is gone, and keeps its permit until then.
         let made = tokio::task::spawn_blocking(move || Ok(Text { text: encode(&registry, form)?, _permit: permit }));
         let text = Arc::new(made.await?.map_err(ScrapeError::Encode)?);
         newest.0 = Some((began, Arc::downgrade(&text)));

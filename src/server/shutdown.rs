@@ -1,5 +1,5 @@
-//! The way this program ends: SIGTERM or SIGINT asks it to finish what it has begun, within 10 seconds; a second
-//! signal, or the end of those, ends it as it stands.
+//! The shutdown of this program: after SIGTERM or SIGINT it finishes what it has begun, within 10 seconds; a second signal
+//! or the end of that time ends it immediately.
 
 use std::{future::Future, io, time::Duration};
 
@@ -7,17 +7,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// From the first signal to the end at the latest: well within the 30 seconds that Kubernetes leaves a Pod.
+/// The maximum time from the first signal to the end: well within the 30 seconds that Kubernetes gives a Pod.
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// The outcome of a shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// All that was begun is finished.
+    /// All that was begun has been finished.
     Finished,
-    /// [`GRACE`] is over and something was still running.
+    /// [`GRACE`] has passed while something was still running.
     OutOfTime,
-    /// A second signal came before it was finished.
+    /// A second signal came before all was finished.
     Cut,
 }
 
@@ -29,16 +29,17 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// One that only [`Shutdown::request`] triggers.
+    /// Returns a shutdown that only [`Shutdown::request`] triggers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that SIGTERM and SIGINT trigger. It needs a running Tokio runtime, and listens as long as that runs.
+    /// Returns a shutdown that SIGTERM and SIGINT trigger. It needs a running Tokio runtime, and listens for as long as
+    /// that runs.
     ///
     /// # Errors
-    /// When the signals can't be listened for.
+    /// If the signals can't be listened for.
     pub fn on_signals() -> io::Result<Self> {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let shutdown = Self::new();
@@ -57,7 +58,7 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Asks to end; the second time, at once.
+    /// Requests the shutdown; a second request ends the program immediately.
     pub fn request(&self) {
         if self.stop.is_cancelled() {
             self.now.cancel();
@@ -65,14 +66,14 @@ impl Shutdown {
         self.stop.cancel();
     }
 
-    /// Cancelled when this program shall begin nothing new.
+    /// Returns a token that is cancelled when this program must begin nothing new.
     #[must_use]
     pub fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Waits until this program shall end, then for `work`, which finishes what was begun, as long as is allowed.
-    /// `work` isn't begun before.
+    /// Waits for the request, and then runs `work`, which finishes what was begun, within the time limit. `work` doesn't
+    /// start before the request.
     pub async fn finish(&self, work: impl Future<Output = ()>) -> Outcome {
         self.stop.cancelled().await;
         tokio::select! {

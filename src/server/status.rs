@@ -1,4 +1,4 @@
-//! The status page as it is served: headers that let a browser do nothing but show it. What stands on it others know.
+//! Serves the status page, with headers that let a browser do nothing but show it. It must know nothing of its content.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use tokio::sync::Semaphore;
 
 use super::http::{TEXT, held, page};
 
-/// The path of the style sheet that the pages name.
+/// The path of the style sheet that the pages link to.
 pub const STYLE_PATH: &str = "/style.css";
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
-/// Pages under way at once: each takes a core while it is made.
+/// The maximum number of concurrent pages, since each takes a core while it is built.
 const SIDE_BY_SIDE: usize = 2;
-/// No script, nothing from elsewhere, nothing framed; forms lead here only. `data:` is the empty icon.
+/// No scripts, no foreign content and no framing; forms lead to this listener only. `data:` is for the empty icon.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
 /// The pages for people.
 pub trait StatusPages: Send + Sync {
-    /// The page of a path, whose percent-encoding is undone, as the query of its URL asks for it. It may take long.
+    /// Returns the page of a percent-decoded path, with the view that the query of its URL asks for. It may take long.
     fn page(&self, path: &str, query: &str) -> StatusAnswer;
 
-    /// Their style sheet.
+    /// Returns the style sheet of the pages.
     fn style(&self) -> &'static str;
 }
 
@@ -58,14 +58,14 @@ impl Status {
     }
 }
 
-/// The page of the request's path.
+/// Answers with the page of the request's path.
 pub(super) async fn status(State(status): State<Status>, RawQuery(query): RawQuery, request: Request) -> Response {
     // The semaphore is never closed.
     let Ok(turn) = status.turn.acquire_owned().await else {
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
     let path = request.uri().path().to_owned();
-    // An answer that was begun is made to its end when its client is gone, and keeps its turn.
+    // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
     let made =
         tokio::task::spawn_blocking(move || (status.pages.page(&decoded(&path), &query.unwrap_or_default()), turn));
     let answer = match made.await {
@@ -91,7 +91,7 @@ fn guarded(mut response: Response) -> Response {
     response
 }
 
-/// A path without percent-encoding; what isn't UTF-8 then is shown as replaced.
+/// Decodes the percent-encoding of a path, with replacement characters for invalid UTF-8.
 fn decoded(path: &str) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.bytes();

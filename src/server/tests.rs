@@ -1,4 +1,4 @@
-//! The pages, the gRPC thread and the way to the end, over real sockets where sockets matter.
+//! The pages, the gRPC thread and the shutdown, over real sockets where sockets matter.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,10 +21,10 @@ use tokio::sync::oneshot;
 
 use super::{GrpcAddress, GrpcThread, bind};
 
-/// Longer than anything here takes; only a defect reaches it.
+/// Longer than anything here takes: only a defect reaches it.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A body of more than any socket holds. When nobody holds it any more, the receiver gets an error.
+/// Returns a body larger than any socket buffer. The receiver gets an error once nobody holds the body any more.
 fn large_body() -> (Bytes, oneshot::Receiver<()>) {
     struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the answer")] oneshot::Sender<()>);
     impl AsRef<[u8]> for Held {
@@ -36,7 +36,7 @@ fn large_body() -> (Bytes, oneshot::Receiver<()>) {
     (Bytes::from_owner(Held(vec![b'x'; 64 << 20], held)), gone)
 }
 
-/// The IP address and the port of gRPC.
+/// Returns the IP address and the port of gRPC.
 fn tcp(grpc: &GrpcThread) -> SocketAddr {
     let GrpcAddress::Tcp(address) = grpc.address() else { panic!("{} is of IP", grpc.address()) };
     *address

@@ -1,5 +1,5 @@
-//! gRPC on a Unix socket: its file, and who may connect to it. What a process that has died left there is replaced; the
-//! socket of one that lives, and what is no socket, must never be.
+//! gRPC on a Unix socket: its file, and the processes that may connect. It replaces the socket of a process that has died,
+//! and must never replace the socket of a living process, or anything else.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
@@ -17,21 +17,21 @@ use std::{
 use socket2::{Domain, SockAddr, Socket, Type};
 use thiserror::Error;
 
-/// Connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 const PRIVATE: u32 = 0o600;
 
-/// The rights of a socket's file.
+/// The permissions and the owner of a socket's file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SocketRights {
-    /// The permissions of the file: a process may connect if they let it write.
+    /// The permissions of the file: processes that may write to it may connect.
     pub mode: u32,
-    /// The user and the group that shall own it; `None` is those of this process.
+    /// The user and the group that own it; `None` for those of this process.
     pub owner: (Option<u32>, Option<u32>),
 }
 
 impl Default for SocketRights {
-    /// Processes of the same user.
+    /// Allows the processes of the same user.
     fn default() -> Self {
         Self { mode: PRIVATE, owner: (None, None) }
     }
@@ -43,17 +43,17 @@ impl Default for SocketRights {
 pub struct SocketError {
     /// The path.
     pub path: PathBuf,
-    /// The reason, with what to do.
+    /// The reason, with the remedy.
     pub why: SocketErrorReason,
 }
 
-/// The reason for which a socket can't be listened on.
+/// The reason why a socket can't be listened on.
 #[derive(Debug, Error)]
 pub enum SocketErrorReason {
-    /// Another process has the lock, or answers.
+    /// Another process holds the lock, or answers.
     #[error("another process serves there: end it, or choose another path with --listen")]
     InUse,
-    /// There is something else.
+    /// The path is something else than a socket.
     #[error("what is there is no socket: remove it, or choose another path with --listen")]
     NoSocket,
     /// The operating system refuses a step.
@@ -66,7 +66,7 @@ pub enum SocketErrorReason {
         /// The operating system's error.
         error: io::Error,
     },
-    /// The operating system doesn't give it to that owner.
+    /// The operating system refuses that owner.
     #[error("can't give it to {user}:{group}: {error}: run as that user, or leave --listen-socket-owner out")]
     Owner {
         /// The user, or `-`.
@@ -85,7 +85,7 @@ pub struct UnixSocket {
     file: SocketFile,
 }
 
-/// The file of a socket, and the lock that says that its process lives.
+/// The file of a socket, and the lock that shows that its process lives.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -95,15 +95,15 @@ pub(super) struct SocketFile {
 }
 
 impl UnixSocket {
-    /// Opens a non-blocking listener. The file `<path>.lock` beside it stays, locked while this process lives.
+    /// Opens a non-blocking listener. The lock file `<path>.lock` stays, locked for the lifetime of this process.
     ///
     /// # Errors
-    /// When another process serves there, something else is there, or a right is missing.
+    /// If another process serves there, something else is there, or a permission is missing.
     pub fn bind(path: &Path, rights: SocketRights) -> Result<Self, SocketError> {
         bind(path, rights).map_err(|why| SocketError { path: path.to_owned(), why })
     }
 
-    /// The path of the socket.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.file.path
@@ -120,7 +120,7 @@ fn bind(path: &Path, rights: SocketRights) -> Result<UnixSocket, SocketErrorReas
     let failed = |step| move |error| SocketErrorReason::System { step, path: path.to_owned(), error };
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("make"))?;
     let address = SockAddr::unix(path).map_err(failed("name"))?;
-    // Nobody else connects before the owner is set: Linux takes the mode of the file from here.
+    // Nobody else can connect before the owner is set: Linux takes the mode of the file from the unbound socket.
     let unnamed = File::from(OwnedFd::from(socket.try_clone().map_err(failed("make"))?));
     unnamed.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed("protect"))?;
     socket.bind(&address).map_err(failed("make"))?;
@@ -138,7 +138,7 @@ fn bind(path: &Path, rights: SocketRights) -> Result<UnixSocket, SocketErrorReas
     Ok(UnixSocket { listener: OwnedFd::from(socket).into(), file })
 }
 
-/// Takes the lock of a path. It ends with the process, however that ends.
+/// Takes the lock of a path. The operating system releases it when the process ends, in whatever way.
 fn lock(path: &Path) -> Result<File, SocketErrorReason> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -162,7 +162,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketErrorReason> {
         Ok(_) => {}
     }
     let asking = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("ask"))?;
-    // A process that accepts nothing must not be waited for.
+    // A process that doesn't accept must not block this one.
     asking.set_nonblocking(true).map_err(failed("ask"))?;
     match asking.connect(&SockAddr::unix(path).map_err(failed("name"))?) {
         Ok(()) => Err(SocketErrorReason::InUse),

@@ -1,5 +1,5 @@
-//! Reads the whole picture of a workload cluster. The index is asked once, for pointers; groups become values of the
-//! schema one by one as they are written, so that a large fleet is never held twice.
+//! Reads the whole live state of a workload cluster. It asks the index once, for pointers, and converts groups to the
+//! schema one by one as they are written: it must never hold a large fleet twice.
 
 use std::time::Instant;
 
@@ -19,12 +19,12 @@ use crate::{
     server::{Certificates, Check, Checks as _, DebugError, DebugPages},
 };
 
-/// The part of the index that is wanted.
+/// The part of the live state that is requested.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Selection {
-    /// The instances of each group too.
+    /// True if the instances of each group are included.
     pub instances: bool,
-    /// Only this group; one that isn't there gives empty lists.
+    /// The only group to include; one that doesn't exist gives empty lists.
     pub group: Option<GroupId>,
 }
 
@@ -35,10 +35,10 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Reads the query of a URL: `instances=false` and `group=<id>`; the last of each counts.
+    /// Parses the query of a URL: `instances=false` and `group=<id>`; the last of each counts.
     ///
     /// # Errors
-    /// When the query can't be understood; the text says what can.
+    /// If the query can't be understood; the text says which parameters there are.
     pub fn parse(query: &str) -> Result<Self, String> {
         let mut selection = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -65,7 +65,7 @@ impl DebugPages for StateSource {
     }
 }
 
-/// Where the picture comes from.
+/// The source of the live state.
 #[derive(Clone)]
 pub struct StateSource {
     workload: Workload,
@@ -73,18 +73,18 @@ pub struct StateSource {
     sources: StatusSources,
 }
 
-/// Status sources besides the index; by default nothing has happened.
+/// Status sources besides the index; by default they are empty.
 #[derive(Clone, Debug, Default)]
 pub struct StatusSources {
-    /// The writes and the refusals.
+    /// The last writes and refusals.
     pub history: History,
-    /// When Cluster Autoscaler last called.
+    /// The last calls of Cluster Autoscaler.
     pub calls: Calls,
-    /// The certificates of the gRPC listener, where it has any.
+    /// The certificates of the gRPC listener, if it has any.
     pub certificates: Option<Certificates>,
 }
 
-/// A list that is made while it is written.
+/// A list whose items are built while it is serialized.
 struct Lazy<I>(I);
 
 impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
@@ -94,20 +94,20 @@ impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
 }
 
 impl StateSource {
-    /// The picture of a workload cluster, by a program that started then.
+    /// Returns the source of a workload cluster's state, for a program that was started at `started_at`.
     #[must_use]
     pub fn new(workload: Workload, started_at: Timestamp) -> Self {
         Self { workload, started_at, sources: StatusSources::default() }
     }
 
-    /// The same with what these tell.
+    /// Adds further status sources.
     #[must_use]
     pub fn with_sources(mut self, sources: StatusSources) -> Self {
         self.sources = sources;
         self
     }
 
-    /// The picture now.
+    /// Returns the live state.
     #[must_use]
     pub fn read(&self, selection: &Selection) -> State {
         let snapshot = self.snapshot(selection);
@@ -127,8 +127,8 @@ impl StateSource {
         (self.whole(&snapshot, groups, left_out), explained)
     }
 
-    /// The picture now as a table of groups shows it: of each what a row has, and no MachineSet that its MachineDeployment
-    /// scales.
+    /// Returns the live state for a table of groups: the fields of a row for each group, and no MachineSet that its
+    /// MachineDeployment scales.
     pub(crate) fn read_rows(&self) -> State {
         let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
         let is_owned =
@@ -140,15 +140,15 @@ impl StateSource {
         self.whole(&snapshot, rows, left_out)
     }
 
-    /// The picture now without any object.
+    /// Returns the live state without any object.
     pub(crate) fn read_bare(&self) -> State {
         self.whole(&Snapshot::default(), Vec::new(), Vec::new())
     }
 
-    /// The picture now, as JSON.
+    /// Returns the live state as JSON.
     ///
     /// # Errors
-    /// When a value can't be written as JSON, which none of the schema's is.
+    /// If a value can't be written as JSON, which is true of none in the schema.
     pub fn json(&self, selection: &Selection) -> serde_json::Result<Vec<u8>> {
         let snapshot = self.snapshot(selection);
         let (groups, left_out) = (Lazy(self.groups(&snapshot)), Lazy(self.left_out(&snapshot)));

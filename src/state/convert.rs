@@ -1,4 +1,4 @@
-//! From the index's values to the schema's, one group at a time. No rule is decided here.
+//! Converts values of the index to the schema's, one group at a time. It must decide no rule.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -23,7 +23,7 @@ use crate::{
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 
-/// A group, with its instances when they were copied.
+/// Converts a group, with its instances if the snapshot has them.
 pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
     let definition = &served.definition;
     Group {
@@ -35,7 +35,7 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History
     }
 }
 
-/// A group without what only its own page shows: its template, options, notes and instances.
+/// Converts a group without the fields that only its own page shows: template, options, notes and instances.
 pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
     let definition = &served.definition;
     let object = snapshot.object.as_deref();
@@ -65,7 +65,7 @@ fn counts(of: InstanceCounts) -> Counts {
     Counts { running, creating, deleting, failed }
 }
 
-/// An object that is no group; `None` for one that is.
+/// Converts an object that isn't a node group; `None` for one that is.
 pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
     let (kind, of_object) = (snapshot.standing.kind(), snapshot.standing.problems());
     if kind == StandingKind::Live {
@@ -111,7 +111,7 @@ pub(super) fn calls(calls: &Calls, now: Instant) -> CallsState {
     }
 }
 
-/// Converts the standing of the certificates in force.
+/// Converts the state of the certificates in force.
 pub(super) fn tls(standing: TlsStanding) -> TlsState {
     TlsState {
         server_until: standing.server_until.to_string(),
@@ -176,7 +176,7 @@ fn texts<T: ToString>(values: &SourcedMap<T>) -> BTreeMap<String, SourcedText> {
     values.iter().map(|(key, it)| (key.clone(), text(it))).collect()
 }
 
-/// The options that are overridden, by what follows the prefix in their annotations.
+/// Returns the overridden options, by their annotations without the prefix.
 pub(crate) fn options(options: &Overrides) -> BTreeMap<String, String> {
     let Overrides {
         scale_down_utilization_threshold,
@@ -228,7 +228,7 @@ pub(super) fn check(check: Check) -> SyncCheck {
     SyncCheck { name: check.name, state, reason }
 }
 
-/// The clusters with their informers, by cluster and resource.
+/// Converts the informers' statuses to clusters, sorted by cluster and resource.
 pub(super) fn clusters(statuses: Vec<(&'static str, Status)>, now: Instant) -> Vec<ClusterState> {
     let mut clusters: BTreeMap<_, Vec<_>> = [("management", Vec::new()), ("workload", Vec::new())].into();
     for (cluster, status) in statuses {

@@ -1,6 +1,6 @@
-//! The whole picture as others read it: the typed, versioned schema of `/debug/state`. The server writes these very types
-//! and `groups` reads them, so that the two can't drift apart. It must never hold a secret, nor a field that changes its
-//! meaning within a schema version; fields may be added, and readers ignore those they don't know.
+//! The live state as others read it: the typed, versioned schema of `/debug/state`. The server writes these types and
+//! `groups` reads them, so that the two can't drift apart. It must never hold a secret, nor a field that changes its
+//! meaning within a schema version; fields may be added, and readers ignore unknown ones.
 
 mod collect;
 mod convert;
@@ -15,39 +15,39 @@ pub use self::collect::{Selection, StateSource, StatusSources};
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The whole picture. `G` and `L` are lists; a server writes them as it goes, without holding them.
+/// The whole live state. `G` and `L` are lists; a server serializes them without holding them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
-    /// [`SCHEMA_VERSION`] of who wrote it.
+    /// The [`SCHEMA_VERSION`] of the program that wrote it.
     pub schema_version: u32,
-    /// The program that answers.
+    /// The program that wrote it.
     pub program: Program,
     /// When this was read, RFC 3339.
     pub taken_at: String,
-    /// True if all that is waited for is in sync: the answer of `/readyz`.
+    /// True if all that is waited for is in sync, as `/readyz` reports.
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
     pub checks: Vec<SyncCheck>,
     /// The calls of Cluster Autoscaler.
     #[serde(default)]
     pub calls: CallsState,
-    /// The certificates of the gRPC listener; absent where it is served without TLS.
+    /// The certificates of the gRPC listener; absent if it serves without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsState>,
     /// The clusters and the informers on them.
     pub clusters: Vec<ClusterState>,
-    /// Machines in the picture.
+    /// The number of Machines in the index.
     pub machines: u64,
-    /// Nodes in the picture.
+    /// The number of Nodes in the index.
     pub nodes: u64,
     /// The node groups, by id.
     pub groups: G,
-    /// MachineDeployments, MachineSets and MachinePools that are no node groups, by id.
+    /// The MachineDeployments, MachineSets and MachinePools that aren't node groups, by id.
     pub left_out: L,
 }
 
-/// The program that answers.
+/// The program that wrote the state.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Program {
@@ -57,20 +57,20 @@ pub struct Program {
     pub started_at: String,
 }
 
-/// One thing that is waited for.
+/// A readiness check.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SyncCheck {
     /// Its name, such as `management/machines`.
     pub name: String,
-    /// Its progress.
+    /// Its state.
     pub state: SyncState,
-    /// Why it isn't ready.
+    /// The reason why it isn't ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The progress of a check.
+/// The state of a check.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SyncState {
@@ -82,7 +82,7 @@ pub enum SyncState {
     NotWaitedFor,
 }
 
-/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent when none has come since
+/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if none has come since
 /// the program started.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -90,43 +90,43 @@ pub struct CallsState {
     /// The seconds since Refresh was last answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refresh_ago: Option<u64>,
-    /// The reason why it was refused, where it was.
+    /// The reason why the last Refresh was refused, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refresh_refused: Option<String>,
 }
 
-/// Until when the certificates in force are valid.
+/// The validity of the certificates in force.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsState {
-    /// The last moment of the server's certificate, RFC 3339.
+    /// The expiry of the server's certificate, RFC 3339.
     pub server_until: String,
-    /// The last moment of the client authority, RFC 3339.
+    /// The expiry of the client authority, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients_until: Option<String>,
-    /// Why the files can't take the place of what is in force, while they can't.
+    /// The reason why the files can't replace the certificates in force, while they can't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
 }
 
-/// Something that was written for a group or refused; repetitions in a row are one.
+/// A write for a group or a refused request; repetitions in a row are one entry.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryEntryState {
     /// `done`, `refused` or `failed`.
     pub outcome: String,
-    /// The reason of the Event that tells the same, or the command where no Event does.
+    /// The reason of the Event that reports the same, or the command where there is no such Event.
     pub what: String,
-    /// The class of the error: the label `result` of the metric of commands.
+    /// The class of the error, as in the label `result` of the metric of commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// For people.
     pub text: String,
-    /// When it was first so, RFC 3339.
+    /// When it first occurred, RFC 3339.
     pub first: String,
-    /// When it was last so, RFC 3339.
+    /// When it last occurred, RFC 3339.
     pub last: String,
-    /// The number of times it was so.
+    /// The number of times it occurred.
     pub times: u64,
 }
 
@@ -136,7 +136,7 @@ pub struct HistoryEntryState {
 pub struct ClusterState {
     /// `management` or `workload`.
     pub name: String,
-    /// Its informers; none while it isn't connected, and the checks say why.
+    /// Its informers; none while it isn't connected, for which the checks give the reason.
     pub informers: Vec<InformerState>,
 }
 
@@ -150,26 +150,26 @@ pub struct InformerState {
     pub namespaces: String,
     /// True if the first list is complete.
     pub synced: bool,
-    /// Why it is broken now.
+    /// The reason why it is broken now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// For how long it has been broken.
+    /// The time for which it has been broken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_for: Option<u64>,
-    /// The last failure, also when it is over.
+    /// The last failure, even if it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Objects held, the undecodable ones included.
+    /// The number of objects held, including undecodable ones.
     pub objects: u64,
-    /// Objects held that don't decode.
+    /// The number of objects held that can't be decoded.
     pub undecodable: u64,
-    /// The time since a watch last gave an event or a bookmark.
+    /// The time since a watch last delivered an event or a bookmark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_event_ago: Option<u64>,
     /// The time since a list was last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_list_ago: Option<u64>,
-    /// Watches that could not be started, were cut, stalled, or told an error.
+    /// The number of watches that couldn't be started, were cut, stalled, or delivered an error.
     pub watch_errors: u64,
 }
 
@@ -187,16 +187,16 @@ pub struct Group {
     pub name: String,
     /// The name of its Cluster, in the same namespace; may be empty.
     pub cluster: String,
-    /// Cluster Autoscaler doesn't go below it.
+    /// The min size, below which Cluster Autoscaler doesn't go.
     pub min_size: i32,
-    /// Cluster Autoscaler doesn't go beyond it.
+    /// The max size, beyond which Cluster Autoscaler doesn't go.
     pub max_size: i32,
-    /// The size asked for, own writes included: what `NodeGroupTargetSize` answers.
+    /// The requested size, including this program's own writes, as `NodeGroupTargetSize` answers it.
     pub size: i32,
-    /// `spec.replicas` as the watch has shown it.
+    /// `spec.replicas` as the watch shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_replicas: Option<i32>,
-    /// A size that was written and that the watch hasn't shown yet.
+    /// A written size that the watch doesn't show yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
     /// True if the last `Refresh` reported it to Cluster Autoscaler.
@@ -206,24 +206,25 @@ pub struct Group {
     /// The rollout that is under way or about to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// Its instances, counted.
+    /// The numbers of its instances.
     pub counts: Counts,
-    /// The Node that would join; absent while too little is known.
+    /// The Node that would join; absent if too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// The autoscaling options it overrides, by the names of their annotations; values as Cluster Autoscaler gets them.
+    /// The autoscaling options that it overrides, by the names of their annotations; the values are as Cluster Autoscaler
+    /// gets them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
-    /// The problems with it, which are left aside.
+    /// Its problems; the settings that they concern are ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
-    /// Notes that are no fault and worth knowing, for people.
+    /// Notes for people that are worth knowing and aren't problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The last that was written for it and refused, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntryState>,
-    /// Its instances; absent unless asked for.
+    /// Its instances; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<InstanceOf>>,
 }
@@ -232,17 +233,17 @@ pub struct Group {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// The sign that shows it: `machine_sets` or `topology`.
+    /// The sign that reveals it: `machine_sets` or `topology`.
     pub cause: String,
-    /// The same, for people.
+    /// The cause, for people.
     pub message: String,
-    /// Since when, RFC 3339.
+    /// Its start, RFC 3339.
     pub since: String,
-    /// True if its annotation lets Machines be deleted all the same.
+    /// True if an annotation allows Machines to be deleted nonetheless.
     pub ignored: bool,
 }
 
-/// A size that was written and that the watch hasn't shown yet.
+/// A written size that the watch doesn't show yet.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Written {
@@ -252,17 +253,17 @@ pub struct Written {
     pub ago: u64,
 }
 
-/// Instances by what they are doing. `failed` ones are counted in their state too.
+/// The numbers of instances by activity. Failed ones are counted in their activity too.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Their Node has joined.
+    /// Instances whose Node has joined.
     pub running: u64,
-    /// They have no Node yet; replicas without a Machine are among them.
+    /// Instances without a Node yet, including replicas without a Machine.
     pub creating: u64,
-    /// They are on their way out.
+    /// Instances on their way out.
     pub deleting: u64,
-    /// Something went wrong with them.
+    /// Instances with an error.
     pub failed: u64,
 }
 
@@ -270,29 +271,29 @@ pub struct Counts {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
-    /// Resources as Kubernetes quantities; cpu, memory and pods are always there.
+    /// The resources as Kubernetes quantities; cpu, memory and pods are always included.
     pub capacity: BTreeMap<String, SourcedText>,
-    /// The amounts that pods get of them; the same resources.
+    /// The amounts that pods get; the same resources.
     #[serde(default)]
     pub allocatable: BTreeMap<String, String>,
-    /// The amounts that pods don't get, where something says it.
+    /// The amounts that pods don't get, where they are known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, SourcedText>,
-    /// Those resources of the capacity that are GPUs, without zeros.
+    /// The resources of the capacity that are GPUs, without zeros.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<String, String>,
     /// The architecture, such as `amd64`.
     pub arch: String,
     /// The operating system, such as `linux`.
     pub os: String,
-    /// Labels, those of arch and os among them.
+    /// The labels, including those of architecture and operating system.
     pub labels: BTreeMap<String, SourcedText>,
-    /// Taints.
+    /// The taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SourcedTaint>,
 }
 
-/// A value and where it comes from.
+/// A value and its source.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourcedText {
@@ -301,12 +302,12 @@ pub struct SourcedText {
     /// `default`, `flag`, `status.capacity`, `status.nodeInfo`, `annotation`, `spec.template.metadata`,
     /// `spec.template.spec`, `real node` or `learned`.
     pub source: String,
-    /// The source in full, for people: which annotation, which object, which Node.
+    /// The full source, for people: the annotation, object or Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// A taint and where it comes from.
+/// A taint and its source.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourcedTaint {
@@ -316,15 +317,15 @@ pub struct SourcedTaint {
     pub value: String,
     /// The effect.
     pub effect: String,
-    /// As in [`SourcedText::source`].
+    /// The source, as in [`SourcedText::source`].
     pub source: String,
 }
 
-/// One thing that is wrong.
+/// A problem of an object.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemState {
-    /// Its class: the label `problem` of the metrics.
+    /// Its class, as in the label `problem` of the metrics.
     pub kind: String,
     /// For people.
     pub message: String,
@@ -334,20 +335,20 @@ pub struct ProblemState {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceOf {
-    /// A providerID, or a placeholder.
+    /// Its providerID, or a placeholder.
     pub id: String,
     /// Its activity.
     pub state: InstanceActivity,
-    /// The error, where something went wrong with it.
+    /// Its error, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<InstanceFailure>,
-    /// Its Machine, in the group's namespace.
+    /// The name of its Machine, in the group's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// Its Node.
+    /// The name of its Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// When its Machine was made, RFC 3339.
+    /// The creation of its Machine, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
 }
@@ -372,14 +373,14 @@ pub struct InstanceFailure {
     pub code: String,
     /// For people.
     pub message: String,
-    /// True if it is for want of capacity or quota.
+    /// True if capacity or quota is lacking.
     pub out_of_resources: bool,
-    /// True if it is sent to Cluster Autoscaler: only while the delete that it answers with would be accepted.
+    /// True if it is sent to Cluster Autoscaler, which is so only while the delete that it causes would be accepted.
     #[serde(default)]
     pub sent: bool,
 }
 
-/// A MachineDeployment, MachineSet or MachinePool that is no node group.
+/// A MachineDeployment, MachineSet or MachinePool that isn't a node group.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftOutObject {
@@ -391,18 +392,18 @@ pub struct LeftOutObject {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The name of its Cluster; empty where it isn't known.
+    /// The name of its Cluster; empty if it isn't known.
     pub cluster: String,
-    /// Why, in one word: the label `state` of the metrics, or `gone`.
+    /// The reason in one word: the label `state` of the metrics, or `gone`.
     pub reason: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub message: String,
-    /// True if someone has to mend something, false if it is left out on purpose.
+    /// True if someone has to fix something, false if it is left out on purpose.
     #[serde(default)]
     pub invalid: bool,
-    /// True if it was a group at the last `Refresh`: it answers its last values until the next one.
+    /// True if it was a node group at the last `Refresh`, in which case it answers its last values until the next one.
     pub pinned: bool,
-    /// The problems with it.
+    /// Its problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
     /// The last that was written for it and refused, the newest first.
@@ -411,6 +412,6 @@ pub struct LeftOutObject {
 }
 
 impl LeftOutObject {
-    /// The reason of a MachineSet that its MachineDeployment scales: not worth a line to people.
+    /// The reason of a MachineSet that its MachineDeployment scales, which isn't worth a line for people.
     pub const OWNED: &'static str = "owned_by_machine_deployment";
 }

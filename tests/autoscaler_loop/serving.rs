@@ -14,15 +14,15 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The program, in sync, and the clusters that it serves.
+/// The synced program, and the clusters that it serves.
 pub(crate) struct Program {
     pub(crate) sandbox: Sandbox,
-    /// Where it serves gRPC.
+    /// The address of its gRPC service.
     pub(crate) address: String,
     process: Process,
 }
 
-/// Ends with its test, however that ends.
+/// A process that is killed when the test ends, however that ends.
 struct Process(Child);
 
 impl Drop for Process {
@@ -33,7 +33,7 @@ impl Drop for Process {
     }
 }
 
-/// Looks again and again until it is so.
+/// Polls until a condition holds.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let waited = tokio::time::timeout(PATIENCE, async {
         while !is_so().await {
@@ -65,14 +65,14 @@ impl Program {
                 (line["message"] == "serving gRPC").then(|| line["address"].as_str().unwrap().to_owned())
             })
             .expect("it serves gRPC");
-        // The rest of the log is read, so that the process never waits for a reader.
+        // The rest of the log is read, so that the process never blocks on a full pipe.
         thread::spawn(move || log.for_each(drop));
         let client = CloudProviderClient::connect(format!("http://{address}")).await.unwrap();
         until("in sync", async || client.clone().refresh(RefreshRequest {}).await.is_ok()).await;
         Self { sandbox, address, process }
     }
 
-    /// Forgets what was asked of the APIs, once the watches run with which the program follows them.
+    /// Clears the recorded requests to the APIs, once the program's watches are running.
     pub(crate) async fn forget_requests(&self) {
         const MANAGEMENT: &[&str] = &[
             "/clusters",
@@ -95,7 +95,7 @@ impl Program {
         }
     }
 
-    /// A line of the process's `/proc/<pid>/status`.
+    /// Returns a line of the process's `/proc/<pid>/status`.
     pub(crate) fn status(&self, field: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap_or_default();
         status.lines().find(|line| line.starts_with(field)).unwrap_or_default().to_owned()

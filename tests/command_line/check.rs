@@ -1,4 +1,4 @@
-//! `check` against the sandbox: what it prints, its exit codes, and that each right taken away is the one it names.
+//! Tests of `check` on the sandbox: its output, its exit codes, and that it names exactly the missing right.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use sandbox::{Sandbox, SandboxOptions, faults::Fault, read_manifests};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Groups that come to no Machine by themselves, so that nothing differs from run to run.
+/// Groups without Machines, so that all runs are the same.
 const FILES: [&str; 3] = ["cluster.yaml", "from-zero-by-annotations.yaml", "from-zero-by-status-capacity.yaml"];
 
 async fn world(more: Vec<Value>) -> Sandbox {
@@ -25,14 +25,14 @@ async fn world(more: Vec<Value>) -> Sandbox {
     Sandbox::start(SandboxOptions { manifests, ..SandboxOptions::default() }).await.unwrap()
 }
 
-/// Runs it as somebody without an environment would.
+/// Runs `check` with an empty environment.
 async fn check(flags: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
     command.arg("check").args(flags).env_clear();
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// Runs it for the Cluster of the examples.
+/// Runs `check` for the Cluster of the examples.
 async fn check_prod(sandbox: &Sandbox, flags: &[&str]) -> Output {
     let kubeconfig = sandbox.management_kubeconfig().display().to_string();
     let of_prod = ["--cluster", "team-a/prod", "--management-kubeconfig", &kubeconfig, "--timeout", "1h"];
@@ -51,7 +51,7 @@ fn report(output: &Output) -> Value {
     serde_json::from_str(&printed(output)).unwrap_or_else(|error| panic!("{error}: {}", said(output)))
 }
 
-/// The lines of one check, as `status message`.
+/// Returns the lines of one check, as `status message`.
 fn lines(report: &Value, check: CheckId) -> Vec<String> {
     let of_check = report["checks"].as_array().unwrap().iter().filter(|finding| finding["check"] == check.as_str());
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
@@ -69,7 +69,7 @@ async fn a_line_tells_of_each_check() {
     sandbox.stop().await;
 }
 
-/// All rights of the sandbox's Cluster.
+/// Returns all rights of the sandbox's Cluster.
 fn rights() -> Vec<Right> {
     let template = |resource: &str| ("infrastructure.cluster.x-k8s.io".to_owned(), resource.to_owned());
     let needs = Needs {
@@ -84,7 +84,7 @@ fn rights() -> Vec<Right> {
     needs.rights()
 }
 
-/// A fault that takes a right away, whatever else may be done.
+/// Returns a fault that removes a right and no other.
 fn without(right: &Right) -> Fault {
     let name = match (right.verb, &right.name) {
         (_, Some(name)) => format!("/{name}"),
@@ -247,7 +247,7 @@ async fn a_wrong_call_ends_with_code_2(#[case] flags: &[&str], #[case] part: &st
     assert!(said(&output).contains(part), "{}", said(&output));
 }
 
-/// An authority and a server's certificate of it, as files.
+/// A certificate authority and a server's certificate issued by it, as files.
 struct Files {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,

@@ -1,4 +1,4 @@
-//! Manual pages and completions: they have every command there is.
+//! Tests that manual pages and completions have every command.
 
 use std::{fs, process::Command};
 
@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use rstest::rstest;
 
 fn run(arguments: &[&str]) -> std::process::Output {
-    // A variable of whoever makes them must not come to be in them.
+    // A variable in the builder's environment must not appear in them.
     let variables = [("CAPI_AUTOSCALER_CLUSTER", "secret/cluster")];
     let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
     command.args(arguments).env_clear().envs(variables).output().unwrap()

@@ -1,4 +1,4 @@
-//! The log of the running program: it holds no secret, whatever is logged, and what is logged can be changed.
+//! Tests of the running program's log: it never holds a secret, and its level can be changed.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running process whose standard error goes to a file. It ends with its test, however that ends.
+/// A running process whose standard error goes to a file. It is killed when the test ends, however that ends.
 struct Running {
     child: Child,
     log: PathBuf,
@@ -44,7 +44,7 @@ impl Running {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits for a line with this message; gives it.
+    /// Waits for a line with this message, and returns it.
     async fn until(&self, message: &str) -> Value {
         let found = async {
             loop {
@@ -75,7 +75,7 @@ fn workers() -> Vec<Value> {
     vec![cluster, workers]
 }
 
-/// A kubeconfig file like this one, whose user has this token.
+/// Writes a copy of a kubeconfig file whose user has this token.
 fn with_token(kubeconfig: &Path, token: &str, folder: &Path) -> PathBuf {
     let mut config: Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig).unwrap()).unwrap();
     config["users"] = json!([{ "name": "operator", "user": { "token": token } }]);
@@ -99,7 +99,7 @@ async fn no_secret_of_the_server_is_logged_at_any_level() {
     let sandbox = Sandbox::start(SandboxOptions { manifests: workers(), ..SandboxOptions::default() }).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = with_token(&sandbox.management_kubeconfig(), "t0ken-0f-the-kubeconfig", folder.path());
-    // The library quotes an answer that it can't read, and this one is to a request for credentials.
+    // The library quotes an answer that it can't parse, and this one is to a request for credentials.
     let garbled = json!({ "kind": "Secret", "data": ["dG9rZW4-0f-a-secret"] });
     let faults = sandbox.management().faults();
     let quoted = faults.add(Fault::answer(200, &garbled).on_path("/secrets/").unwrap().times(1));
@@ -147,7 +147,7 @@ async fn no_secret_of_watch_is_logged_at_any_level() {
         format!("--allow-http --management-kubeconfig={}", kubeconfig.display()),
     ];
     let arguments: Vec<_> = arguments.iter().flat_map(|some| some.split_whitespace()).map(ToOwned::to_owned).collect();
-    // Nobody listens there: what can't be delivered is logged.
+    // No server listens there: a failed delivery is logged.
     let hook = [("HOOK", "http://127.0.0.1:1/services/T0P-S3CR3T")];
     let watch = Running::start(&folder.path().join("log"), &arguments, &hook);
     watch.until("informer synced").await;
@@ -178,7 +178,7 @@ async fn what_a_running_server_logs_is_shown_and_changed() {
         "serve --cluster=team-a/prod --listen=127.0.0.1:0 --http-listen=127.0.0.1:0 --admin-listen=127.0.0.1:0";
     let mut arguments: Vec<_> = arguments.split_whitespace().map(ToOwned::to_owned).collect();
     arguments.push(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
-    // No form is asked for: where nobody looks at a terminal it is JSON.
+    // Without a flag for the format and without a terminal it is JSON.
     let server = Running::start(&folder.path().join("log"), &arguments, &[]);
     let admin =
         server.until("serving the status page and the debug state").await["address"].as_str().unwrap().to_owned();

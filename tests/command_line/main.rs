@@ -1,5 +1,5 @@
-//! The binary as a shell sees it: exit codes, what it says on standard error, and the environment variables of
-//! its flags.
+//! Tests of the binary as a shell runs it: exit codes, messages on standard error, and the environment variables of its
+//! flags.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -176,7 +176,7 @@ fn groups_says_what_to_do_where_no_server_is() {
     assert_fails(&output, 2, "--server (or CAPI_AUTOSCALER_SERVER): \"ftp://a\" can't be used");
 }
 
-/// Answers each request with what this gives for its number, counted from 0, until the test ends.
+/// Answers each request with the result of a function of its number, counted from 0, until the test ends.
 fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -245,7 +245,7 @@ fn groups_prints_in_the_form_that_is_asked_for() {
 
 #[test]
 fn groups_watched_by_a_pipe_prints_again_only_what_has_changed() {
-    // Two answers of one size, an outage, and then another size for good.
+    // Two answers with one size, an outage, and then another size from then on.
     let server = server(|number| match number {
         0 | 1 => (200, state(3)),
         2 => (503, "soon back".to_owned()),

@@ -1,4 +1,4 @@
-//! The proxy of the environment, as a Pod has it.
+//! Tests of the proxy in the environment, as a Pod has it.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// A proxy that lets nobody through; gives its port and the heads of what it was asked.
+/// Starts a proxy that refuses every request. Returns its port and the heads of the requests.
 fn proxy() -> (u16, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

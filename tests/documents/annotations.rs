@@ -1,4 +1,4 @@
-//! The annotations that are read, and those that are documented.
+//! Compares the annotations that the program reads with the documented ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use nodegroup::{Problem, capacity, options};
 
 use super::{first_cells, read};
 
-/// The annotations that a rule knows, without their prefix, from its message about one that it doesn't.
+/// Returns the known annotations of a rule, without their prefix, from its message about an unknown one.
 fn known(problems: &[Problem]) -> Vec<String> {
     let [problem] = problems else { panic!("one problem was expected: {problems:?}") };
     let (_, list) = problem.message.split_once("known are ").unwrap();
@@ -20,7 +20,7 @@ fn known(problems: &[Problem]) -> Vec<String> {
 }
 
 fn annotations_that_are_read() -> BTreeSet<String> {
-    // Each key by name: one that is added stops the build here until it is documented.
+    // Each key by name, so that a new one stops the build here until it is documented.
     let Keys {
         group: _,
         min_size,
@@ -63,7 +63,7 @@ fn every_annotation_is_documented_and_every_documented_annotation_is_read() {
     assert_eq!(first_cells(&read("docs/reference/annotations.md")), annotations_that_are_read());
 }
 
-/// The annotations that each row of the table of bounds names, where `…` ends a prefix.
+/// Returns the annotations that each row of the table of bounds names, where `…` ends a prefix.
 fn bounds() -> Vec<Vec<String>> {
     let document = read("SECURITY.md");
     let (_, section) = document.split_once("\n## Bounds of what objects say\n").unwrap();

@@ -1,4 +1,4 @@
-//! The examples: what the program makes of each.
+//! Checks the program's verdict on each example.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use super::{read, root, yaml};
 pub(crate) const EXAMPLES: [&str; 14] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
-    // In tests/explain.rs, with what is printed of them.
+    // Checked in tests/explain.rs, with their output.
     "examples/explain/dump.yaml",
     "examples/explain/job.yaml",
     "examples/node-groups/by-annotations.yaml",
@@ -47,7 +47,7 @@ fn every_example_is_tested_here() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.ends_with("examples/topologies") {
-                // In e2e/tests/chart, which renders the chart with them.
+                // Checked in e2e/tests/chart, which renders the chart with them.
             } else if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_none_or(|extension| extension != "rs") {
@@ -66,7 +66,7 @@ fn meta(object: &Value) -> Meta {
     Meta { key: ObjectKey::new(text("namespace"), text("name")), uid: "uid".into(), resource_version: "1".into() }
 }
 
-/// The verdict on the example's group under the scope that the README uses, with the infrastructure template of its file.
+/// Returns the verdict on the example's group under the README's scope, with the infrastructure template of its file.
 fn verdict(path: &str) -> Verdict {
     let documents = yaml(path);
     let context = Context::new("cluster.x-k8s.io");
@@ -183,7 +183,7 @@ fn the_cloud_config_names_the_socket_of_the_sidecar_as_the_readme_does() {
     assert!(read("README.md").contains(&format!("\naddress: {address}\n")));
 }
 
-/// Values of the official chart, and what they make of this program.
+/// Returns values for the official chart, and the resulting configuration of this program.
 fn sidecar() -> (Value, ServeConfig) {
     let mut documents = yaml("examples/cluster-autoscaler/values.yaml");
     assert_eq!(documents.len(), 1);
@@ -193,7 +193,7 @@ fn sidecar() -> (Value, ServeConfig) {
     (values.clone(), ServeConfig::try_from(*args).unwrap())
 }
 
-/// Both containers have the directory of the socket, run as the user that owns it, and have no port of it.
+/// Both containers mount the directory of the socket, run as the user that owns it, and have no port for it.
 #[test]
 fn the_sidecar_serves_on_a_socket_of_the_user_that_both_run_as() {
     let (values, config) = sidecar();

@@ -1,4 +1,4 @@
-//! The texts of a lack of capacity: those that are documented are those that are looked for.
+//! Compares the texts of a lack of capacity: the documented ones are those that the program looks for.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The order of the files of `src/scale`: none uses one that uses it, but for the parent and its children.
+//! Checks the order of the files of `src/scale`: no two use each other, except a parent and its children.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use super::root;
 
-/// The files of a folder, or folders in it, by the names under which others use them; without their tests.
+/// Returns the sources of a folder's modules by name, without their tests.
 fn modules(folder: &Path) -> BTreeMap<String, String> {
     let mut modules = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -28,7 +28,7 @@ fn modules(folder: &Path) -> BTreeMap<String, String> {
     modules
 }
 
-/// The texts of a folder, in which `super::super` is the parent of the whole.
+/// Returns the sources of a folder, in which `super::super` is the parent of the whole.
 fn modules_of_folder(folder: &Path) -> String {
     let mut texts = String::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -49,7 +49,7 @@ fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\n#[allow").next().unwrap_or(text).split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
 
-/// The siblings that a text uses: `super::name` and what stands in the braces of `super::{…}`.
+/// Returns the siblings that a source uses: `super::name` and the names in the braces of `super::{…}`.
 fn used(text: &str, names: &BTreeSet<&str>) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for (at, _) in text.match_indices("super::") {
@@ -64,7 +64,7 @@ fn used(text: &str, names: &BTreeSet<&str>) -> BTreeSet<String> {
     used
 }
 
-/// The names at the outermost level of a list in braces.
+/// Returns the names at the outermost level of a list in braces.
 fn outermost(braces: &str) -> String {
     let (mut depth, mut names) = (0_u32, String::new());
     for item in braces.chars() {
@@ -76,11 +76,11 @@ fn outermost(braces: &str) -> String {
             _ => {}
         }
     }
-    // Of `api::Api` the first word is the sibling.
+    // Of `api::Api` the first segment is the sibling.
     names.split(',').map(|item| item.trim().split("::").next().unwrap_or_default().to_owned() + ",").collect()
 }
 
-/// A way from a name back to itself.
+/// Returns a cycle of uses, if there is one.
 fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     fn visit(uses: &BTreeMap<String, BTreeSet<String>>, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
         let last = way.last().unwrap().clone();
@@ -124,7 +124,7 @@ fn no_file_of_scale_uses_one_that_uses_it() {
         })
         .collect();
     assert_eq!(circle(&uses), None);
-    // The way of a command is there: else nothing was read.
+    // A command's path through the modules must be found: otherwise nothing was read.
     for (one, other) in [("turns", "delete"), ("delete", "run"), ("run", "api"), ("outcome", "events")] {
         assert!(uses[one].contains(other), "{one} uses {other}: {:?}", uses[one]);
     }

@@ -1,10 +1,10 @@
-//! The links between documents.
+//! Checks the links between documents.
 
 use std::{collections::BTreeSet, fs};
 
 use super::{PARTS, documents, examples::EXAMPLES, markdown, read, root};
 
-/// The targets of the links in a document, without those in code blocks.
+/// Returns the targets of the links in a document, except those in code blocks.
 fn links(document: &str) -> Vec<String> {
     let mut in_code = false;
     let text: String = document
@@ -20,7 +20,7 @@ fn links(document: &str) -> Vec<String> {
     inline.map(str::to_owned).collect()
 }
 
-/// The anchors of a document, as GitHub makes them.
+/// Returns the anchors of a document, as GitHub generates them.
 pub(crate) fn anchors(document: &str) -> BTreeSet<String> {
     let headings = document.lines().filter(|line| line.starts_with('#'));
     headings

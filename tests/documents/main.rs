@@ -1,4 +1,4 @@
-//! The documents and examples against the code: what they name is what there is.
+//! Checks the documents and examples against the code: the names in them must exist.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -40,7 +40,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The documents of a folder in Markdown.
+/// Returns the Markdown documents of a folder.
 fn markdown(folder: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
@@ -54,18 +54,18 @@ fn documents() -> Vec<PathBuf> {
     ["", "docs", "e2e"].into_iter().chain(parts.iter().map(String::as_str)).flat_map(markdown).collect()
 }
 
-/// The YAML documents of an example.
+/// Returns the YAML documents of an example.
 fn yaml(path: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(&read(path)).map(|document| Value::deserialize(document).unwrap()).collect()
 }
 
-/// The code in the first cells of a document's tables.
+/// Returns the code in the first cells of a document's tables.
 fn first_cells(document: &str) -> BTreeSet<String> {
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     rows.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// A server without an API server, which has what there is to know without: its metrics, and prices of its file.
+/// Starts a server without an API server, which still has its metrics and the prices of its file.
 async fn offline_server(more: &[&str]) -> (Server, Shutdown) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");

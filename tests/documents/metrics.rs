@@ -1,4 +1,4 @@
-//! The metrics that a server exports, and those that are documented.
+//! Compares the metrics that a server exports with the documented ones.
 
 use std::{collections::BTreeSet, fs};
 
@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{documents, first_cells, offline_server, read};
 
-/// The metrics that a server exports, with TLS and without, by the names that a scraper sees.
+/// Returns the metrics that a server exports, with TLS and without, by the names that a scraper sees.
 async fn exported() -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
@@ -31,7 +31,7 @@ async fn exported() -> BTreeSet<String> {
 async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
     let (server, shutdown) = offline_server(tls).await;
 
-    // Answers are counted from the first one of each RPC.
+    // The answers of each RPC are counted from the first one.
     if tls.is_empty() {
         let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         client.refresh(proto::RefreshRequest {}).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The documents that operators go by against the code: metrics in the chart's alerts and dashboard, and the runbook.
+//! Checks the operators' documents against the code: metrics in the chart's alerts and dashboard, and the runbook.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -44,7 +44,7 @@ fn panels() -> Vec<Value> {
     dashboard["panels"].as_array().unwrap().clone()
 }
 
-/// Where each query stands, and the query.
+/// Returns the queries, each with its place.
 fn queries() -> Vec<(String, String)> {
     let of_alerts = alerts().into_iter().map(|rule| (text(&rule["alert"]), text(&rule["expr"])));
     let of_panels = panels().into_iter().flat_map(|panel| {
@@ -64,7 +64,7 @@ fn alerts_and_dashboard_name_metrics_and_labels_that_there_are() {
     let metric = Regex::new(&format!(r"({PREFIX}[a-z_]+)(?:\{{([^}}]*)\}})?")).unwrap();
     let selected = Regex::new(r"([a-z_]+)\s*(?:=~|!~|!=|=)").unwrap();
     let grouped = Regex::new(r"(?:by|on) \(([^)]*)\)").unwrap();
-    // Of the target, and of histograms.
+    // Labels of the target, and of histograms.
     let given = BTreeSet::from(["namespace", "job", "instance", "le"].map(str::to_owned));
     let queries = queries();
     assert!(queries.len() > 50, "{}", queries.len());
@@ -127,7 +127,7 @@ fn each_alert_has_a_section_of_the_runbook_that_it_links() {
     assert_eq!(sections, names, "each section is that of an alert");
 }
 
-/// The sources of a folder by place, without tests.
+/// Returns the sources of a folder by path, without tests.
 fn sources(folder: &str) -> Vec<(String, String)> {
     let is_test = |path: &Path| path.iter().any(|part| part == "tests" || part == "tests.rs");
     let files = walkdir::WalkDir::new(root().join(folder)).into_iter().map(|entry| entry.unwrap().into_path());
@@ -155,8 +155,8 @@ fn arguments(text: &str) -> &str {
     panic!("a parenthesis isn't closed: {text}");
 }
 
-/// Of each message at warn and error its place, and the first part of some length that is always the same. A message that is
-/// nothing but a value has none.
+/// Returns the place of each message at warn and error, with its first constant part of some length. A message that is
+/// only a value has none.
 fn messages() -> Vec<(String, String)> {
     let call = Regex::new(r"\b(?:warn|error)!\(").unwrap();
     let literal = Regex::new(r#""((?:[^"\\]|\\[\s\S])*)""#).unwrap();
@@ -186,7 +186,7 @@ fn each_line_of_the_log_that_may_ask_for_action_is_in_the_runbook() {
     let messages = messages();
     assert!(messages.len() > 25, "{messages:?}");
     for (place, message) in messages {
-        // Of a long message its beginning is enough.
+        // The beginning of a long message is enough.
         let beginning = message.split([';', ',', ':']).next().unwrap_or(&message).trim();
         assert!(table.contains(beginning), "docs/how-to/runbook.md doesn't have this line of {place}: {message}");
     }

@@ -1,4 +1,4 @@
-//! The price file of the example, and the one in its document.
+//! Checks the example's price file, and the one in its document.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn the_price_file_and_the_one_in_its_document_are_read() {
     assert!(documented.instance_types.iter().all(|known| prices.instance_types.get(known.0) == Some(known.1)));
 }
 
-/// The price of a Node with these labels for two hours.
+/// Returns the price of a Node with these labels for two hours.
 async fn price_of(server: &Server, labels: &[(&str, &str)]) -> f64 {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let node = proto::ExternalGrpcNode { labels, ..proto::ExternalGrpcNode::default() };

@@ -1,4 +1,4 @@
-//! The commands, flags and rights that the README names.
+//! Checks the commands, flags and rights that the README names.
 
 use std::{collections::BTreeSet, fs};
 
@@ -15,7 +15,7 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
         });
         assert!(named, "README.md has no line with the command {command}");
     }
-    // Where the checks are not part of the sources, there is nothing to compare.
+    // Without the checks in the sources there is nothing to compare.
     let Ok(ci) = fs::read_to_string(root().join(".ci/run")) else { return };
     let plain = ci.replace(" --locked", "");
     for command in ["cargo test", "cargo test -p e2e"] {
@@ -28,7 +28,7 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
 fn the_readme_names_flags_that_there_are() {
     let flags = read("docs/reference/flags.md");
     let readme = read("README.md");
-    // Of cargo, of Cluster Autoscaler, of helm and of examples.
+    // Flags of cargo, Cluster Autoscaler, helm and the examples.
     let others = ["--release", "--profile", "--example", "--test", "--address", "--nodes"];
     let autoscaler = [
         "--cloud-provider",
@@ -50,7 +50,7 @@ fn the_readme_names_flags_that_there_are() {
     }
 }
 
-/// Resource to verbs, of all rules of a role.
+/// Returns the resources with their verbs, of all rules of a role.
 fn rights(role: &Value) -> BTreeSet<(String, String)> {
     let mut rights = BTreeSet::new();
     for rule in role["rules"].as_array().unwrap() {
@@ -75,7 +75,7 @@ fn the_rights_are_those_of_the_readme() {
     for row in rows {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         let named: Vec<_> = cells[3].split('`').skip(1).step_by(2).filter(|name| !name.starts_with('<')).collect();
-        // The kinds of infrastructure templates differ.
+        // The kinds of infrastructure templates vary.
         let resources = if named.is_empty() { vec!["*"] } else { named };
         for resource in resources {
             documented.extend(cells[4].split(", ").map(|verb| (resource.to_owned(), verb.to_owned())));

@@ -1,13 +1,13 @@
-//! The threat model against the tests: each row of its tables names tests, and each test that is named runs.
+//! Checks the threat model against the tests: each row of its tables names tests, and each named test runs.
 
 use std::collections::BTreeSet;
 
 use super::{documents, read, root};
 
-/// The folders that hold tests.
+/// The folders with tests.
 const FOLDERS: [&str; 4] = ["src", "tests", "crates", "e2e"];
 
-/// The names of the tests of a source that run without being asked for.
+/// Returns the names of a source's tests that run by default.
 fn tests_of(source: &str) -> Vec<String> {
     let (mut is_test, mut is_ignored, mut tests) = (false, false, Vec::new());
     for line in source.lines().map(str::trim) {
@@ -33,7 +33,7 @@ fn tests() -> BTreeSet<String> {
     sources.flat_map(|path| tests_of(&std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The names in a text that can only be those of tests: words joined by underscores, which neither metrics nor labels are.
+/// Returns the names in a text that can only be tests': words joined by underscores, unlike metrics and labels.
 fn named_tests(text: &str) -> Vec<&str> {
     let code = text.split('`').skip(1).step_by(2);
     let is_of_test = |name: &&str| {
@@ -57,7 +57,7 @@ fn each_test_that_a_document_names_is_there() {
     let tests = tests();
     assert!(tests.len() > 1_000, "{}", tests.len());
     let mut named = 0;
-    // Labels of metrics look alike.
+    // Labels of metrics look the same.
     for path in documents().into_iter().filter(|path| !path.ends_with("docs/reference/metrics.md")) {
         let document = std::fs::read_to_string(&path).unwrap();
         for name in named_tests(&document) {

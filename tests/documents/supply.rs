@@ -1,21 +1,21 @@
-//! Builds, tests and releases against the documents and against each other. It reads files only.
+//! Compares builds, tests and releases with the documents and with each other. It must only read files.
 
 use std::{collections::BTreeSet, fs};
 
 use super::{read, root};
 
-/// The cells of a table's row, without the backticks of code.
+/// Returns the cells of a table's row, without the backticks of code.
 fn cells(row: &str) -> Vec<&str> {
     row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect()
 }
 
-/// Returns what is between two texts, where the first of them is first found.
+/// Returns the text between the first occurrence of `before` and the next `after`.
 fn between<'text>(text: &'text str, before: &str, after: &str) -> &'text str {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("there is no {before:?}"));
     rest.split_once(after).unwrap_or_else(|| panic!("there is no {after:?} behind {before:?}")).0
 }
 
-/// The workflows by name. Where they are not part of the sources, there is nothing to compare.
+/// Returns the workflows by name. Without them in the sources there is nothing to compare.
 fn workflows() -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(root().join(".github/workflows")) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! The rules and the lines of `watch`.
+//! Checks the rules and the output lines of `watch`.
 
 use capi_autoscaler_provider::notify::{SinkKind, UrlSource, parse_rules};
 use serde_json::Value;

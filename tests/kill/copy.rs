@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
 
-/// A running process. It ends with its test, however that ends.
+/// A running process. It is killed when the test ends, however that ends.
 pub(crate) struct Copy {
     child: Child,
     pub(crate) client: CloudProviderClient<Channel>,
@@ -39,7 +39,7 @@ impl Copy {
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
         let (found, address) = oneshot::channel();
-        // The rest of the log is read too, so that the process never waits for a reader.
+        // The rest of the log is read too, so that the process never blocks on a full pipe.
         std::thread::spawn(move || {
             let mut found = Some(found);
             for line in log.map_while(Result::ok) {
@@ -59,7 +59,7 @@ impl Copy {
         Self { child, client }
     }
 
-    /// SIGKILL: it has no time for anything.
+    /// Sends SIGKILL, which leaves it no time to clean up.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

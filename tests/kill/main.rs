@@ -1,8 +1,9 @@
-//! The built program, killed in the middle of its work. Ten Nodes are named; one of two copies is killed at some point of
-//! their deletion, started again, and the command is repeated: exactly these ten are gone, and the size is lower by ten.
+//! Kills the built program in the middle of its work. Ten Nodes are named; one of two copies is killed at some point of
+//! their deletion and started again, and the command is repeated: exactly these ten must be gone, and the size lowered
+//! by ten.
 //!
-//! A point is one write that the API server is asked for, before or after it is done. `KILL_ROUNDS` says how many rounds
-//! are run, however long they take; without it a busy machine gives up the last of them. `KILL_SEED` repeats one alone.
+//! A point is one write request to the API server, before or after it is carried out. `KILL_ROUNDS` sets the number of
+//! rounds, however long they take; without it a busy machine skips the last of them. `KILL_SEED` repeats a single one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod copy;
@@ -21,35 +22,35 @@ use sandbox::faults::{Effect, Fault};
 use crate::world::{Asking, World};
 
 const ROUNDS: usize = 200;
-/// When no more rounds are begun, unless a number of them was asked for.
+/// The time after which no more rounds begin, unless their number is set.
 const LONGEST: Duration = Duration::from_secs(90);
-/// The number of worlds that are attacked side by side.
+/// The number of worlds that run concurrently.
 const WORLDS: usize = 4;
 /// The number of Nodes that a deletion names.
 const NAMED: usize = 10;
-/// The most writes that a deletion of ten Nodes makes: two of the group, a mark and perhaps a direct delete of each, and
-/// those that empty the log. Later points find nothing to kill, and the copy is killed after the answer.
+/// The max number of writes in a deletion of ten Nodes: two of the group, a mark and perhaps a direct delete of each,
+/// and those that empty the log. Later points meet no write, and the copy is killed after the answer.
 const POINTS: usize = 18;
-/// The time that the finisher has to come to the point.
+/// The time for the finisher to reach the point.
 const AFTER_THE_ANSWER: Duration = Duration::from_millis(300);
 
 /// The choices of one round, drawn from its seed.
 #[derive(Debug)]
 struct Round {
     seed: u64,
-    /// The copy that is asked, and perhaps killed.
+    /// The copy that is called first.
     asked: usize,
     killed: usize,
-    /// The copy that is asked again.
+    /// The copy that gets the repeated command.
     asked_again: usize,
-    /// At which write.
+    /// The number of the write.
     point: usize,
-    /// The write is done, and its answer doesn't come any more.
+    /// True if the write is carried out, and its answer never arrives.
     is_done: bool,
-    /// The command is repeated before the killed copy runs again.
+    /// True if the command is repeated before the killed copy runs again.
     repeats_at_once: bool,
     asking: Asking,
-    /// The time that a Machine takes to go.
+    /// The time that a Machine takes to be deleted.
     terminate: Duration,
 }
 
@@ -73,8 +74,8 @@ impl Round {
     }
 }
 
-/// Kills a copy at the point of the round, starts it again and repeats the command. Whether the point was met is told:
-/// else the copy was killed soon after the answer.
+/// Kills a copy at the point of the round, starts it again and repeats the command. Returns true if the point was met;
+/// otherwise the copy was killed soon after the answer.
 async fn run(world: &mut World, round: &Round) -> bool {
     let before = world.fill(3 * NAMED, round.terminate).await;
     let named = Rng::with_seed(round.seed).choose_multiple(world.nodes(), NAMED);

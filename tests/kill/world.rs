@@ -31,9 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Asking {
     /// In one call.
     Together,
-    /// Each in a call of its own, side by side.
+    /// Each in a call of its own, concurrently.
     EachByItself,
-    /// In two calls, side by side.
+    /// In two concurrent calls.
     InTwoParts,
 }
 
@@ -140,7 +140,7 @@ impl World {
         nodes.iter().map(as_sent).collect()
     }
 
-    /// Brings the group to that many Machines, of which both copies know.
+    /// Scales the group to this number of Machines, and waits until both copies know them.
     pub(crate) async fn fill(&self, machines: usize, terminate: Duration) -> State {
         self.sandbox.simulation().set_times(Times { terminate, ..Times::ZERO });
         let resource = Resource::new("cluster.x-k8s.io", "v1beta2", "machinedeployments");
@@ -161,7 +161,7 @@ impl World {
         state
     }
 
-    /// Asks a copy to delete Nodes; what it answers is of no matter.
+    /// Calls DeleteNodes of a copy, and ignores the answer.
     pub(crate) async fn ask(&self, copy: usize, nodes: &[ExternalGrpcNode], asking: Asking) {
         join_all(asking.calls(nodes).map(|nodes| self.delete(copy, nodes))).await;
     }
@@ -173,8 +173,8 @@ impl World {
         self.client(copy).node_group_delete_nodes(request).await.map(drop)
     }
 
-    /// Names the Nodes again, those that are there: one that is gone is in no list of Nodes any more. An answer that asks
-    /// to come again is obeyed.
+    /// Names the existing ones of these Nodes again, since a deleted Node is in no list. Obeys an answer that asks for
+    /// a retry.
     pub(crate) async fn repeat(&self, copy: usize, named: &[ExternalGrpcNode]) -> Result<(), Status> {
         let began = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! The client that asked for a write, as the log line and the Event name it.
+//! Tests of the client that requested a write, as the log line and the Event name it.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use tower::service_fn;
 
 use super::*;
 
-/// A connection to either kind of address.
+/// Connects to either kind of address.
 pub(crate) async fn connect(address: &GrpcAddress) -> Channel {
     match address {
         GrpcAddress::Tcp(address) => {
@@ -52,7 +52,7 @@ impl io::Write for Log {
     }
 }
 
-/// The lines of the log that have all of these parts.
+/// Returns the lines of the log that contain all of these parts.
 fn lines(parts: &[&str]) -> Vec<String> {
     let said = String::from_utf8(SAID.lock().unwrap().clone()).unwrap();
     said.lines().filter(|line| parts.iter().all(|part| line.contains(part))).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Traces as a collector gets them: what a caller's trace, the command and the API calls have to do with each other.
+//! Tests of traces as a collector receives them: the links between a caller's trace, the command and the API calls.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -18,7 +18,7 @@ use tonic::{
 
 use super::*;
 
-/// A collector of traces in memory.
+/// An in-memory collector of traces.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -38,7 +38,7 @@ impl Collector {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::builder().add_service(TraceServiceServer::new(self.clone()));
-        // It ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
         address
     }
@@ -66,7 +66,7 @@ fn attribute(span: &Span, key: &str) -> String {
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
-/// An id as a header writes it.
+/// Parses an id in the form of a header.
 fn id_of<const N: usize>(bytes: &[u8]) -> u128 {
     let bytes: [u8; N] = bytes.try_into().unwrap();
     bytes.iter().fold(0, |number, &byte| (number << 8) | u128::from(byte))
@@ -112,7 +112,7 @@ async fn a_command_that_fails_has_its_code_in_its_trace() {
     let rpc = collector.until_span("NodeGroupIncreaseSize").await;
     assert_eq!(attribute(&rpc, "code"), "FAILED_PRECONDITION");
     assert!(rpc.status.unwrap().message.contains("max"), "why is told");
-    // A read that fails leaves a span, one that is answered as ever none.
+    // A failed read has a span, a successful one has none.
     world.target_size().await;
     let nobody = proto::NodeGroupTargetSizeRequest { id: "MachineDeployment/team-a/nobody".to_owned() };
     world.client().node_group_target_size(nobody).await.unwrap_err();
@@ -126,7 +126,7 @@ async fn a_command_that_fails_has_its_code_in_its_trace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_down_holds_up_no_command() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // It accepts and never answers.
+    // It accepts connections and never answers.
     let endpoint = format!("--otlp-endpoint=http://{}", taken.local_addr().unwrap());
     let world = World::start_with(Contract::V1Beta2, vec![cluster(), workers(1, "")], &[&endpoint]).await;
     world.increase(1).await.unwrap();

@@ -1,5 +1,5 @@
-//! One fault, one story: what a person sees of it in `groups`, in `explain`, on the status page, in a metric, in the log
-//! and in an Event are the same words.
+//! Tests that each fault has the same wording in all views: `groups`, `explain`, the status page, a metric, the log and
+//! an Event.
 
 use std::{fs, time::Duration};
 
@@ -10,17 +10,17 @@ use serde_json::json;
 
 use crate::world::{Log, World, cluster, deployment, of_template, text_of, until};
 
-/// A fault and where it is told. A view that is `false` has nothing to do with it, as the comment beside it says.
+/// A fault and the views that report it. The comment beside a view that is `false` gives the reason.
 struct Told {
     fault: &'static str,
-    /// The group that it concerns; none for what concerns all.
+    /// The group that it concerns, or `None` for all.
     group: Option<&'static str>,
     /// The words that every view shows.
     words: &'static str,
     groups: bool,
     explain: bool,
     log: bool,
-    /// The beginning of a line of the metrics, without the program's name, and its value.
+    /// The start of a line of the metrics, without the program's name, and its value.
     metric: (&'static str, &'static str),
     event: Option<&'static str>,
 }
@@ -37,7 +37,7 @@ const TOLD: [Told; 6] = [
             "node_group_problem{group=\"MachineDeployment/team-a/denied\",state=\"no_scale_from_zero\",problem=\"template\"}",
             "1",
         ),
-        // Nothing was done or refused: Events tell of commands.
+        // Events report commands, and no command was carried out or refused.
         event: None,
     },
     Told {
@@ -71,7 +71,7 @@ const TOLD: [Told; 6] = [
         group: Some("unwritten"),
         words: "sizes are frozen this week",
         groups: true,
-        // It reads clusters and knows nothing of another process's writes.
+        // `explain` reads the clusters and knows nothing of another process's writes.
         explain: false,
         log: true,
         metric: ("commands_total{command=\"increase\",result=\"permission_denied\"}", "1"),
@@ -82,7 +82,7 @@ const TOLD: [Told; 6] = [
         group: None,
         words: "etcd has gone fishing",
         groups: true,
-        // It can't read either, and waits.
+        // `explain` can't read them either, and waits.
         explain: false,
         log: true,
         metric: ("informer_watch_errors_total{cluster=\"management\",resource=\"machines.", ""),
@@ -93,7 +93,7 @@ const TOLD: [Told; 6] = [
         group: None,
         words: "is valid from 2000-01-01T00:00:00Z to 2001-01-01T00:00:00Z only",
         groups: true,
-        // The listener of another process.
+        // The listener belongs to another process.
         explain: false,
         log: true,
         metric: ("tls_reload_failing", "1"),
@@ -106,7 +106,7 @@ impl Told {
         TOLD.iter().find(|told| told.fault == fault).unwrap()
     }
 
-    /// Waits until every view says it.
+    /// Waits until every view reports it.
     async fn everywhere(&self, world: &World, log: &Log) {
         let Self { fault, group, words, metric: (metric, value), .. } = *self;
         let says = |view: &str, text: &str| {
@@ -118,7 +118,7 @@ impl Told {
             None => text_of(&world.page("/").await),
         };
         until(&format!("{fault}, page, says {words:?}"), async || says("page", &page().await).ok()).await;
-        // All others are as far by then: they are asked once, and what they say instead is shown.
+        // All other views are up to date by then, so they are read once and their content is shown on failure.
         if self.groups {
             says("groups", &world.groups().await).unwrap();
         }
@@ -198,7 +198,7 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
     expired_certificate(&log).await;
 }
 
-/// The files are exchanged for ones that have run out; what was in force runs out as well.
+/// Replaces the files by expired ones; the certificate in force expires as well.
 async fn expired_certificate(log: &Log) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);

@@ -1,5 +1,5 @@
-//! Chromium, driven over its debugging pipe: messages of JSON, each ended by a zero byte. What it is asked for is what a
-//! person sees: a page at a width, in light or dark.
+//! Chromium, driven over its debugging pipe by JSON messages, each ended by a zero byte. It opens a page at a width, in
+//! light or dark.
 
 use std::{
     collections::VecDeque,
@@ -11,10 +11,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// When a browser that hangs is ended, in seconds.
+/// The time limit of a browser, in seconds.
 const LONGEST: &str = "240";
 
-/// A screen, and whether its user wants it dark.
+/// A screen, and its color scheme.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u32,
@@ -37,7 +37,7 @@ impl Browser {
     /// Starts the binary with a fresh profile and an empty page.
     pub(crate) fn start(binary: &str) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        // The pipe is file descriptors 3 and 4; all else it would say goes nowhere.
+        // The pipe uses file descriptors 3 and 4; all other output is discarded.
         let mut child = Command::new("timeout")
             .args(["-k", "5", LONGEST, "sh", "-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", "sh", binary])
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
@@ -59,7 +59,7 @@ impl Browser {
         browser
     }
 
-    /// Shows a page on a screen, until it is loaded.
+    /// Opens a page on a screen, and waits until it is loaded.
     pub(crate) fn open(&mut self, url: &str, screen: Screen) {
         let Screen { width, height, dark } = screen;
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
@@ -76,7 +76,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression in the page.
+    /// Returns the value of an expression in the page.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let result = self.call("Runtime.evaluate", &json!({ "expression": expression, "returnByValue": true }));
         assert_eq!(result["exceptionDetails"], Value::Null, "{expression}");
@@ -120,7 +120,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It ends by itself once its pipe is closed; a time limit ends it else.
+        // It ends by itself once its pipe is closed, or else by its time limit.
         let message = b"{\"id\":0,\"method\":\"Browser.close\"}\0";
         let _ = self.input.write_all(message);
         let _ = self.child.wait();

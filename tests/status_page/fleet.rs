@@ -1,4 +1,4 @@
-//! The pages of a large fleet stay small, and are there before anybody wonders.
+//! Tests that the pages of a large fleet stay small and fast.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use crate::world::{World, text_of};
 
 const GROUPS: usize = 1_000;
 const MACHINES: usize = 10;
-/// The size of a page, in bytes, that a browser on a phone takes in at once.
+/// The max size of a page in bytes, which a browser on a phone loads at once.
 const LARGEST: usize = 200_000;
-/// Far more than a page takes, in a build without optimization on a busy machine too. `benches/debug_state.rs` measures.
+/// Far more than a page takes, even in an unoptimized build on a busy machine. `benches/debug_state.rs` measures it.
 const LONGEST: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,4 @@
-//! The status page of the whole program on a sandbox: as a browser shows it, and whether all that a person looks at says
-//! the same.
+//! Tests of the whole program's status page on a sandbox: in a real browser, and compared with the other views.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agreement;

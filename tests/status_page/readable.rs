@@ -1,6 +1,6 @@
-//! The pages in a real browser, at the widths of a phone and of a desktop, light and dark. It needs Chromium: without the
-//! variable CHROMIUM, which names its binary, the test is skipped, and says so. `UPDATE_DOCS=1` renews the pictures in
-//! `docs/images`.
+//! Tests of the pages in a real browser, at the widths of a phone and of a desktop, light and dark. They need Chromium:
+//! without the variable CHROMIUM, which names its binary, the test is skipped with a message. `UPDATE_DOCS=1` renews
+//! the pictures in `docs/images`.
 
 use std::{
     env, fs,
@@ -19,11 +19,11 @@ use crate::{
 const HOSTILE: &str = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">";
 const PHONE: (u32, u32) = (390, 844);
 const DESKTOP: (u32, u32) = (1280, 860);
-/// The contrast that WCAG asks of text at level AA; large text may have less.
+/// The contrast that WCAG requires of text at level AA; large text may have less.
 const CONTRAST: f64 = 4.5;
-/// A picture in which nothing is shown is smaller than this.
+/// The size below which a picture is blank.
 const BLANK: usize = 12_000;
-/// The least contrast of any text with what is behind it, and where.
+/// A script that returns the lowest contrast of any text with its background, and its place.
 const LEAST_CONTRAST: &str = r"(() => {
   const channels = (text) => text.match(/[\d.]+/g).map(Number);
   const light = ([r, g, b]) => {
@@ -49,7 +49,7 @@ const LEAST_CONTRAST: &str = r"(() => {
   return least;
 })()";
 
-/// Groups of each state, of which one tries to run a script.
+/// Returns groups of each state, one of which tries to run a script.
 fn fleet() -> Vec<Value> {
     let min = |size: &str| json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": size });
     let mut hostile = deployment("zz-hostile", 1, min(HOSTILE));
@@ -78,7 +78,8 @@ fn fleet() -> Vec<Value> {
     ]
 }
 
-/// The fleet some time later: one group grows, one rolls out, one has no capacity, and one command was refused.
+/// Starts the fleet and lets time pass: one group grows, one rolls out, one has no capacity, and one command was
+/// refused.
 async fn busy() -> World {
     let world = World::start(fleet(), &[]).await;
     world.pass(60).await;
@@ -108,7 +109,7 @@ async fn busy() -> World {
     world
 }
 
-/// A page on a screen: that it is readable there and that nothing of it ran.
+/// Asserts that a page is readable on a screen and that nothing in it ran. Returns a screenshot.
 fn look(browser: &mut Browser, url: &str, (width, height): (u32, u32), dark: bool) -> Vec<u8> {
     let case = format!("{url} at {width}, dark: {dark}");
     browser.open(url, Screen { width, height, dark });
@@ -135,7 +136,7 @@ fn text(browser: &mut Browser) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing() {
     let Some(binary) = env::var("CHROMIUM").ok().filter(|binary| !binary.is_empty()) else {
-        // Past what captures a test's output: a test that is skipped silently looks like one that has passed.
+        // Bypasses the capture of a test's output: a silently skipped test looks like a passed one.
         let name = "the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing";
         let _ = writeln!(io::stderr(), "skipped: {name}: set CHROMIUM to the binary of Chromium");
         return;

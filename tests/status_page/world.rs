@@ -1,4 +1,5 @@
-//! The whole program in-process on a sandbox, with the status page, a log that is kept, and the commands a person runs.
+//! The whole program in-process on a sandbox, with the status page, a captured log, and the commands that a person
+//! runs.
 
 use std::{
     io::{self, Write},
@@ -30,11 +31,11 @@ use tonic::transport::Channel;
 
 /// Longer than anything here takes on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// The time before now at which the clusters' time begins.
+/// The start of the clusters' clock, as a time before now.
 const BEFORE: Duration = Duration::from_secs(3 * 3600);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_capi-autoscaler-provider");
 
-/// The program, the clusters that it runs on, and their time.
+/// The program, the clusters that it runs on, and their clock.
 pub(crate) struct World {
     pub(crate) sandbox: Sandbox,
     pub(crate) server: Server,
@@ -42,7 +43,7 @@ pub(crate) struct World {
     shutdown: Shutdown,
 }
 
-/// Looks again and again until `look` finds something.
+/// Polls until `look` returns a value.
 pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -56,19 +57,19 @@ pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T
 }
 
 impl World {
-    /// The program on these objects, in sync.
+    /// Starts the program on these objects, and waits until it is in sync.
     pub(crate) async fn start(manifests: Vec<Value>, flags: &[&str]) -> Self {
         Self::start_with(manifests, flags, |_| {}).await
     }
 
-    /// A fleet of so many groups of so many Machines, and nothing else.
+    /// Starts the program on a fleet of groups with Machines, and nothing else.
     pub(crate) async fn of_fleet(groups: usize, machines: usize) -> Self {
         let (namespace, cluster) = ("team-a".to_owned(), "prod".to_owned());
         let fleet = Fleet { groups, machines, namespace, cluster };
         Self::of(SandboxOptions { fleet: Some(fleet), ..SandboxOptions::default() }, &[], |_| {}).await
     }
 
-    /// The same, with faults of the clusters that are there before the program.
+    /// The same, with faults of the clusters that exist before the program.
     pub(crate) async fn start_with(manifests: Vec<Value>, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
         Self::of(SandboxOptions { manifests, ..SandboxOptions::default() }, flags, prepare).await
     }
@@ -123,14 +124,14 @@ impl World {
         }
     }
 
-    /// Somebody changes an object.
+    /// Changes an object as another user.
     pub(crate) fn change(&self, plural: &'static str, name: &str, patch: Value) {
         let resource = Resource::new("cluster.x-k8s.io", "v1beta2", plural);
         let api = self.sandbox.management().api();
         api.patch(&resource, "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
-    /// The Nodes of a group as Cluster Autoscaler sends them.
+    /// Returns the Nodes of a group as Cluster Autoscaler sends them.
     pub(crate) fn nodes(&self, group: &str) -> Vec<ExternalGrpcNode> {
         let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
         let node = |node: &Arc<Value>| ExternalGrpcNode {
@@ -141,7 +142,7 @@ impl World {
         nodes.iter().map(node).filter(|node| node.name.starts_with(group)).collect()
     }
 
-    /// A page, as HTML.
+    /// Returns a page as HTML.
     pub(crate) async fn page(&self, path: &str) -> String {
         let (status, body) = get(&self.admin(), path).await;
         assert_eq!(status, 200, "{path}: {body}");
@@ -152,7 +153,7 @@ impl World {
         self.server.admin_address().unwrap().to_string()
     }
 
-    /// The page of a MachineDeployment, as text.
+    /// Returns the page of a MachineDeployment as text.
     pub(crate) async fn page_of(&self, name: &str) -> String {
         text_of(&self.page(&format!("/groups/MachineDeployment/team-a/{name}")).await)
     }
@@ -184,14 +185,14 @@ impl World {
     }
 }
 
-/// Returns the output of a command of the program; some end with a verdict.
+/// Returns the output of a command of the program, whatever its exit code.
 async fn said(flags: Vec<String>) -> String {
     let run = move || Process::new(PROGRAM).args(flags).env("NO_COLOR", "1").output().unwrap();
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Status and body of what is asked for by its address.
+/// Returns the status and body of a GET request.
 pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -207,7 +208,7 @@ pub(crate) fn text_of(html: &str) -> String {
     let mut text = String::new();
     for part in html.split('<') {
         let (tag, rest) = part.split_once('>').unwrap_or(("", part));
-        // A place for a line break is none.
+        // A possible line break is not a space.
         if tag != "wbr" {
             text.push(' ');
         }
@@ -223,7 +224,7 @@ pub(crate) fn text_of(html: &str) -> String {
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Everything that is logged in this process from now on.
+    /// Captures everything that is logged in this process from now on.
     pub(crate) fn keep() -> Self {
         let log = Self::default();
         let writer = log.clone();
@@ -257,7 +258,7 @@ pub(crate) fn cluster() -> Value {
     })
 }
 
-/// A group of this size that scales from zero by its annotations, and what else is annotated.
+/// Returns a group of this size that scales from zero by its annotations, with further annotations.
 pub(crate) fn deployment(name: &str, replicas: i64, annotations: impl Into<Value>) -> Value {
     let mut value = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
@@ -282,13 +283,13 @@ pub(crate) fn deployment(name: &str, replicas: i64, annotations: impl Into<Value
     value
 }
 
-/// The same whose Machines turn out like this.
+/// Sets the behaviour of its Machines.
 pub(crate) fn behaving(mut deployment: Value, behaviour: &str) -> Value {
     deployment["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = behaviour.into();
     deployment
 }
 
-/// The same without capacity annotations, whose Nodes are made by this kind of infrastructure template.
+/// Removes the capacity annotations, and sets the kind of its infrastructure template.
 pub(crate) fn of_template(mut deployment: Value, kind: &str) -> Value {
     deployment["metadata"]["annotations"].as_object_mut().unwrap().retain(|key, _| !key.starts_with("capacity."));
     deployment["spec"]["template"]["spec"]["infrastructureRef"] =
@@ -296,7 +297,7 @@ pub(crate) fn of_template(mut deployment: Value, kind: &str) -> Value {
     deployment
 }
 
-/// An infrastructure template that says what its Nodes have.
+/// Returns an infrastructure template that publishes its capacity.
 pub(crate) fn template(kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2",

@@ -1,6 +1,6 @@
-//! Each API call of each command, and what may go wrong with it. Whatever the answer: all of a command happens or nothing
-//! of it, an answer that says that a repeat makes no sense means that nothing happened, and a repeat of a delete deletes
-//! what was named once.
+//! Tests each API call of each command with each fault. Whatever the answer, either all of a command happens or nothing
+//! of it; an answer that rules out a retry means that nothing happened, and a repeated delete deletes the named Nodes
+//! once.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 
 use crate::world::{Start, State, World};
 
-/// The deadline of a caller who isn't to have an answer.
+/// The deadline of a caller that shall get no answer.
 const IMPATIENT: Duration = Duration::from_secs(4);
 /// Longer than a caller waits.
 const DELAY: Duration = Duration::from_secs(5);
@@ -69,18 +69,18 @@ impl Wrong {
         }
     }
 
-    /// Returns true if it may be over at the next attempt.
+    /// Returns true if the fault may be gone at the next attempt.
     fn may_pass(self) -> bool {
         !matches!(self, Self::Invalid | Self::Forbidden | Self::Webhook)
     }
 }
 
-/// An API call of a command or of its finishing.
+/// An API call of a command or of its completion.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     verb: &'static str,
     path: &'static str,
-    /// Which of these calls.
+    /// The number among these calls.
     number: usize,
 }
 
@@ -90,11 +90,11 @@ const FORGET: Call = Call { number: 2, ..LOG };
 const MARK: Call = Call { verb: "patch", path: "/machines/", number: 0 };
 const READ_OF_WHAT_IS_GONE: Call = Call { verb: "get", path: "/machines/", number: 0 };
 const DIRECT_DELETE: Call = Call { verb: "delete", path: "/machines/", number: 0 };
-/// The annotation that says which Machine is about to be replaced.
+/// The annotation that names the Machine about to be replaced.
 const REPLACED: Call = LOG;
 const SCALE: Call = Call { verb: "patch", path: "/machinedeployments/workers/scale", number: 0 };
 
-/// The number of times that it goes wrong.
+/// The number of times that the fault strikes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Often {
     Once,
@@ -124,27 +124,27 @@ impl Row {
         if self.must_succeed() || self.must_be_refused() { PATIENT } else { IMPATIENT }
     }
 
-    /// Returns true if the command must succeed all the same.
+    /// Returns true if the command must succeed despite the fault.
     fn must_succeed(self) -> bool {
         self.often == Often::Once && self.wrong.may_pass() && self.wrong != Wrong::Delay
     }
 
-    /// Returns true if the command can't succeed, and nothing of it may be left. A 422 may also be a test that failed, which
-    /// is worth more attempts than the caller has time for. What the refused size write leaves in the log is taken out by a
-    /// write that is refused as well: it is carried out later.
+    /// Returns true if the command can't succeed, and nothing of it may be left. A 422 may also be a failed test
+    /// operation, which is worth more attempts than the caller has time for. The log entry of a refused size write is
+    /// removed by another write, which is refused as well and carried out later.
     fn must_be_refused(self) -> bool {
         let is_refused = matches!(self.wrong, Wrong::Forbidden | Wrong::Webhook);
         self.often == Often::UntilAnswered && is_refused && self.call.number == LOG.number
     }
 }
 
-/// All that may go wrong with a call of a command.
+/// Returns all faults of a call of a command.
 fn rows(call: Call) -> impl Iterator<Item = Row> {
     let often = [Often::Once, Often::UntilAnswered];
     ALL.into_iter().flat_map(move |wrong| often.map(|often| Row { call, wrong, often }))
 }
 
-/// Runs the rows of a table side by side, and fails with all that failed.
+/// Runs the rows of a table concurrently, and fails with all failures.
 async fn run<F: Future<Output = ()> + 'static>(rows: impl Iterator<Item = Row>, run: impl Fn(Row) -> F) {
     let local = LocalSet::new();
     let failed = local.run_until(async {
@@ -159,7 +159,7 @@ async fn run<F: Future<Output = ()> + 'static>(rows: impl Iterator<Item = Row>, 
     assert!(failed.is_empty(), "{} rows failed, see above: {failed:#?}", failed.len());
 }
 
-/// Returns true if a fault meets its call: on a busy machine perhaps when the caller has long gone.
+/// Waits until a fault meets its call, which on a busy machine may be after the caller has left.
 async fn is_met(fault: &FaultHandle) -> bool {
     tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.is_ok()
 }
@@ -168,9 +168,9 @@ async fn is_met(fault: &FaultHandle) -> bool {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Said {
     Done,
-    /// Nothing was done, and a repeat is in vain until somebody has changed something.
+    /// Nothing was done, and a retry is useless until another change.
     Refused,
-    /// It may have been done or not: come again.
+    /// The outcome is unknown: retry.
     ComeAgain,
 }
 
@@ -183,7 +183,7 @@ fn meaning(row: Row, answer: &Result<(), Status>) -> Said {
     }
 }
 
-/// The same, where some rows can have only one answer.
+/// The same, for rows with only one possible answer.
 fn said(row: Row, answer: &Result<(), Status>) -> Said {
     let said = meaning(row, answer);
     if row.must_succeed() {
@@ -195,7 +195,7 @@ fn said(row: Row, answer: &Result<(), Status>) -> Said {
     said
 }
 
-/// Asserts that what an answer said is so: all of it or nothing.
+/// Asserts that an answer is true: all of the command happened, or nothing.
 fn assert_so(row: Row, said: Said, all: &State, nothing: &State, now: &State, world: &World) {
     let allowed = match said {
         Said::Done => [all, all],
@@ -250,7 +250,7 @@ async fn a_delete_whose_size_write_goes_wrong_happens_once_or_not_at_all() {
     run(rows(SIZE), delete_under).await;
 }
 
-/// The answer is there before the finisher begins: whatever goes wrong then, it comes to its end.
+/// The answer precedes the finisher: whatever fails then, it completes its work.
 async fn finish_under(row: Row) {
     let world = World::start(Start::default()).await;
     world.until_known(0).await;
@@ -279,8 +279,8 @@ async fn what_goes_wrong_when_a_machine_that_is_gone_is_read_is_made_good() {
     run(once(READ_OF_WHAT_IS_GONE), finish_under).await;
 }
 
-/// Somebody else deletes a Machine, and it is still going: the smaller size is spent on it, and the named one has to be
-/// deleted directly.
+/// Another user deletes a Machine, which is still being deleted: the smaller size is spent on it, and the named one has
+/// to be deleted directly.
 async fn delete_directly_under(row: Row) {
     let world = World::start(Start::default()).await;
     world.until_known(0).await;
@@ -296,7 +296,7 @@ async fn delete_directly_under(row: Row) {
     tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.unwrap_or_else(|_| panic!("{row:?} met no call"));
     world.hold_in_deletion(&other.name, false);
     let now = world.rest().await;
-    // The other one's place is filled again, and nobody else has gone.
+    // The replica of the other one is filled again, and no third one has gone.
     let stayed: BTreeSet<_> = now.machines.intersection(&before.machines).cloned().collect();
     let expected = before.without(&[name, other.name]);
     assert_eq!((now.size, stayed), (before.size - 1, expected.machines), "{row:?}\n{}", world.describe());
@@ -308,7 +308,7 @@ async fn a_named_machine_goes_although_another_one_is_going_and_its_direct_delet
     run(once(DIRECT_DELETE), delete_directly_under).await;
 }
 
-/// At the least size a Machine that never became a Node is replaced, once or not at all, and the size stays.
+/// At the min size a Machine that never became a Node is replaced, at most once, and the size stays.
 async fn replace_under(row: Row) {
     let start = Start { machines: 1, min: 1, behaviour: "never-join", ..Start::default() };
     let mut world = World::start(start).await;
@@ -325,7 +325,7 @@ async fn replace_under(row: Row) {
     if row.often == Often::UntilAnswered {
         fault.remove();
     }
-    // Changes in between are left to the next loop, so not all that may pass has passed by now.
+    // Changes in between are left to the next loop, so a temporary fault need not have ended in success by now.
     let said = meaning(row, &answer);
     if said == Said::ComeAgain {
         world.restart().await;
@@ -368,7 +368,7 @@ async fn increase_under(row: Row) {
     if row.often == Often::UntilAnswered {
         fault.remove();
     }
-    // A call that was done and whose answer is lost is known by who manages the size.
+    // A call that was carried out and whose answer is lost is detected by the field manager of the size.
     let said = said(row, &answer);
     if row.wrong == Wrong::CutAfter {
         assert_eq!(said, Said::Done, "{row:?}: it was done: {answer:?}");
@@ -396,7 +396,7 @@ async fn an_increase_whose_size_write_goes_wrong_happens_once_or_not_at_all() {
     run(rows(SCALE), increase_under).await;
 }
 
-/// A smaller target size takes Machines without a Node, by the same steps as a delete.
+/// A decrease takes Machines without a Node, by the same steps as a delete.
 async fn decrease_under(row: Row) {
     let mut world = World::start(Start::default()).await;
     let joined = world.now().machines;

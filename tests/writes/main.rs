@@ -1,5 +1,5 @@
-//! Writes through the whole program on a sandbox, attacked: what must hold is read from the cluster afterwards and not
-//! from the calls.
+//! Writes through the whole program on a sandbox, under faults: the invariants are read from the cluster afterwards,
+//! not from the calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod faults;

@@ -1,4 +1,4 @@
-//! A management cluster that is reached through a proxy only.
+//! Tests of a management cluster that is only reachable through a proxy.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -11,18 +11,18 @@ use tokio::{
 
 use super::world::{Start, World};
 
-/// `user:p@ss` as the header has it.
+/// `user:p@ss` in the header's encoding.
 const CREDENTIALS: &str = "proxy-authorization: basic dxnlcjpwqhnz";
 
-/// A proxy that knows one user.
+/// A proxy that accepts one user.
 struct Proxy {
     address: SocketAddr,
-    /// The servers that it was asked for by that user, a line for each connection.
+    /// The servers that this user has requested, one line for each connection.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    /// It serves until the test's runtime ends.
+    /// Starts a proxy that serves until the test's runtime ends.
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -57,7 +57,7 @@ async fn tunnel(mut client: TcpStream, asked: Arc<Mutex<Vec<String>>>) {
     let _ = copy_bidirectional(&mut client, &mut connection).await;
 }
 
-/// On loopback a proxy of the environment would be left out; the kubeconfig's own is for every server.
+/// On loopback a proxy of the environment would be bypassed; the kubeconfig's own applies to every server.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
     let mut world = World::start(Start { copies: 0, machines: 2, ..Start::default() }).await;
@@ -79,7 +79,7 @@ async fn lists_watches_and_writes_go_through_the_proxy_of_the_kubeconfig() {
     let requests = world.sandbox.management().requests().all().split_off(before);
     let verbs: std::collections::BTreeSet<_> = requests.iter().map(|request| request.verb).collect();
     assert!(["get", "watch", "patch"].iter().all(|verb| verbs.contains(verb)), "{verbs:?}");
-    // Watches that stand have a connection each, and no connection came by another way.
+    // Open watches have a connection each, and no connection bypassed the proxy.
     let asked = proxy.asked.lock().clone();
     let watches = requests.iter().filter(|request| request.verb == "watch").count();
     let server = url.trim_start_matches("http://");

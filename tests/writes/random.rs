@@ -1,6 +1,6 @@
-//! Commands, events and faults at random, from seeds. At rest the size is what the commands add up to: one that was
-//! answered OK counts once, one whose outcome is unknown once or not at all, and one that was refused not at all.
-//! `WRITES_ROUNDS` says how many rounds are run, `WRITES_SEED` repeats one of them alone.
+//! Random commands, events and faults, from seeds. At rest the size is the sum of the commands: one that was answered
+//! OK counts once, one with an unknown outcome at most once, and a refused one never. `WRITES_ROUNDS` sets the number
+//! of rounds, `WRITES_SEED` repeats a single one.
 
 use std::{collections::BTreeSet, env, time::Duration};
 
@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 use crate::world::{Start, World};
 
 const ROUNDS: usize = 12;
-/// The number of worlds side by side.
+/// The number of concurrent worlds.
 const WORLDS: usize = 4;
 const STEPS: usize = 30;
 const MACHINES: usize = 8;
@@ -36,15 +36,15 @@ enum Command {
 /// The outcome of the commands so far.
 #[derive(Debug, Default)]
 struct Ledger {
-    /// Those whose deletion was answered OK.
+    /// The Nodes whose deletion was answered OK.
     deleted: BTreeSet<String>,
-    /// Those that were named, and the answer doesn't say what became of it.
+    /// The named Nodes whose outcome is unknown.
     perhaps_deleted: BTreeSet<String>,
     increased: i64,
     perhaps_increased: i64,
-    /// A smaller target size stops at the Machines that have a Node: at most so much.
+    /// The sum of the decreases, which is an upper limit: a decrease stops at the Machines with a Node.
     decreased: i64,
-    /// Those that somebody else has deleted.
+    /// The Machines that another user has deleted.
     lost: BTreeSet<String>,
     /// The answers, for a round that fails.
     answers: Vec<String>,
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// Asserts that the group at rest is what the commands add up to.
+    /// Asserts that the group at rest is the sum of the commands.
     fn check(&self, world: &World, first: &BTreeSet<String>, seed: u64) {
         let now = world.now();
         let why = || format!("seed {seed}: {self:#?}\nnow {now:?}\n{}", world.describe());
@@ -79,7 +79,7 @@ impl Ledger {
         let named: BTreeSet<_> = self.deleted.union(&self.perhaps_deleted).cloned().collect();
         let counted = count(named.difference(&now.machines));
         let most = i64::try_from(MACHINES).unwrap() + self.increased - counted;
-        // One that somebody else has deleted may have been gone before it was named, and is replaced then.
+        // A Machine that another user has deleted may have been gone before it was named, and is then replaced.
         let highest = most + self.perhaps_increased + count(named.intersection(&self.lost));
         let lowest = most - self.decreased;
         assert!((lowest..=highest).contains(&now.size), "not in {lowest}..={highest}, {}", why());
@@ -136,11 +136,11 @@ async fn carry_out(world: &World, copy: usize, command: Command, deadline: Durat
 async fn run(seed: u64) {
     let mut random = Rng::with_seed(seed);
     let millis = |random: &mut Rng, most: u64| Duration::from_millis(random.u64(0..=most));
-    // Without these more is known of the end.
+    // Without faults or decreases the final state is better known.
     let (is_disturbed, decreases) = (random.bool(), random.bool());
     let times = Times {
         react: millis(&mut random, 20),
-        // A Machine that joins after it was chosen for a smaller target size may go.
+        // A Machine that joins after it was chosen for a decrease may go.
         join: if decreases { Duration::from_secs(60) } else { millis(&mut random, 200) },
         terminate: millis(&mut random, 200),
         ..Times::ZERO
@@ -169,7 +169,7 @@ async fn run(seed: u64) {
                     running.push(Box::pin(carry_out(&world, random.usize(0..2), command, deadline)));
                 }
             }
-            // Running commands go on for a moment, or meet the next step at once.
+            // Running commands go on for a moment, or overlap with the next step at once.
             let pause = tokio::time::sleep(millis(&mut random, 60));
             tokio::pin!(pause);
             while !running.is_empty() {
@@ -184,7 +184,7 @@ async fn run(seed: u64) {
         }
     }
     world.sandbox.management().faults().clear();
-    // Commands whose callers have gone may still run: they end with their copy.
+    // Commands whose callers have left may still run: they end with their copy.
     world.restart().await;
     world.rest().await;
     ledger.check(&world, &first, seed);

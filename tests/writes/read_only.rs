@@ -1,4 +1,4 @@
-//! `--read-only`: everything is answered, and nothing is written.
+//! Tests of `--read-only`: every call is answered, and nothing is written.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn writes(world: &World) -> Vec<String> {
     writes.map(|request| format!("{} {}", request.verb, request.path)).collect()
 }
 
-/// Makes all calls there are.
+/// Makes every call of the protocol.
 async fn call_all(world: &World, copy: usize) {
     let mut client = world.client(copy);
     let node: ExternalGrpcNode = world.nodes().remove(0);
@@ -42,7 +42,7 @@ async fn call_all(world: &World, copy: usize) {
     client.gpu_label(proto::GpuLabelRequest {}).await.unwrap();
     client.get_available_gpu_types(proto::GetAvailableGpuTypesRequest {}).await.unwrap();
     client.cleanup(proto::CleanupRequest {}).await.unwrap();
-    // Without prices these two say so.
+    // Without prices these two return an error.
     let price = proto::PricingNodePriceRequest { node: Some(node.clone()), ..Default::default() };
     client.pricing_node_price(price).await.unwrap_err();
     client.pricing_pod_price(proto::PricingPodPriceRequest::default()).await.unwrap_err();
@@ -59,7 +59,7 @@ async fn call_all(world: &World, copy: usize) {
     let refused = world.delete(copy, vec![node], LONG).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("would be scaled from 3 to 2, for Machines workers-"), "{refused}");
-    // To a success the caller would take the size for mended, in every loop.
+    // After a success the caller would take the size for corrected, in every loop.
     let refused = world.decrease(copy, -1, LONG).await.unwrap_err();
     assert!(refused.message().contains("--read-only"), "{refused}");
 }
@@ -75,7 +75,7 @@ async fn page(world: &World, copy: usize, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_and_no_finisher_writes() {
     let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
-    // A deletion that has come to its end, which a server takes out of the log that may write.
+    // A completed deletion, which a server with write access removes from the log.
     let ticket = Ticket::new("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap(), 1);
     let gone = Entry {
         name: "gone".into(),
@@ -111,7 +111,7 @@ async fn no_call_and_no_finisher_writes() {
     assert_eq!(writes(&world), Vec::<String>::new());
     assert!(has_log(&world));
 
-    // One that may write finds something to do.
+    // A copy with write access has something to do.
     world.add_copy(&[]).await;
     until("the log is done", async || (!has_log(&world)).then_some(()), || world.describe()).await;
     assert!(!writes(&world).is_empty());

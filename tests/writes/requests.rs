@@ -1,4 +1,4 @@
-//! The number of requests that commands make, in the usual case: a group that has been quiet for a moment.
+//! Tests of the number of requests that commands make in the usual case: a group that has been quiet for a moment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,7 +37,7 @@ fn expected<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usiz
     counts.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
 }
 
-/// Cluster API stands still from here on, so that what is counted is the commands' alone.
+/// Starts a world in which Cluster API stands still from here on, so that only the commands' requests are counted.
 async fn quiet(machines: usize) -> World {
     let world = World::start(Start { machines, ..Start::default() }).await;
     world.until_known(0).await;
@@ -62,8 +62,8 @@ async fn an_increase_is_one_write_and_no_read() {
 #[case::of_many(50)]
 #[tokio::test(flavor = "multi_thread")]
 async fn deletes_of_one_node_each_at_once_are_a_mark_each_one_size_and_no_read(#[case] count: usize) {
-    // On a busy machine what is sent at once may come so far apart that the first are done before the last have come: then
-    // it is tried again.
+    // On a busy machine concurrent calls may arrive so far apart that the first are done before the last arrive: then
+    // the test is repeated.
     for is_last in [false, false, true] {
         let world = quiet(60).await;
         let nodes = world.nodes().into_iter().take(count);
@@ -71,7 +71,7 @@ async fn deletes_of_one_node_each_at_once_are_a_mark_each_one_size_and_no_read(#
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(world.now().size, i64::try_from(60 - count).unwrap());
         let counted = counted(&world);
-        // The log is written for all that stand together, and for those who come while these are marked.
+        // The log is written once for all waiting calls, and once more for those that arrive during their marks.
         let group = counted.get("patch /machinedeployments").copied().unwrap_or_default();
         let is_expected =
             counted.get("patch /machines") == Some(&count) && counted.len() == 2 && (2..=4).contains(&group);

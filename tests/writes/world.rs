@@ -1,5 +1,5 @@
-//! A group of Machines in a sandbox, with one or more copies of the whole program in-process, and what is asked of them.
-//! It says nothing of how a command does its work: only what is there before and afterwards.
+//! A group of Machines in a sandbox, with one or more copies of the whole program in-process, and calls to them. It
+//! must not know how a command does its work: only the state before and afterwards.
 
 use std::{
     collections::BTreeSet,
@@ -24,24 +24,24 @@ use tonic::{Status, transport::Channel};
 
 /// The group.
 pub(crate) const GROUP: &str = "MachineDeployment/team-a/workers";
-/// Longer than anything should take that comes to an end.
+/// Longer than anything should take that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The annotation that holds the log of deletions.
+/// The annotation that holds the deletion log.
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const MARK: &str = "cluster.x-k8s.io/delete-machine";
 
 /// The initial state of a world.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
-    /// Copies of the program.
+    /// The number of copies of the program.
     pub(crate) copies: usize,
-    /// Machines, each with its Node.
+    /// The number of Machines, each with its Node.
     pub(crate) machines: usize,
-    /// The group's min.
+    /// The group's min size.
     pub(crate) min: usize,
     /// The durations of steps in Cluster API.
     pub(crate) times: Times,
-    /// The behaviour of Machines: as the sandbox's label says it, or all goes well.
+    /// The behaviour of Machines, as in the sandbox's label; empty if all join.
     pub(crate) behaviour: &'static str,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// This state without these Machines, and with a size that is lower by as many.
+    /// Returns this state without these Machines, and with a size that is lower by their number.
     pub(crate) fn without(&self, gone: &[String]) -> Self {
         let mut state = self.clone();
         for name in gone {
@@ -126,12 +126,12 @@ fn workers(start: Start) -> Value {
     })
 }
 
-/// A kind of the management cluster.
+/// Returns a kind of the management cluster.
 pub(crate) fn resource(plural: &'static str) -> Resource {
     Resource::new("cluster.x-k8s.io", "v1beta2", plural)
 }
 
-/// Looks again and again until `look` finds something; gives up with what `seen` says.
+/// Polls until `look` returns a value, and fails with the text of `seen`.
 pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>, seen: impl Fn() -> String) -> T {
     let began = Instant::now();
     loop {
@@ -159,14 +159,14 @@ impl World {
         world
     }
 
-    /// Starts one more copy, with these flags too; gives its number.
+    /// Starts another copy with additional flags, and returns its number.
     pub(crate) async fn add_copy(&mut self, flags: &[&str]) -> usize {
         let copy = self.start_copy(flags).await;
         self.copies.push(copy);
         self.copies.len() - 1
     }
 
-    /// Starts one more copy that reaches the management cluster by this kubeconfig; gives its number.
+    /// Starts another copy that uses this kubeconfig of the management cluster, and returns its number.
     pub(crate) async fn add_copy_by(&mut self, kubeconfig: &Path) -> usize {
         let copy = self.start_copy_by(kubeconfig, &[]).await;
         self.copies.push(copy);
@@ -199,7 +199,7 @@ impl World {
         Copy { server, shutdown, client }
     }
 
-    /// Ends all copies as a SIGTERM does, so that no command is under way any more, and starts them again.
+    /// Ends all copies like a SIGTERM, so that no command is under way, and starts them again.
     pub(crate) async fn restart(&mut self) {
         for copy in std::mem::take(&mut self.copies) {
             copy.end().await;
@@ -219,23 +219,23 @@ impl World {
         self.copies[copy].client.clone()
     }
 
-    /// Where probes of a copy are.
+    /// Returns the address of a copy's probes.
     pub(crate) fn http_address(&self, copy: usize) -> std::net::SocketAddr {
         self.copies[copy].server.http_address()
     }
 
-    /// The objects of a kind.
+    /// Returns the objects of a kind.
     pub(crate) fn objects(&self, plural: &'static str) -> Vec<Arc<Value>> {
         self.sandbox.management().api().list(&resource(plural), &Selection::default()).unwrap()
     }
 
-    /// The Nodes as Cluster Autoscaler sends them, by name.
+    /// Returns the Nodes as Cluster Autoscaler sends them, by name.
     pub(crate) fn nodes(&self) -> Vec<ExternalGrpcNode> {
         let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
         nodes.iter().map(|node| as_sent(node)).collect()
     }
 
-    /// Waits until a copy knows all Nodes there are as the group's.
+    /// Waits until a copy knows all existing Nodes as the group's.
     pub(crate) async fn until_known(&self, copy: usize) {
         let knows_all = async || {
             for node in self.nodes() {
@@ -273,7 +273,7 @@ impl World {
         self.client(copy).node_group_target_size(request).await.unwrap().into_inner().target_size.into()
     }
 
-    /// Waits until a copy shows `size` instances, each of them a Machine and not just a replica that has none yet.
+    /// Waits until a copy shows `size` instances, each of them a Machine and none a replica without one.
     pub(crate) async fn until_machines_known(&self, copy: usize, size: i64) {
         let request = proto::NodeGroupNodesRequest { id: GROUP.to_owned() };
         let knows_all = async || {
@@ -284,7 +284,7 @@ impl World {
         until("all Machines are known", knows_all, || self.describe()).await;
     }
 
-    /// Somebody else sets the size.
+    /// Sets the size as another user.
     pub(crate) fn set_size(&self, size: i64) {
         let patch = json!({ "spec": { "replicas": size } });
         let api = self.sandbox.management().api();
@@ -292,7 +292,7 @@ impl World {
         api.patch(&deployments, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
-    /// Somebody's hook keeps a Machine from going once it is being deleted, or doesn't any more.
+    /// Holds a Machine in deletion by another user's hook, or releases it.
     pub(crate) fn hold_in_deletion(&self, name: &str, holds: bool) {
         let value = holds.then_some("");
         let annotations = json!({ "pre-drain.delete.hook.machine.cluster.x-k8s.io/held": value });
@@ -301,13 +301,13 @@ impl World {
         api.patch(&resource("machines"), "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
-    /// Somebody else deletes a Machine. It may be gone already.
+    /// Deletes a Machine as another user. It may be gone already.
     pub(crate) fn delete_machine(&self, name: &str) {
         let api = self.sandbox.management().api();
         let _ = api.delete(&resource("machines"), "team-a", name, &DeleteOptions::default());
     }
 
-    /// The group as it is now.
+    /// Returns the current state of the group.
     pub(crate) fn now(&self) -> State {
         State { size: self.size(), machines: self.objects("machines").iter().map(|machine| name(machine)).collect() }
     }
@@ -316,7 +316,7 @@ impl World {
         self.objects("machinedeployments")[0]["spec"]["replicas"].as_i64().unwrap()
     }
 
-    /// Why the group isn't at rest; `None` when it is.
+    /// Returns the reason for which the group isn't at rest, or `None` if it is.
     fn unrest(&self) -> Option<String> {
         let deployments = self.objects("machinedeployments");
         let deployment = &deployments[0];
@@ -340,7 +340,7 @@ impl World {
         sizes.iter().any(|size| *size != count).then(|| format!("sizes are {sizes:?} and Machines {count}"))
     }
 
-    /// Waits until the controllers have nothing to do, and nothing of a deletion is left.
+    /// Waits until the controllers are idle, and nothing of a deletion is left.
     pub(crate) async fn rest(&self) -> State {
         let is_at_rest = async || {
             self.sandbox.simulation().settle().await;
@@ -380,7 +380,7 @@ impl World {
     }
 }
 
-/// Returns true if a request is made for a command or the finishing of one: no watch, no first list, no Event.
+/// Returns true if a request is part of a command or its completion: no watch, no first list, no Event.
 pub(crate) fn is_of_a_command(request: &sandbox::requests::Request) -> bool {
     let is_about_one = matches!(request.verb, "get" | "patch" | "delete" | "update" | "create");
     is_about_one

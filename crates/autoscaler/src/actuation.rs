@@ -1,4 +1,4 @@
-//! Nodes that go: taints, drains and deletes, which last longer than the loop that began them.
+//! Scale-down actuation: taints, drains and deletes, which outlast the loop that began them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
     scale_down::Removable,
 };
 
-/// From one look at the Pods of a Node that is drained to the next.
+/// The interval between two looks at the Pods of a Node that is being drained.
 const DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
 /// A Node that is being drained or deleted.
@@ -33,7 +33,7 @@ pub(crate) struct Ended {
 }
 
 impl Driver {
-    /// Learns which deletes have ended since the last loop.
+    /// Collects the deletes that have ended since the last loop.
     pub(crate) async fn learn_what_ended(&mut self) {
         let mut any = false;
         while let Some(ended) = self.deletions.try_join_next() {
@@ -48,7 +48,7 @@ impl Driver {
         }
     }
 
-    /// Taints Nodes, and begins to delete them one by one and all at once: first those that are empty.
+    /// Taints Nodes and begins to delete them one by one and concurrently, the empty ones first.
     pub(crate) async fn start_deletion(&mut self, look: &Look, going: &[Removable<'_>]) -> Result<()> {
         let (of_group, of_node) = QUESTIONS_ABOUT_GOING;
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -79,12 +79,12 @@ impl Driver {
             }
         }
         self.memory.cooldown.deleted = Some(Instant::now());
-        // Sizes are asked for while the deletes are under way: those may or may not show them.
+        // Sizes are read while the deletes are under way, so they may or may not include them.
         self.recalculate(look).await;
         Ok(())
     }
 
-    /// All of them, or none.
+    /// Taints all Nodes, or none.
     async fn taint_all(&mut self, names: &[&str]) -> Result<()> {
         let tainted = join_all(names.iter().map(async |name| self.workload.taint(name, true).await)).await;
         let Some(error) = tainted.iter().find_map(|tainted| tainted.as_ref().err()) else { return Ok(()) };
@@ -115,7 +115,7 @@ struct Removal {
 }
 
 impl Removal {
-    /// A Node that can't be deleted is Pods' again.
+    /// Deletes the Node. If that fails, takes off its taint, so that Pods may use it again.
     async fn run(self) -> Ended {
         let result = self.remove().await;
         if result.is_err()
@@ -138,7 +138,7 @@ impl Removal {
         }
         self.caller.delete(&self.group, &[asked(&self.node)]).await.context("DeleteNodes")?;
         if self.asks_for_template {
-            // It is for a metric.
+            // Cluster Autoscaler needs the template for a metric.
             let _ = self.caller.template(&self.group).await;
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Removal {
         Ok(pods)
     }
 
-    /// Asks the Pods to leave, and waits until they have.
+    /// Evicts the Pods and waits until they have left.
     async fn drain(&self, pods: &[Pod]) -> Result<()> {
         let end = Instant::now() + self.settings.drain;
         for pod in pods {

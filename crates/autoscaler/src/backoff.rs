@@ -1,4 +1,4 @@
-//! Groups that failed to grow, and for how long they aren't asked again.
+//! The backoff of groups that failed to grow.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,12 +14,12 @@ struct Entry {
     failed: Instant,
 }
 
-/// Those that failed not long ago, by id.
+/// The groups that failed recently, by id.
 #[derive(Debug, Default)]
 pub(crate) struct BackedOff(BTreeMap<String, Entry>);
 
 impl BackedOff {
-    /// A group has failed. Failures while it is backed off leave the duration as it is; a later one doubles it.
+    /// Records a failure. A failure during the backoff keeps its duration; a later one doubles it.
     pub(crate) fn fail(&mut self, group: &str, now: Instant, times: Backoff) {
         let duration = match self.0.get(group) {
             Some(known) if known.until < now => (known.duration * 2).min(times.max),
@@ -29,12 +29,12 @@ impl BackedOff {
         self.0.insert(group.to_owned(), Entry { duration, until: now + duration, failed: now });
     }
 
-    /// Returns true if a group isn't to be increased now.
+    /// Returns true if a group is backed off and must not be increased.
     pub(crate) fn has(&self, group: &str, now: Instant) -> bool {
         self.0.get(group).is_some_and(|entry| entry.until >= now)
     }
 
-    /// Forgets groups that haven't failed for long.
+    /// Forgets groups whose last failure is longer ago than the reset time.
     pub(crate) fn forget(&mut self, now: Instant, times: Backoff) {
         self.0.retain(|_, entry| entry.failed + times.reset >= now);
     }
@@ -56,7 +56,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut groups = BackedOff::default();
         groups.fail("a", at(0), TIMES);
-        // Another one that was under way at the same time.
+        // A second increase that was under way at the same time fails too.
         groups.fail("a", at(10), TIMES);
         assert!(groups.has("a", at(310)));
         assert!(!groups.has("a", at(311)));

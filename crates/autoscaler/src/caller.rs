@@ -1,4 +1,4 @@
-//! The program, called as Cluster Autoscaler calls it: over any service that carries gRPC.
+//! A client that calls the provider as Cluster Autoscaler does, over any service that carries gRPC.
 
 use std::{fmt, future::Future, time::Duration};
 
@@ -18,7 +18,7 @@ use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};
 /// Cluster Autoscaler's own deadline.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A service that carries calls, whatever it is.
+/// Any service that carries gRPC calls.
 pub type Way = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
 
 /// A connection to a provider.
@@ -32,7 +32,7 @@ impl fmt::Debug for Caller {
 }
 
 impl Caller {
-    /// Calls by a service.
+    /// Creates a caller that uses a service.
     pub fn new<S, B>(service: S) -> Self
     where
         S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
@@ -46,62 +46,62 @@ impl Caller {
         Self(Way::new(service))
     }
 
-    /// A client for what the methods here do not cover.
+    /// Returns a client for calls that no method here covers.
     #[must_use]
     pub fn client(&self) -> CloudProviderClient<Way> {
         CloudProviderClient::new(self.0.clone())
     }
 
-    /// Refresh
+    /// Calls `Refresh`.
     pub async fn refresh(&self) -> Result<(), Status> {
         within(self.client().refresh(ask(RefreshRequest {}))).await.map(drop)
     }
 
-    /// `NodeGroups`, by id
+    /// Calls `NodeGroups` and sorts the groups by id.
     pub async fn groups(&self) -> Result<Vec<NodeGroup>, Status> {
         let mut groups = within(self.client().node_groups(ask(NodeGroupsRequest {}))).await?.node_groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(groups)
     }
 
-    /// `NodeGroupForNode`; None for a Node of no group
+    /// Calls `NodeGroupForNode`. Returns `None` for a Node that belongs to no group.
     pub async fn group_of(&self, node: &ExternalGrpcNode) -> Result<Option<NodeGroup>, Status> {
         let request = NodeGroupForNodeRequest { node: Some(node.clone()) };
         let group = within(self.client().node_group_for_node(ask(request))).await?.node_group;
         Ok(group.filter(|group| !group.id.is_empty()))
     }
 
-    /// `NodeGroupNodes`
+    /// Calls `NodeGroupNodes`.
     pub async fn instances(&self, id: &str) -> Result<Vec<Instance>, Status> {
         let request = NodeGroupNodesRequest { id: id.to_owned() };
         Ok(within(self.client().node_group_nodes(ask(request))).await?.instances)
     }
 
-    /// `NodeGroupTargetSize`
+    /// Calls `NodeGroupTargetSize`.
     pub async fn target_size(&self, id: &str) -> Result<i32, Status> {
         let request = NodeGroupTargetSizeRequest { id: id.to_owned() };
         Ok(within(self.client().node_group_target_size(ask(request))).await?.target_size)
     }
 
-    /// `NodeGroupIncreaseSize`
+    /// Calls `NodeGroupIncreaseSize`.
     pub async fn increase(&self, id: &str, delta: i32) -> Result<(), Status> {
         let request = NodeGroupIncreaseSizeRequest { delta, id: id.to_owned() };
         within(self.client().node_group_increase_size(ask(request))).await.map(drop)
     }
 
-    /// `NodeGroupDecreaseTargetSize`
+    /// Calls `NodeGroupDecreaseTargetSize`.
     pub async fn decrease(&self, id: &str, delta: i32) -> Result<(), Status> {
         let request = NodeGroupDecreaseTargetSizeRequest { delta, id: id.to_owned() };
         within(self.client().node_group_decrease_target_size(ask(request))).await.map(drop)
     }
 
-    /// `NodeGroupDeleteNodes`
+    /// Calls `NodeGroupDeleteNodes`.
     pub async fn delete(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<(), Status> {
         let request = NodeGroupDeleteNodesRequest { nodes: nodes.to_vec(), id: id.to_owned() };
         within(self.client().node_group_delete_nodes(ask(request))).await.map(drop)
     }
 
-    /// `NodeGroupGetOptions`; None where the defaults stand
+    /// Calls `NodeGroupGetOptions`. Returns `None` if the defaults apply.
     pub async fn options(
         &self,
         id: &str,
@@ -111,22 +111,22 @@ impl Caller {
         Ok(within(self.client().node_group_get_options(ask(request))).await?.node_group_autoscaling_options)
     }
 
-    /// `PricingNodePrice`
+    /// Calls `PricingNodePrice`.
     pub async fn node_price(&self, request: PricingNodePriceRequest) -> Result<f64, Status> {
         Ok(within(self.client().pricing_node_price(ask(request))).await?.price)
     }
 
-    /// `PricingPodPrice`
+    /// Calls `PricingPodPrice`.
     pub async fn pod_price(&self, request: PricingPodPriceRequest) -> Result<f64, Status> {
         Ok(within(self.client().pricing_pod_price(ask(request))).await?.price)
     }
 
-    /// `GPULabel`
+    /// Calls `GPULabel`.
     pub async fn gpu_label(&self) -> Result<String, Status> {
         Ok(within(self.client().gpu_label(ask(GpuLabelRequest {}))).await?.label)
     }
 
-    /// `GetAvailableGPUTypes`, by name
+    /// Calls `GetAvailableGPUTypes` and sorts the types by name.
     pub async fn gpu_types(&self) -> Result<Vec<String>, Status> {
         let answer = within(self.client().get_available_gpu_types(ask(GetAvailableGpuTypesRequest {}))).await?;
         let mut types: Vec<String> = answer.gpu_types.into_keys().collect();
@@ -134,19 +134,19 @@ impl Caller {
         Ok(types)
     }
 
-    /// `Cleanup`
+    /// Calls `Cleanup`.
     pub async fn cleanup(&self) -> Result<(), Status> {
         within(self.client().cleanup(ask(CleanupRequest {}))).await.map(drop)
     }
 
-    /// `NodeGroupTemplateNodeInfo`
+    /// Calls `NodeGroupTemplateNodeInfo`.
     pub async fn template(&self, id: &str) -> Result<NodeGroupTemplateNodeInfoResponse, Status> {
         let request = NodeGroupTemplateNodeInfoRequest { id: id.to_owned() };
         within(self.client().node_group_template_node_info(ask(request))).await
     }
 }
 
-/// The caller waits no longer than it says.
+/// Fails a call that outlasts Cluster Autoscaler's deadline.
 async fn within<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
     match timeout(DEADLINE, call).await {
         Ok(answer) => answer.map(Response::into_inner),
@@ -154,14 +154,15 @@ async fn within<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> R
     }
 }
 
-/// A request with Cluster Autoscaler's deadline in it.
+/// Wraps a message in a request that carries Cluster Autoscaler's deadline.
 pub fn ask<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(DEADLINE);
     request
 }
 
-/// A Node as Cluster Autoscaler makes one up for an instance that has none: both name and providerID are the instance's id.
+/// Returns the placeholder Node that Cluster Autoscaler sends for an instance without one: its name and providerID are
+/// the instance's id.
 #[must_use]
 pub fn made_up_node(instance: &str) -> ExternalGrpcNode {
     ExternalGrpcNode { provider_id: instance.to_owned(), name: instance.to_owned(), ..ExternalGrpcNode::default() }

@@ -1,4 +1,4 @@
-//! The driver's choice of a group for pending pods, and its calls for that: sizes, options, prices.
+//! The driver's choice of a group for pending Pods, and the calls for sizes, options and prices that it takes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,13 +19,14 @@ use super::{
     rooms::Rooms,
 };
 
-/// Pods that are all younger may have others coming after them.
+/// The age below which Pods may have others coming after them: if all are younger, the loop waits.
 const NEW: Duration = Duration::from_secs(2);
 
-/// A pod that nobody has made: by what it costs, prices of nothing are kept from dividing by nothing.
+/// A Pod that does not exist. Cluster Autoscaler adds its price to every cost, so that a price of zero can't divide by
+/// zero.
 const STABILIZATION: (&str, Cpu) = ("stabilize", 500);
 
-/// A group that would do, and how many Nodes of it.
+/// A group that fits pending Pods, and the number of Nodes that they need.
 struct Candidate<'a> {
     group: &'a NodeGroup,
     nodes: i32,
@@ -41,8 +42,8 @@ fn loses_its_node(look: &Look, pod: &Pod) -> bool {
 }
 
 impl Driver {
-    /// Increases one group by what the pending Pods need beyond the room of Nodes that are there, which the scheduler has yet to find,
-    /// and of those that are still coming. Says whether it has.
+    /// Increases one group for the pending Pods that fit neither on existing Nodes, which the scheduler has yet to
+    /// choose, nor on upcoming ones. Returns true if a group was increased.
     pub(crate) async fn scale_up(&mut self, look: &Look) -> Result<bool> {
         self.memory.cooldown.this_loop = false;
         let pending = self.without_room(look);
@@ -65,7 +66,7 @@ impl Driver {
         let candidates = self.candidates(look, needs).await?;
         let Some(chosen) = self.choose(candidates).await? else { return Ok(false) };
         let (id, by) = (chosen.group.id.clone(), chosen.nodes);
-        // Others may have changed it since.
+        // Another client may have changed the size since.
         let before = self.caller.target_size(&id).await?;
         let by = by.min(chosen.group.max_size - before);
         if by <= 0 {
@@ -87,7 +88,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// The Pods that fit on no Node that is there or coming, with those that are about to lose theirs.
+    /// Returns the Pods that fit on no existing or upcoming Node, among them those that are about to lose theirs.
     fn without_room<'a>(&self, look: &'a Look) -> Vec<&'a Pod> {
         let mut rooms = Rooms::default();
         let mut starting = BTreeSet::new();
@@ -107,7 +108,7 @@ impl Driver {
         look.pods.iter().filter(is_pending).filter(|pod| !rooms.place(pod)).collect()
     }
 
-    /// The number of Nodes of a group that are thought of as coming.
+    /// Returns the number of Nodes of a group that count as upcoming.
     pub(crate) fn counted_upcoming(&self, group: &str) -> usize {
         let nobody_waits =
             !self.memory.requests.contains_key(group) || self.memory.backed_off.has(group, Instant::now());
@@ -117,7 +118,7 @@ impl Driver {
         self.upcoming(group)
     }
 
-    /// Made-up Nodes stand for those that are coming, and it is asked of which group they are.
+    /// Calls `NodeGroupForNode` with a made-up Node for each upcoming one.
     async fn ask_about_upcoming(&self, look: &Look) -> Result<()> {
         for group in &look.groups {
             let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
@@ -128,7 +129,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the group with the Nodes that the pods would need of it; `None` where none of them fits.
+    /// Returns the group with the number of Nodes that the Pods would need, or `None` if none of them fits.
     fn need<'a>(&self, group: &'a NodeGroup, pending: &[&'a Pod]) -> Result<Option<Candidate<'a>>> {
         let Some(shape) = self.memory.shapes.get(&group.id) else { return Ok(None) };
         let pods: Vec<&Pod> = pending.iter().copied().filter(|pod| fits(pod, shape)).collect();
@@ -139,11 +140,11 @@ impl Driver {
         Ok(Some(Candidate { group, nodes: i32::try_from(nodes)?, left_over, pods }))
     }
 
-    /// Those with room for more, by no more than their maximum allows: others bring the rest in the next loop.
+    /// Returns the candidates below their max size, capped by it: other groups bring the rest in the next loop.
     async fn candidates<'a>(&self, look: &'a Look, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
         let mut room = BTreeMap::new();
         for group in look.groups.iter().filter(|group| self.is_safe(&group.id)) {
-            // One whose size isn't answered isn't considered.
+            // A group whose size call fails is skipped.
             let Ok(size) = self.caller.target_size(&group.id).await else { continue };
             if size < group.max_size {
                 room.insert(&group.id, group.max_size - size);
@@ -163,7 +164,7 @@ impl Driver {
     }
 
     async fn choose<'a>(&mut self, mut candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
-        // Of those that are as good one is taken by chance.
+        // Ties are broken at random.
         self.chance.shuffle(&mut candidates);
         match self.settings.expander {
             Expander::LeastWaste => Ok(candidates.into_iter().min_by_key(|candidate| candidate.left_over)),
@@ -171,7 +172,8 @@ impl Driver {
         }
     }
 
-    /// A candidate without a price is none. Pods are priced too, as Cluster Autoscaler does, but here all candidates take the same.
+    /// Returns the cheapest candidate. One without a price is dropped. Pod prices are called for as Cluster Autoscaler
+    /// does, but all candidates take the same Pods here, so they decide nothing.
     async fn cheapest<'a>(&self, candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
         let (name, cpu) = STABILIZATION;
         self.pod_price(name, cpu).await?;

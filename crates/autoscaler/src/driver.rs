@@ -1,6 +1,6 @@
-//! Cluster Autoscaler's loop: what it asks before it decides anything, and in which order.
+//! Cluster Autoscaler's loop: the calls that come before any decision, and their order.
 //!
-//! It knows no resources but CPUs, and balances no groups.
+//! It models CPUs as the only resource, and does not balance similar groups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,22 +31,22 @@ use super::{
     state::{Readiness, Request, Unregistered},
 };
 
-/// The number of times that a loop asks for the group of a Node of none: that answer is not kept.
+/// The `NodeGroupForNode` calls per loop for a Node without a group: that answer is not cached.
 const QUESTIONS_ABOUT_OTHERS: usize = 5;
 
-/// After that long all instances are asked for again, whatever their group does.
+/// The age at which the instances of all groups are fetched again.
 pub(crate) const INSTANCES_LAST: Duration = Duration::from_secs(120);
 
-/// After that long without a loop that came to its end it is restarted.
+/// The time without a successful loop after which Cluster Autoscaler is restarted.
 const MAX_FAILING: Duration = Duration::from_secs(900);
 
-/// An annotation that Cluster API writes on Nodes.
+/// The annotation of a Node that names the namespace of its Cluster.
 const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
 
-/// Where notes go.
+/// The receiver of log lines.
 pub(crate) type Notes = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A Cluster Autoscaler. Dropping it ends all that it does, as a kill would.
+/// A model of Cluster Autoscaler. Dropping it ends everything it does, as a kill would.
 pub struct Driver {
     pub(crate) caller: Caller,
     pub(crate) workload: Workload,
@@ -54,64 +54,65 @@ pub struct Driver {
     pub(crate) fields: Fields,
     pub(crate) settings: Settings,
     pub(crate) notes: Notes,
-    /// Where Go's maps have no order.
+    /// Stands in for the random iteration order of Go's maps.
     pub(crate) chance: Rng,
     pub(crate) memory: Memory,
-    /// Deletes under way.
+    /// The deletes under way.
     pub(crate) deletions: JoinSet<Ended>,
 }
 
 /// The state that lasts from one loop to the next.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// The Nodes and Pods that were listed last.
+    /// The Nodes and Pods of the last successful list.
     listed: Option<(Vec<CoreNode>, Vec<Pod>)>,
-    /// A ready Node of each group, or its template, which is not asked for any more once the group has had a ready Node.
+    /// The shape of a ready Node of each group, or of its template until the group has had a ready Node.
     pub(crate) shapes: BTreeMap<String, Shape>,
     seen_ready: BTreeSet<String>,
-    /// The sizes of the groups, as they were when they were asked for last.
+    /// The target sizes of the groups, as last answered.
     pub(crate) targets: BTreeMap<String, i32>,
-    /// The Nodes of each group in this loop, counted by state. A group without Nodes and without instances to come has no entry.
+    /// The Nodes of each group in this loop, counted by state. A group without Nodes and without expected instances has
+    /// no entry.
     pub(crate) readiness: BTreeMap<String, Readiness>,
-    /// The number of Nodes, and how many of them broke down.
+    /// The number of Nodes, and the number of unready ones.
     pub(crate) total: (usize, usize),
-    /// The instances of each group, as they were when it was last asked, and when all of them were.
+    /// The instances of each group, as last answered.
     pub(crate) instances: BTreeMap<String, Vec<Instance>>,
     pub(crate) instances_since: Option<Instant>,
-    /// Groups whose instances are asked for again in the next loop.
+    /// The groups whose instances are fetched again in the next loop.
     pub(crate) invalid: BTreeSet<String>,
-    /// Instances that have no Node, by id.
+    /// The instances without a Node, by id.
     pub(crate) unregistered: BTreeMap<String, Unregistered>,
-    /// The instances that said in the last loop that they couldn't be made.
+    /// The instances that had an error in the last loop.
     pub(crate) failed: BTreeSet<String>,
-    /// Groups whose size isn't the number of their Nodes: that number, the size, and since when.
+    /// The groups whose size isn't the number of their Nodes: that number, the size, and the time since when.
     pub(crate) incorrect: BTreeMap<String, (usize, i32, Instant)>,
-    /// Groups that didn't bring what they were asked for.
+    /// The groups that failed to grow.
     pub(crate) backed_off: BackedOff,
-    /// Increases whose Nodes have yet to join.
+    /// The increases whose Nodes have yet to join.
     pub(crate) requests: BTreeMap<String, Request>,
-    /// Since when Nodes have been unneeded, by name.
+    /// The time since which a Node has been unneeded, by name.
     pub(crate) unneeded: BTreeMap<String, Instant>,
-    /// Until when Nodes aren't looked at again that couldn't be removed, by name.
+    /// The time until which a Node that couldn't be removed is skipped, by name.
     pub(crate) unremovable: BTreeMap<String, Instant>,
-    /// Nodes that are being drained or deleted, by name.
+    /// The Nodes that are being drained or deleted, by name.
     pub(crate) going: BTreeMap<String, Going>,
-    /// When groups and Nodes were changed last.
+    /// The times of the last changes to groups and Nodes.
     pub(crate) cooldown: Cooldown,
-    /// True once the question was answered: it is asked once, and the answer kept for good.
+    /// True once the call has succeeded: its answer is kept for good.
     knows_gpu_label: bool,
     knows_gpu_types: bool,
 }
 
-/// The objects that one loop looks at.
+/// The objects that one loop works on.
 pub(crate) struct Look {
     pub(crate) groups: Vec<NodeGroup>,
     /// The Nodes of each group.
     pub(crate) nodes: BTreeMap<String, Vec<CoreNode>>,
-    /// Those of none.
+    /// The Nodes without a group.
     pub(crate) others: Vec<CoreNode>,
     pub(crate) pods: Vec<Pod>,
-    /// The Nodes that were going when the loop began.
+    /// The Nodes that were being deleted when the loop began.
     pub(crate) going: BTreeMap<String, Going>,
 }
 
@@ -126,7 +127,8 @@ impl Look {
 }
 
 impl Driver {
-    /// One of a version, which calls the program and looks at a workload cluster. It begins when it is run.
+    /// Creates a driver of a version, which calls a provider and watches a workload cluster. It begins with
+    /// [`Self::run`].
     pub fn new(
         caller: Caller,
         workload: Workload,
@@ -141,7 +143,8 @@ impl Driver {
         Self { caller, workload, pattern, fields, settings, notes, chance, memory, deletions }
     }
 
-    /// Goes on until it is dropped, or has failed for so long that it would be restarted. A loop that fails is left.
+    /// Runs loops until it is dropped, or until they have failed for so long that Cluster Autoscaler would be
+    /// restarted. An error ends a loop early.
     pub async fn run(mut self) {
         self.begin().await;
         let mut succeeded = Instant::now();
@@ -162,7 +165,7 @@ impl Driver {
         (self.notes)(&format!("{what}: {about}"));
     }
 
-    /// Before the first Refresh it learns the instances, and takes off the taints that another one left: never again.
+    /// Fetches the instances and takes off leftover taints, once, before the first Refresh.
     async fn begin(&mut self) {
         let groups = self.groups().await;
         self.ask_for_instances(&groups).await;
@@ -207,11 +210,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Looks once, and scales up or else down.
+    /// Runs one loop: updates the state, then scales up, or else down.
     async fn look(&mut self) -> Result<()> {
         self.learn_what_ended().await;
         if let Err(error) = self.list().await {
-            // Its informers go on showing what they had.
+            // Cluster Autoscaler's informers keep serving their last state.
             self.note("nothing listed", &format!("{error:#}"));
         }
         let (nodes, pods) = self.memory.listed.clone().unwrap_or_default();
@@ -247,7 +250,7 @@ impl Driver {
         Ok(())
     }
 
-    /// An error reads as no groups at all.
+    /// Returns the groups. An error counts as an empty list.
     async fn groups(&self) -> Vec<NodeGroup> {
         self.caller.groups().await.unwrap_or_else(|status| {
             self.note("no groups", &status);
@@ -255,7 +258,8 @@ impl Driver {
         })
     }
 
-    /// The Nodes of each group and those of none, and what a Node of each would be like: as one that is ready, or as the program says.
+    /// Returns the Nodes of each group and those of none, and stores the shape of each group: of a ready Node, or of
+    /// the template.
     async fn learn(
         &mut self,
         groups: &[NodeGroup],
@@ -305,7 +309,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Returns true for a Node of another namespace, of which a Cluster Autoscaler of this one would know nothing.
+    /// Returns true for a Node of another namespace, which a Cluster Autoscaler of this one would not see.
     fn is_of_another(&self, node: &CoreNode) -> bool {
         let annotations = node.metadata.annotations.as_ref();
         let namespace = annotations.and_then(|annotations| annotations.get(CLUSTER_NAMESPACE));
@@ -313,7 +317,7 @@ impl Driver {
         namespace.zip(own).is_some_and(|(namespace, own)| namespace != own)
     }
 
-    /// The Node that a group would get, as the program answers.
+    /// Returns the shape of a group's template, or `None` if the provider doesn't implement the call.
     pub(crate) async fn template(&self, group: &str) -> Result<Option<Shape>> {
         match self.caller.template(group).await {
             Ok(answer) => Ok(Some((&self.fields.template(answer)?).into())),
@@ -330,7 +334,7 @@ impl Driver {
         Ok(sizes)
     }
 
-    /// Asks for all sizes once more. Where one isn't answered, none is known.
+    /// Fetches all sizes again. If one call fails, none is known.
     pub(crate) async fn recalculate(&mut self, look: &Look) {
         self.memory.targets = self.sizes(&look.groups).await.unwrap_or_else(|error| {
             self.note("no sizes", &error);
@@ -338,7 +342,7 @@ impl Driver {
         });
     }
 
-    /// The instances of groups, all at once. One that can't be asked has none.
+    /// Fetches the instances of groups concurrently. A group whose call fails has none.
     pub(crate) async fn ask_for_instances(&mut self, groups: &[NodeGroup]) {
         let asked = join_all(groups.iter().map(async |group| {
             let instances = self.caller.instances(&group.id).await.unwrap_or_default();
@@ -348,7 +352,8 @@ impl Driver {
         self.memory.instances.extend(asked);
     }
 
-    /// A group's options, asked for so many times in a row, since no answer is kept. None if one of them was an error.
+    /// Fetches a group's options the given number of times in a row, since no answer is cached. Returns `None` if a
+    /// call fails.
     pub(crate) async fn options(&self, group: &str, times: usize) -> Result<Option<Options>> {
         let defaults = self.fields.defaults(self.settings);
         let mut options = self.fields.options(&defaults, self.settings.startup)?;
@@ -367,14 +372,14 @@ impl Driver {
         Ok(Some(options))
     }
 
-    /// An error is no label, and not kept.
+    /// Fetches the GPU label once. An error is not cached.
     async fn learn_gpu_label(&mut self) {
         if !self.memory.knows_gpu_label {
             self.memory.knows_gpu_label = self.caller.gpu_label().await.is_ok();
         }
     }
 
-    /// Asks what Cluster Autoscaler asks when the first Node comes or goes.
+    /// Makes the GPU calls that Cluster Autoscaler makes when the first Node comes or goes.
     pub(crate) async fn learn_gpus(&mut self) {
         if !self.memory.knows_gpu_types {
             self.memory.knows_gpu_types = self.caller.gpu_types().await.is_ok();
@@ -383,7 +388,7 @@ impl Driver {
     }
 }
 
-/// A Node as Cluster Autoscaler sends it.
+/// Converts a Node to the message that Cluster Autoscaler sends.
 pub(crate) fn asked(node: &CoreNode) -> ExternalGrpcNode {
     let metadata = node.metadata.clone();
     ExternalGrpcNode {

@@ -1,4 +1,4 @@
-//! The fields that the driver sends in the version that it plays, and reads from those that this version knows.
+//! The protocol fields that the modelled version sends and reads.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,25 +17,25 @@ use super::{
     pods::{Cpu, Shape},
 };
 
-/// Fields that came to be besides others: which of the two a version knows.
+/// The field generations that a version knows: some fields were replaced by new ones, and some versions know both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields {
     old: bool,
     new: bool,
 }
 
-/// The options of a group for its Nodes.
+/// The options of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// A Node that is used less may go.
+    /// The utilization below which a Node may be removed.
     pub(crate) threshold: f64,
-    /// After it has been unneeded for so long.
+    /// The time that a Node must be unneeded before it is removed.
     pub(crate) unneeded: Duration,
-    /// For one that isn't ready.
+    /// The same for a Node that isn't ready.
     pub(crate) unready: Duration,
-    /// The time that a Node may take to join.
+    /// The time within which a Node must join.
     pub(crate) provision: Duration,
-    /// A Node that isn't ready counts as one that is starting for so long.
+    /// The age up to which a Node that isn't ready counts as starting.
     pub(crate) startup: Duration,
 }
 
@@ -44,13 +44,12 @@ impl Fields {
         Self { old: version.knows_old_fields(), new: version.knows_new_fields() }
     }
 
-    /// The Node of a template.
+    /// Decodes the Node of a template.
     pub(crate) fn template(self, answer: NodeGroupTemplateNodeInfoResponse) -> Result<Node> {
         let bytes = if self.new { answer.node_bytes } else { answer.node_info };
         Node::decode(bytes).context("a template that is no Node")
     }
 
-    /// Returns the default options for Nodes, which the provider's answer replaces.
     pub(crate) fn defaults(self, settings: Settings) -> NodeGroupAutoscalingOptions {
         let old = |time: Duration| {
             let duration = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
@@ -71,7 +70,7 @@ impl Fields {
         }
     }
 
-    /// Returns the options of an answer, which replaces all that was sent.
+    /// Decodes the options of an answer, which replaces everything that was sent.
     pub(crate) fn options(self, answer: &NodeGroupAutoscalingOptions, startup: Duration) -> Result<Options> {
         let time = |old: Option<MetaDuration>, new: Option<prost_types::Duration>| -> Result<Duration> {
             if self.new {
@@ -88,7 +87,7 @@ impl Fields {
         })
     }
 
-    /// Asks what a Node of a group would cost.
+    /// Builds the request for the price of a group's Node.
     pub(crate) fn node_price(self, group: &str, shape: &Shape) -> PricingNodePriceRequest {
         let node = template_node(format!("template-node-for-{group}-1"), shape);
         let hour = TheNextHour::begin();
@@ -101,7 +100,7 @@ impl Fields {
         }
     }
 
-    /// Asks what a pod that asks for so many thousandths of a CPU would cost.
+    /// Builds the request for the price of a Pod that requests the given CPU.
     pub(crate) fn pod_price(self, name: &str, cpu: Cpu) -> PricingPodPriceRequest {
         let quantity = |text: String| Quantity { string: Some(text) };
         let requests = [("cpu", format!("{cpu}m")), ("memory", "500Mi".to_owned())];
@@ -125,7 +124,7 @@ impl Fields {
         }
     }
 
-    /// The old times are whole seconds.
+    /// Returns the value of an old time field, which holds whole seconds.
     fn old_time(self, time: Timestamp) -> Option<Timestamp> {
         self.old.then_some(Timestamp { nanos: 0, ..time })
     }
@@ -135,14 +134,14 @@ impl Fields {
     }
 }
 
-/// A Node that stands for one that is coming.
+/// Returns the made-up Node that stands for an upcoming one.
 pub(crate) fn upcoming_node(group: &str, shape: &Shape, number: usize) -> ExternalGrpcNode {
     let annotations = [("cluster-autoscaler.k8s.io/upcoming-node".to_owned(), "true".to_owned())];
     let node = template_node(format!("template-node-for-{group}-1-upcoming-{number}"), shape);
     ExternalGrpcNode { annotations: annotations.into_iter().collect(), ..node }
 }
 
-/// A Node that a group might have. It has no providerID.
+/// Returns a made-up Node of a group. It has no providerID.
 fn template_node(name: String, shape: &Shape) -> ExternalGrpcNode {
     let own = [("kubernetes.io/hostname", name.as_str()), ("cluster-autoscaler.kubernetes.io/template-node", "true")];
     let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -150,7 +149,7 @@ fn template_node(name: String, shape: &Shape) -> ExternalGrpcNode {
     ExternalGrpcNode { name, labels, ..ExternalGrpcNode::default() }
 }
 
-/// Prices are for an hour from now.
+/// The hour from now, for which prices are requested.
 struct TheNextHour {
     start: Timestamp,
     end: Timestamp,

@@ -1,8 +1,8 @@
-//! Cluster Autoscaler, played: it asks the program what the versions from 1.33 on ask, in their order, and remembers from loop to loop
-//! what they remember. The end-to-end tests and the simulation share it.
+//! A model of Cluster Autoscaler: it makes the calls of versions 1.33 and later, in their order, and keeps their state
+//! from loop to loop. The end-to-end tests and the simulation share it.
 //!
-//! It may use none of the program's own code but the wire types: a mistake there would then be in the question and in the answer. Time is
-//! tokio's, and chance is handed in, so that a seed decides all of it.
+//! It must use none of the program's own code except the wire types: a mistake there would then be on both sides of a
+//! call. Time is tokio's and randomness is passed in, so that a seed decides everything.
 
 mod actuation;
 mod backoff;
@@ -26,45 +26,45 @@ pub use pods::{Cpu, Shape, TO_BE_DELETED, UNINITIALIZED, asks_for, fits, is_read
 pub use version::Version;
 pub use workload::Workload;
 
-/// Cluster Autoscaler's options, as far as they are played.
+/// Cluster Autoscaler's options, as far as they are modelled.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// From the end of a loop to the start of the next.
+    /// The time from the end of a loop to the start of the next.
     pub pause: Duration,
-    /// A Node must be unneeded for so long before it goes.
+    /// The time that a Node must be unneeded before it is removed.
     pub unneeded: Duration,
-    /// A Node that isn't ready must be unneeded for so long.
+    /// The same for a Node that isn't ready.
     pub unready: Duration,
-    /// A Node that hasn't joined after so long is given up.
+    /// The time after which a Node that hasn't joined is given up.
     pub provision: Duration,
-    /// A Node that isn't ready counts as one that is starting for so long.
+    /// The age up to which a Node that isn't ready counts as starting.
     pub startup: Duration,
-    /// No Node goes for so long after a group was increased.
+    /// The time without removals after a group was increased.
     pub delay_after_add: Duration,
-    /// Nor after Nodes began to go.
+    /// The time without removals after Nodes were removed.
     pub delay_after_delete: Duration,
-    /// Nor after Nodes couldn't be made to go.
+    /// The time without removals after a removal failed.
     pub delay_after_failure: Duration,
-    /// From a Node's taint to its deletion.
+    /// The time from a Node's taint to its deletion.
     pub delay_after_taint: Duration,
-    /// A Node that can't be removed is looked at again after so long.
+    /// The time after which a Node that couldn't be removed is considered again.
     pub recheck: Duration,
-    /// The Pods of a Node have so long to leave it.
+    /// The time within which the Pods of a Node must leave it.
     pub drain: Duration,
-    /// Nothing is done about Pods that are all new.
+    /// True if a loop does nothing when all pending Pods are new.
     pub waits_for_more_pods: bool,
-    /// The number of Nodes that go at once.
+    /// The number of Nodes that are removed at once.
     pub parallelism: usize,
-    /// The number of those that may have to be drained.
+    /// The number of Nodes among them that may need a drain.
     pub drain_parallelism: usize,
-    /// For how long a group that failed isn't increased at first, at most, and after how long without a failure it is forgotten.
+    /// The backoff of groups that failed to grow.
     pub backoff: Backoff,
-    /// Which of the groups that would do is chosen.
+    /// The strategy that chooses among groups that fit.
     pub expander: Expander,
 }
 
 impl Default for Settings {
-    /// Cluster Autoscaler's own.
+    /// Returns Cluster Autoscaler's own defaults.
     fn default() -> Self {
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         Self {
@@ -88,28 +88,28 @@ impl Default for Settings {
     }
 }
 
-/// The times for which groups that failed are left alone.
+/// The backoff times of groups that failed to grow.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// After the first failure.
+    /// The backoff after the first failure.
     pub initial: Duration,
-    /// However many there were.
+    /// The longest backoff.
     pub max: Duration,
-    /// Without a failure for so long, a group starts from the beginning.
+    /// The time without a failure after which the backoff starts from the initial value.
     pub reset: Duration,
 }
 
-/// Which of the groups that would do is chosen.
+/// The strategy that chooses among groups that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expander {
-    /// The one with the least left over.
+    /// The group with the fewest idle CPUs.
     LeastWaste,
-    /// The cheapest, by the provider's prices.
+    /// The cheapest group, by the provider's prices.
     Price,
 }
 
 impl Expander {
-    /// As Cluster Autoscaler calls it.
+    /// Returns Cluster Autoscaler's name of it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -4,10 +4,11 @@
 
 use super::Version;
 
-/// The number of calls for options to judge the utilization of a Node, for each Node that the minimum lets go.
+/// The number of `NodeGroupGetOptions` calls to judge the utilization of a Node, for each Node that the min size allows
+/// to go.
 pub(crate) const QUESTIONS_ABOUT_USE: usize = 2;
 
-/// The number of calls for options before Nodes go: for each group, and for each of its Nodes that goes.
+/// The number of `NodeGroupGetOptions` calls before a removal: per group, and per removed Node.
 pub(crate) const QUESTIONS_ABOUT_GOING: (usize, usize) = (1, 3);
 
 /// The behaviour of a version in its loops.
@@ -23,64 +24,65 @@ impl Pattern {
         self.0.minor >= minor
     }
 
-    /// Returns true if a loop that has scaled up, or failed to, looks for idle Nodes too.
+    /// Returns true if a loop that has scaled up, or failed to, still looks for idle Nodes.
     pub(crate) fn goes_on_after_scale_up(self) -> bool {
         self.since(34)
     }
 
-    /// Returns true if all sizes are asked for before groups are considered for pods that are pending.
+    /// Returns true if all sizes are fetched before groups are considered for pending Pods.
     pub(crate) fn asks_for_sizes_before_scale_up(self) -> bool {
         !self.since(35)
     }
 
-    /// Returns true if the group of each Node that is coming is asked for before groups are considered for pending pods.
+    /// Returns true if `NodeGroupForNode` is called for each upcoming Node before groups are considered for pending
+    /// Pods.
     pub(crate) fn asks_about_upcoming(self) -> bool {
         self.since(35)
     }
 
-    /// Returns the number of calls for options about every Node of a group, for the time that it may take to start.
+    /// Returns the number of `NodeGroupGetOptions` calls about every Node of a group, for its startup time.
     pub(crate) fn questions_about_start(self) -> usize {
         if self.since(35) { 2 } else { 0 }
     }
 
-    /// Returns the number of calls for options about an idle Node before sizes are asked for once more, and after that.
+    /// Returns the number of `NodeGroupGetOptions` calls about an idle Node before sizes are fetched again, and after
+    /// that.
     pub(crate) fn questions_about_idle(self) -> (usize, usize) {
         if self.since(35) { (2, 0) } else { (1, 1) }
     }
 
-    /// Returns true if pods are thought to fit on Nodes that a group's size lacks, though no increase of it is under way:
-    /// for ever, where a replica is neither a Node nor an instance that has been waited for too long.
+    /// Returns true if Pods count as placed on Nodes that a group's size lacks even without an increase under way. They
+    /// stay unplaced for ever if a replica is neither a Node nor an instance past its provision time.
     pub(crate) fn expects_nodes_nobody_waits_for(self) -> bool {
         !self.since(36)
     }
 
-    /// Returns true if a Node that is there and isn't starting counts as one that has come, even if it is going.
+    /// Returns true if an existing Node that isn't starting counts as arrived even if it is being deleted.
     pub(crate) fn counts_nodes_that_go(self) -> bool {
         !self.since(36)
     }
 
-    /// Returns true if options that a group has of its own end the time that its Nodes may take to start: it isn't in the
-    /// protocol.
+    /// Returns true if a group's own options lose the startup time, which the protocol lacks.
     pub(crate) fn loses_startup_time(self) -> bool {
         self.since(35)
     }
 
-    /// Returns true if a loop follows at once on one that has scaled something.
+    /// Returns true if a loop that has scaled something is followed at once by the next.
     pub(crate) fn follows_at_once(self) -> bool {
         self.since(35)
     }
 
-    /// Returns true if an increase that takes too long is taken back as a whole.
+    /// Returns true if an increase that takes too long is reverted as a whole.
     pub(crate) fn takes_back(self) -> bool {
         self.since(36)
     }
 
-    /// Returns true if the template is asked for about each Node that is there at the start.
+    /// Returns true if the template is fetched for each existing Node at the start.
     pub(crate) fn asks_for_templates_of_nodes(self) -> bool {
         self.since(35)
     }
 
-    /// Returns true if the template is asked for about each Node that was deleted.
+    /// Returns true if the template is fetched for each deleted Node.
     pub(crate) fn asks_for_templates_of_deleted(self) -> bool {
         self.since(36)
     }

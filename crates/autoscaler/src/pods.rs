@@ -1,4 +1,4 @@
-//! The parts of Pods and Nodes that are played: CPUs, labels and taints.
+//! The parts of Pods and Nodes that are modelled: CPUs, labels and taints.
 
 use std::{
     collections::BTreeMap,
@@ -11,19 +11,19 @@ use k8s_openapi::{
 };
 use k8s_pb::api::core::v1::Node;
 
-/// The taint that makes a Node unfit for new Pods before it goes.
+/// The taint that keeps new Pods off a Node that is about to be deleted.
 pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// The taint of a Node until Cluster API has put its labels on it: until then it is no judge of what its group's Nodes are like.
+/// The taint of a Node until Cluster API has set its labels: until then it doesn't represent its group.
 pub const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
 
-/// An annotation of a Pod: it may be moved, or may not, whoever made it.
+/// The annotation of a Pod that allows or forbids its eviction, whatever its controller.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
-/// A Node that was tainted longer ago isn't taken for one that is going.
+/// The age from which a deletion taint is ignored.
 const DELETION: Duration = Duration::from_secs(300);
 
-/// Thousandths of a CPU.
+/// A CPU quantity in millicores.
 pub type Cpu = i64;
 
 /// Returns true if the scheduler has found no Node for a Pod.
@@ -49,7 +49,7 @@ pub(crate) fn is_leaving(node: &CoreNode) -> bool {
     has_taint(node, TO_BE_DELETED)
 }
 
-/// Returns true if a Node was tainted not long ago, so that whoever did that is at it.
+/// Returns true if a Node was tainted for deletion recently, so that its deletion is under way.
 pub(crate) fn is_going(node: &CoreNode) -> bool {
     let taint = taints(node).find(|taint| taint.key == TO_BE_DELETED);
     let since = taint.and_then(|taint| taint.value.as_ref()?.parse::<i64>().ok());
@@ -64,18 +64,18 @@ fn taints(node: &CoreNode) -> impl Iterator<Item = &Taint> {
     node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten()
 }
 
-/// The wall clock, which taints and creation times are read off.
+/// Returns the wall clock, with which taints and creation times are compared.
 pub(crate) fn seconds_since_epoch() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 
-/// Returns true if an object was created less than so long ago.
+/// Returns true if an object is younger than the given age.
 pub(crate) fn is_younger(metadata: &ObjectMeta, than: Duration) -> bool {
     let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
     created + than.as_secs().cast_signed() > seconds_since_epoch()
 }
 
-/// Returns true if a Pod may be evicted: by its annotation, or else if it has a controller, which makes another one.
+/// Returns true if a Pod may be evicted: by its annotation, or else if it has a controller, which replaces it.
 pub(crate) fn is_movable(pod: &Pod) -> bool {
     match pod.metadata.annotations.as_ref().and_then(|all| all.get(SAFE_TO_EVICT)).map(String::as_str) {
         Some("true") => true,
@@ -87,18 +87,18 @@ pub(crate) fn is_movable(pod: &Pod) -> bool {
 /// The effect of a taint that keeps no Pod off.
 const MILD: &str = "PreferNoSchedule";
 
-/// The properties of a Node that decide whether it takes a Pod.
+/// The properties of a Node that decide which Pods fit.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Its labels.
+    /// The labels.
     pub labels: BTreeMap<String, String>,
     /// The keys of the taints that keep Pods off it.
     pub taints: Vec<String>,
-    /// The CPUs it has for Pods.
+    /// The allocatable CPU.
     pub cpu: Cpu,
 }
 
-/// Of a Node to come.
+/// The shape of a template.
 impl From<&Node> for Shape {
     fn from(template: &Node) -> Self {
         let labels = template.metadata.clone().unwrap_or_default().labels.into_iter().collect();
@@ -109,7 +109,7 @@ impl From<&Node> for Shape {
     }
 }
 
-/// Of a Node that is there.
+/// The shape of an existing Node.
 impl From<&CoreNode> for Shape {
     fn from(node: &CoreNode) -> Self {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
@@ -121,7 +121,7 @@ impl From<&CoreNode> for Shape {
     }
 }
 
-/// Returns true if such a Node, if it were empty, would take the Pod.
+/// Returns true if the Pod would fit on an empty Node of this shape.
 #[must_use]
 pub fn fits(pod: &Pod, shape: &Shape) -> bool {
     let Some(spec) = &pod.spec else { return false };
@@ -133,7 +133,7 @@ pub fn fits(pod: &Pod, shape: &Shape) -> bool {
         && asks_for(pod) <= shape.cpu
 }
 
-/// The number of Nodes of this size that the pods need, and what is left over on them.
+/// Returns the number of Nodes of this size that the Pods need, and the CPU left over on them.
 pub(crate) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
     let mut rooms: Vec<Cpu> = Vec::new();
     for pod in pods {
@@ -146,12 +146,12 @@ pub(crate) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
     (rooms.len(), rooms.iter().sum())
 }
 
-/// The CPUs that the pods on a Node ask for.
+/// Returns the CPU requests of the Pods on a Node.
 pub(crate) fn used(node: &CoreNode, pods: &[Pod]) -> Cpu {
     pods.iter().filter(|pod| is_on(pod, node)).map(asks_for).sum()
 }
 
-/// Returns true if a Pod is bound to a Node, and hasn't ended.
+/// Returns true if a Pod is bound to a Node and hasn't ended.
 pub(crate) fn is_on(pod: &Pod, node: &CoreNode) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
@@ -161,7 +161,7 @@ pub(crate) fn is_on(pod: &Pod, node: &CoreNode) -> bool {
     on.is_some() && on == node.metadata.name.as_ref()
 }
 
-/// The CPUs that a Pod asks for.
+/// Returns the CPU requests of a Pod.
 #[must_use]
 pub fn asks_for(pod: &Pod) -> Cpu {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -169,7 +169,7 @@ pub fn asks_for(pod: &Pod) -> Cpu {
     cpu.map(|cpu| milli(&cpu.0)).sum()
 }
 
-/// The two ways in which CPUs are written here.
+/// Parses the two CPU notations in use here.
 fn milli(text: &str) -> Cpu {
     match text.strip_suffix('m') {
         Some(milli) => milli.parse().unwrap_or_default(),

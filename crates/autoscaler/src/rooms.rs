@@ -1,10 +1,10 @@
-//! The room on Nodes, which Pods are thought to take: of those that are there, and of those that are coming.
+//! The free capacity of existing and upcoming Nodes, on which Pods are placed.
 
 use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
 
 use super::pods::{Cpu, Shape, asks_for, fits, is_ready, used};
 
-/// A Node with what is left on it. One that is coming has no name.
+/// A Node with its free CPU. An upcoming one has no name.
 #[derive(Clone, Debug)]
 struct Room {
     node: Option<String>,
@@ -12,12 +12,12 @@ struct Room {
     left: Cpu,
 }
 
-/// All of them.
+/// The free capacity of all Nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms(Vec<Room>);
 
 impl Rooms {
-    /// A Node with the Pods that are on it. One that isn't Ready takes none: Kubernetes taints it.
+    /// Adds a Node with the Pods on it. One that isn't Ready is left out: Kubernetes taints it.
     pub(crate) fn add(&mut self, node: &CoreNode, pods: &[Pod]) {
         if !is_ready(node) {
             return;
@@ -27,13 +27,13 @@ impl Rooms {
         self.0.push(Room { node: node.metadata.name.clone(), shape, left });
     }
 
-    /// Nodes that are coming.
+    /// Adds upcoming Nodes.
     pub(crate) fn add_coming(&mut self, shape: &Shape, count: usize) {
         let room = Room { node: None, left: shape.cpu, shape: shape.clone() };
         self.0.extend(vec![room; count]);
     }
 
-    /// Returns true if a Pod has found room. It takes it.
+    /// Places a Pod. Returns true if it fits.
     pub(crate) fn place(&mut self, pod: &Pod) -> bool {
         let cpu = asks_for(pod);
         match self.0.iter_mut().find(|room| fits(pod, &room.shape) && cpu <= room.left) {
@@ -45,7 +45,8 @@ impl Rooms {
         }
     }
 
-    /// Returns true if all Pods of a Node have found room elsewhere. They take it, and the Node takes no more.
+    /// Places all Pods of a Node on other Nodes and removes the Node. Returns true if all fit; otherwise changes
+    /// nothing.
     pub(crate) fn vacate(&mut self, node: &str, pods: &[&Pod]) -> bool {
         let mut rooms = self.clone();
         rooms.0.retain(|room| room.node.as_deref() != Some(node));

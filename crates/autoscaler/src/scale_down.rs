@@ -1,4 +1,4 @@
-//! Which Nodes nobody needs, and which of those may go now.
+//! The search for unneeded Nodes, and the choice of those that may be removed now.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,27 +17,27 @@ use super::{
     rooms::Rooms,
 };
 
-/// When groups and Nodes were changed last.
+/// The times of the last changes to groups and Nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
-    /// A group was increased.
+    /// The last increase of a group.
     pub(crate) increased: Option<Instant>,
-    /// Nodes began to go.
+    /// The last start of a removal.
     pub(crate) deleted: Option<Instant>,
-    /// Nodes couldn't be made to go.
+    /// The last failure of a removal.
     pub(crate) failed: Option<Instant>,
-    /// Until the next loop, since Pods are too new to be thought about.
+    /// True for the rest of this loop, since Pods are too new to be considered.
     pub(crate) this_loop: bool,
 }
 
 impl Cooldown {
-    /// When a group was increased last, and when Nodes began to go.
+    /// Returns the times of the last increase and of the last removal.
     pub(crate) fn scaled(&self) -> (Option<Instant>, Option<Instant>) {
         (self.increased, self.deleted)
     }
 }
 
-/// A Node that nobody needs.
+/// An unneeded Node.
 #[derive(Clone, Copy)]
 pub(crate) struct Removable<'a> {
     pub(crate) group: &'a NodeGroup,
@@ -50,7 +50,7 @@ pub(crate) struct Removable<'a> {
 }
 
 impl Driver {
-    /// Begins to delete Nodes that have been unneeded for as long as their options say, as far as the minimum allows.
+    /// Begins to delete Nodes that have been unneeded for as long as their options require, down to the min size.
     pub(crate) async fn scale_down(&mut self, look: &Look) -> Result<()> {
         let sizes = self.known_sizes(look).await;
         let candidates = self.candidates_for_removal(look, &sizes);
@@ -76,7 +76,7 @@ impl Driver {
             || lasts(cooldown.deleted, settings.delay_after_delete)
     }
 
-    /// A group whose size isn't answered has none.
+    /// Returns the sizes. A group whose call fails has none.
     async fn known_sizes(&self, look: &Look) -> BTreeMap<String, i32> {
         let mut sizes = BTreeMap::new();
         for group in &look.groups {
@@ -87,7 +87,7 @@ impl Driver {
         sizes
     }
 
-    /// The Nodes of groups above their minimum which aren't starting, and aren't going.
+    /// Returns the Nodes of groups above their min size that are neither starting nor being deleted.
     fn candidates_for_removal<'a>(
         &self,
         look: &'a Look,
@@ -106,7 +106,7 @@ impl Driver {
         candidates
     }
 
-    /// The Nodes of a group that are thought of as coming.
+    /// Returns the starting Nodes of a group that count as upcoming.
     pub(crate) fn starting(&self, group: &str) -> BTreeSet<String> {
         if self.counted_upcoming(group) == 0 {
             return BTreeSet::new();
@@ -114,7 +114,7 @@ impl Driver {
         self.memory.readiness.get(group).map(|readiness| readiness.starting.clone()).unwrap_or_default()
     }
 
-    /// Of those that may go, the Nodes that are used little, and whose Pods fit on others.
+    /// Returns the candidates with low utilization whose Pods fit on other Nodes.
     async fn find_unneeded<'a>(
         &mut self,
         look: &'a Look,
@@ -151,7 +151,7 @@ impl Driver {
         Ok(unneeded)
     }
 
-    /// Those that have been unneeded for long enough, as far as the minimum allows, and no more at once than may go.
+    /// Returns the Nodes that have been unneeded for long enough, down to the min size and up to the parallelism.
     fn choose_removals<'a>(
         &mut self,
         look: &Look,
@@ -184,7 +184,7 @@ impl Driver {
     }
 }
 
-/// The part of a Node that its Pods ask for.
+/// Returns the share of a Node's CPU that its Pods request.
 fn use_of(node: &CoreNode, pods: &[Pod]) -> f64 {
     let there = Shape::from(node).cpu;
     #[expect(clippy::cast_precision_loss, reason = "so many CPUs are in no Node")]

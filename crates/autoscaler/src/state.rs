@@ -1,5 +1,4 @@
-//! The state of groups before anything is decided: which instances have no Node, which increases came to their end, and what has to be
-//! taken back.
+//! The state of groups before any decision: instances without a Node, finished increases, and sizes to correct.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,17 +18,17 @@ use super::{
     pods::{is_leaving, is_ready, is_younger},
 };
 
-/// Says of a Node that is made up why it was.
+/// The annotation of a made-up Node that gives the reason for it.
 const REASON: &str = "k8s.io/cluster-autoscaler/fake-node-reason";
 
-/// Nodes that break down don't matter up to this number, and up to this part of all.
+/// The number of unready Nodes that is tolerated, and the tolerated share of all Nodes.
 const OK_UNREADY: (usize, f64) = (3, 0.45);
 
 /// An instance that has no Node and should have one.
 #[derive(Clone, Debug)]
 pub(crate) struct Unregistered {
     since: Instant,
-    /// Its group, and how long it may take. None where that couldn't be asked.
+    /// The group and its provision time, or `None` if the call failed.
     of: Option<(String, Duration)>,
 }
 
@@ -50,13 +49,13 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness {
     pub(crate) ready: usize,
-    /// They have broken down.
+    /// The number of Nodes that were ready and aren't any more.
     unready: usize,
-    /// The names of those that have never been ready, and may still take a while.
+    /// The names of the Nodes that have never been ready and may still take a while.
     pub(crate) starting: BTreeSet<String>,
     registered: usize,
     unregistered: usize,
-    /// They have had no Node for too long. Nodes are not waited for in their place.
+    /// The number of instances past their provision time. They count as present, so no Node is expected for them.
     late: usize,
 }
 
@@ -64,7 +63,7 @@ impl Readiness {
     fn add(&mut self, node: &CoreNode, startup: Duration) {
         self.registered += 1;
         if is_leaving(node) {
-            // It counts as gone.
+            // A Node that is being deleted counts as gone.
         } else if is_ready(node) {
             self.ready += 1;
         } else if is_younger(&node.metadata, startup) {
@@ -76,7 +75,7 @@ impl Readiness {
 }
 
 impl Driver {
-    /// Learns what has become of Nodes, instances and increases since the last loop.
+    /// Updates the state of Nodes, instances and increases since the last loop.
     pub(crate) async fn update(&mut self, look: &Look) -> Result<()> {
         self.refresh_instances(&look.groups).await?;
         self.find_unregistered(look).await;
@@ -87,7 +86,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Of groups that are scaling up, and of those that aren't known. All of them now and then, where an error is no instances.
+    /// Fetches the instances of groups that are scaling up, and of unknown ones. Fetches those of all groups at
+    /// intervals, where an error counts as no instances.
     async fn refresh_instances(&mut self, groups: &[NodeGroup]) -> Result<()> {
         if self.memory.instances_since.is_none_or(|since| since.elapsed() > INSTANCES_LAST) {
             self.memory.instances_since = Some(Instant::now());
@@ -115,7 +115,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Instances that should have a Node: it is asked of which group such a Node would be.
+    /// Finds the instances that should have a Node, and asks for the group of each.
     async fn find_unregistered(&mut self, look: &Look) {
         let registered: BTreeSet<_> = look.all_nodes().filter_map(provider_id).collect();
         let instances = self.memory.instances.values().flatten().filter(|instance| is_expected(instance));
@@ -162,14 +162,14 @@ impl Driver {
         Ok(())
     }
 
-    /// The number of Nodes of a group that are still to come, whether they are asked for or not.
+    /// Returns the number of Nodes of a group that have yet to join, requested or not.
     pub(crate) fn upcoming(&self, group: &str) -> usize {
         let target = self.memory.targets.get(group).map_or(0, |size| usize::try_from(*size).unwrap_or_default());
         let there = self.memory.readiness.get(group).map_or(0, |one| one.ready + one.unready + one.late);
         target.saturating_sub(there)
     }
 
-    /// Returns true if an increase of a group isn't over.
+    /// Returns true if an increase of a group isn't finished.
     fn waits_for_nodes(&self, group: &str) -> bool {
         let Some(target) = self.memory.targets.get(group) else { return false };
         let Some(readiness) = self.memory.readiness.get(group) else { return *target > 0 };
@@ -184,13 +184,13 @@ impl Driver {
         self.memory.requests.contains_key(group) && self.waits_for_nodes(group)
     }
 
-    /// Returns true if so few Nodes are broken that it goes on at all.
+    /// Returns true if few enough Nodes are unready for the loop to go on.
     pub(crate) fn is_healthy(&self) -> bool {
         let (nodes, unready) = self.memory.total;
         !is_too_many(unready, nodes)
     }
 
-    /// Returns true if a group may be increased: it didn't fail of late, and lacks few Nodes that nobody waits for.
+    /// Returns true if a group may be increased: it isn't backed off, and lacks few Nodes that no increase explains.
     pub(crate) fn is_safe(&self, group: &str) -> bool {
         if self.memory.backed_off.has(group, Instant::now()) {
             return false;
@@ -205,9 +205,9 @@ impl Driver {
         !is_too_many(expected.saturating_sub(readiness.ready), there)
     }
 
-    /// Adds to what a group is asked for, or takes from it.
+    /// Adds to the increase under way of a group, or takes from it.
     pub(crate) async fn register_increase(&mut self, group: &str, by: i32) -> Result<()> {
-        // Nothing is registered where that can't be asked.
+        // Without options nothing is registered.
         let Some(options) = self.options(group, 1).await? else { return Ok(()) };
         let until = Instant::now() + options.provision;
         match self.memory.requests.get_mut(group) {
@@ -228,12 +228,13 @@ impl Driver {
         Ok(())
     }
 
-    /// A group has failed to grow.
+    /// Backs off a group that failed to grow.
     pub(crate) fn back_off(&mut self, group: &str) {
         self.memory.backed_off.fail(group, Instant::now(), self.settings.backoff);
     }
 
-    /// Increases that have come to their end, or have taken too long. Some versions take back as much then, even if most of it came.
+    /// Closes the increases that are finished or have taken too long. Some versions then revert the whole increase,
+    /// even if most Nodes have joined.
     async fn close_requests(&mut self, look: &Look) {
         self.memory.backed_off.forget(Instant::now(), self.settings.backoff);
         for (group, request) in self.memory.requests.clone() {
@@ -248,14 +249,14 @@ impl Driver {
                     && is_there
                     && let Err(status) = self.caller.decrease(&group, -request.by).await
                 {
-                    // Unlike a correction, it doesn't end the loop.
+                    // Unlike a correction, an error here doesn't end the loop.
                     self.note("not taken back", &status);
                 }
             }
         }
     }
 
-    /// Groups that were to grow and have instances that say, as they didn't before, that they couldn't be made are left alone for a while.
+    /// Backs off the groups that are growing and have instances with a new error.
     async fn find_failures(&mut self) -> Result<()> {
         let all = self.memory.instances.values().flatten().filter(|instance| has_failed(instance));
         let now: BTreeSet<_> = all.map(|instance| instance.id.clone()).collect();
@@ -277,8 +278,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Groups with more Nodes than their size, or with fewer and nothing that would become one. Instances that are being deleted or say
-    /// that they failed are neither. A group with no Node and nothing that would become one is left alone.
+    /// Finds the groups with more Nodes than their size, or with fewer and no instance that would become one. Instances
+    /// that are being deleted or have an error don't count. A group without Nodes and without expected instances is
+    /// left alone.
     fn find_incorrect_sizes(&mut self) {
         let mut incorrect = BTreeMap::new();
         for (group, size) in &self.memory.targets {
@@ -296,7 +298,7 @@ impl Driver {
         self.memory.incorrect = incorrect;
     }
 
-    /// Deletes instances that have had no Node for too long, as far as the minimum allows: at the minimum they are left as they are.
+    /// Deletes the instances past their provision time, down to the min size.
     pub(crate) async fn give_up(&mut self, look: &Look) {
         let mut late: BTreeMap<String, Vec<ExternalGrpcNode>> = BTreeMap::new();
         for (id, one) in &self.memory.unregistered {
@@ -322,13 +324,13 @@ impl Driver {
             let deleted = self.delete_made_up("giving up", &group.id, &nodes).await;
             self.memory.invalid.insert(group.id.clone());
             if deleted == Some(false) {
-                // Other groups have to wait for the next loop.
+                // An error ends the pass: other groups wait for the next loop.
                 break;
             }
         }
     }
 
-    /// Deletes instances that say that they couldn't be made, in every loop and whatever the minimum.
+    /// Deletes the instances with an error, in every loop and below the min size too.
     pub(crate) async fn delete_failed(&mut self, look: &Look) {
         let mut any = false;
         let mut groups: Vec<_> = self.memory.instances.clone().into_iter().collect();
@@ -345,7 +347,8 @@ impl Driver {
         }
     }
 
-    /// One that is refused is named again in the next loop. None where nothing was asked for.
+    /// Deletes instances by their made-up Nodes. A refused one is sent again in the next loop. Returns `None` if
+    /// nothing was sent.
     async fn delete_made_up(&mut self, why: &str, group: &str, nodes: &[ExternalGrpcNode]) -> Option<bool> {
         self.options(group, 1).await.ok()??;
         let deleted = self.caller.delete(group, nodes).await;
@@ -357,8 +360,8 @@ impl Driver {
         Some(deleted.is_ok())
     }
 
-    /// Sizes that have long been incorrect are made the number of Nodes. An answer that is no error counts as a correction, whatever came
-    /// of it, and ends the loop for all groups; so does an error, before the groups that follow.
+    /// Sets sizes that have long been incorrect to the number of Nodes. An answer without error counts as a correction,
+    /// even if the size stays, and ends the loop for all groups; so does an error, before the remaining groups.
     pub(crate) async fn correct_sizes(&mut self, look: &Look) -> Result<bool> {
         let mut any = false;
         for group in &look.groups {
@@ -376,7 +379,7 @@ impl Driver {
     }
 }
 
-/// A Node that is made up for an instance without one.
+/// Returns the made-up Node of an instance without one.
 fn fake(instance: &str, reason: &str) -> ExternalGrpcNode {
     let annotations = [(REASON.to_owned(), reason.to_owned())].into_iter().collect();
     ExternalGrpcNode { annotations, ..made_up_node(instance) }
@@ -396,7 +399,7 @@ fn has_failed(instance: &Instance) -> bool {
         .is_some_and(|status| status.instance_state() == InstanceState::InstanceCreating && status.error_info.is_some())
 }
 
-/// Returns true for an instance that is going to have a Node.
+/// Returns true if an instance is expected to become a Node.
 fn is_expected(instance: &Instance) -> bool {
     instance
         .status

@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep};
 
 use super::pods::{TO_BE_DELETED, seconds_since_epoch};
 
-/// A taint that conflicts with another write is tried again for so long, so often.
+/// The time for which a conflicting taint write is retried, and the interval.
 const CONFLICTS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(50));
 
-/// A workload cluster, or what is to be seen of it.
+/// A workload cluster, or one namespace's view of it.
 #[derive(Clone)]
 pub struct Workload {
     client: Client,
@@ -24,13 +24,13 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// All Pods, and all Nodes.
+    /// Creates a view of all Pods and Nodes.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client, namespace: None }
     }
 
-    /// The Pods of one namespace, and the Nodes of others as little as a cluster allows that is shared with them.
+    /// Creates a view of the Pods of one namespace, and of as few Nodes of other namespaces as a shared cluster allows.
     #[must_use]
     pub fn of_namespace(client: Client, namespace: &str) -> Self {
         Self { client, namespace: Some(namespace.to_owned()) }
@@ -57,7 +57,7 @@ impl Workload {
         Api::all(self.client.clone())
     }
 
-    /// Puts the taint on that keeps Pods off a Node that is going, or takes it off. Whoever else writes the Node doesn't hinder it for long.
+    /// Sets the deletion taint of a Node, or takes it off. Retries conflicts with other writers for a short time.
     pub(crate) async fn taint(&self, name: &str, on: bool) -> Result<()> {
         let (patience, pause) = CONFLICTS;
         let end = Instant::now() + patience;
@@ -88,14 +88,14 @@ impl Workload {
         Ok(())
     }
 
-    /// Asks a Pod to leave its Node. One that is gone has left it.
+    /// Evicts a Pod. One that is already gone counts as evicted.
     pub(crate) async fn evict(&self, pod: &Pod) -> Result<()> {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match Api::<Pod>::namespaced(self.client.clone(), namespace).delete(name, &parameters).await {
-            // Another of the name, where uids differ.
+            // A conflict means another Pod of the same name: the uid differs.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
             deleted => deleted.map(drop).with_context(|| format!("evicting Pod {name}")),
         }

@@ -1,56 +1,58 @@
-//! The bounds of the texts that are kept of an object. An API server takes objects of a mebibyte and more: who may write
-//! some of them must not fill the memory with them.
+//! Size limits for the texts that are kept of an object. An API server accepts objects of a mebibyte and more, and
+//! whoever may write some of them must not be able to fill the memory.
 
 use std::borrow::Cow;
 
-/// The longest value of an annotation, label or field that is read, in bytes.
+/// The maximum length of an annotation, label or field that is read, in bytes.
 pub const LONGEST_VALUE: usize = 16 * 1024;
-/// The part of a message that is read, in bytes.
+/// The number of bytes of a message that are read; the rest is cut.
 pub const LONGEST_MESSAGE: usize = 4 * 1024;
-/// The longest value of the annotation delete-machine that may be one of this program, in bytes.
+/// The maximum length of a value of the annotation delete-machine that this program may have written, in bytes.
 pub const LONGEST_MARK: usize = 256;
 
-/// The most bytes of labels, annotations, taints and amounts that are kept of one object.
+/// The maximum number of bytes of labels, annotations, taints and amounts that are kept of one object.
 pub const MOST_KEPT: usize = 32 * 1024;
-/// The most bytes of names that are kept of a list: of the instances of a MachinePool, or the workers of a topology.
+/// The maximum number of bytes of names that are kept of a list: the instances of a MachinePool, or the workers of a
+/// topology.
 pub const MOST_LISTED: usize = 512 * 1024;
-/// The weight of an entry besides its texts, in maps and in what is made of them.
+/// The weight of an entry besides its texts, in maps and in values derived from them.
 const ENTRY: usize = 128;
 
-/// The end of what stands for a value that is too long.
+/// The end of the placeholder for a value that is too long.
 const UNREAD: &str = "bytes; no more than 16384 are read)";
 
-/// A value; where it is too long, a text that says so. No rule takes that for a value, and its problem shows it.
+/// Returns the value, or a placeholder that states its length if it is too long. No rule accepts the placeholder as a
+/// value, and the reported problem quotes it.
 pub(super) fn value(text: &str) -> Cow<'_, str> {
     if text.len() <= LONGEST_VALUE { text.into() } else { format!("({} {UNREAD}", text.len()).into() }
 }
 
-/// Returns true if a value that is held stands for one that was too long.
+/// Returns true if a stored value is the placeholder for one that was too long.
 #[must_use]
 pub fn is_unread(value: &str) -> bool {
     value.starts_with('(') && value.ends_with(UNREAD)
 }
 
-/// The sum of several texts of an object that would be kept. Each of them has its bound, and so has their sum: an object has
-/// room for thousands of them.
+/// The total size of several texts of an object. Each text has its own limit, and their total needs one as well: an
+/// object can have thousands of them.
 pub(super) struct Kept {
     bytes: usize,
     most: usize,
 }
 
 impl Kept {
-    /// The texts of which so many bytes are kept.
+    /// Creates an empty total with a limit in bytes.
     pub(super) fn most(most: usize) -> Self {
         Self { bytes: 0, most }
     }
 
-    /// Counts one entry, which has these texts.
+    /// Adds one entry with these texts.
     pub(super) fn add(&mut self, texts: impl IntoIterator<Item: AsRef<str>>) {
         self.bytes += ENTRY + texts.into_iter().map(|text| text.as_ref().len()).sum::<usize>();
     }
 
     /// # Errors
-    /// When they are too many; it names them by `texts`.
+    /// When it is exceeded; the message names the texts by `texts`.
     pub(super) fn check(&self, texts: &str) -> Result<(), String> {
         let Self { bytes, most } = self;
         if bytes <= most {
@@ -63,13 +65,13 @@ impl Kept {
     }
 }
 
-/// The beginning of a message.
+/// Returns the beginning of a message, cut between characters.
 pub(super) fn message(text: &str) -> &str {
     let end = (0..=LONGEST_MESSAGE.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     end.and_then(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// A mark of a Machine. One that is too long is somebody else's, whatever it says.
+/// Returns a Machine's mark, or nothing if it is too long: then this program didn't write it.
 pub(super) fn mark(text: &str) -> &str {
     if text.len() <= LONGEST_MARK { text } else { "" }
 }

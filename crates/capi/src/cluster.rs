@@ -1,4 +1,4 @@
-//! Cluster: whether it is paused, and which Kubernetes version its topology asks for.
+//! Cluster: its pause, and the Kubernetes version of its topology.
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
@@ -16,23 +16,24 @@ pub struct Cluster {
     /// `spec.paused`: everything of this Cluster is paused. The annotation `cluster.x-k8s.io/paused` on the Cluster
     /// pauses only the Cluster itself.
     pub paused: bool,
-    /// `spec.topology` of a Cluster that a ClusterClass makes.
+    /// `spec.topology` of a Cluster with a ClusterClass.
     pub topology: Option<Box<Topology>>,
 }
 
 /// The desired state in a Cluster's topology.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Topology {
-    /// Kubernetes' version for the control plane and all workers whose own isn't pinned.
+    /// The Kubernetes version of the control plane and of all workers whose own isn't pinned.
     pub version: ArcStr,
-    /// The MachineDeployments whose version is pinned, by their names in the topology, with that version. Provisional:
-    /// `version` of a worker is a proposal of Cluster API's.
+    /// The MachineDeployments whose version is pinned, by their names in the topology, with that version.
+    /// Provisional: `version` of a worker is a proposal in Cluster API.
     pub pinned: Vec<(ArcStr, ArcStr)>,
-    /// The MachineDeployments whose upgrade somebody holds back by annotation, by their names in the topology.
+    /// The MachineDeployments whose upgrade is held back by an annotation, by their names in the topology.
     pub held_back: Vec<ArcStr>,
-    /// The MachineDeployments whose replicas it sets, by their names in the topology: it puts every other size back.
+    /// The MachineDeployments whose replicas the topology sets, by their names in it. The topology controller reverts
+    /// every other size.
     pub sized: Vec<ArcStr>,
-    /// Since when the condition TopologyReconciled is False.
+    /// The time since which the condition TopologyReconciled is False.
     pub unreconciled_since: Option<Timestamp>,
 }
 
@@ -79,7 +80,7 @@ struct Status<'a> {
 }
 
 impl Topology {
-    /// The version that a MachineDeployment is to have, by its name in the topology.
+    /// Returns the desired version of a MachineDeployment, by its name in the topology.
     #[must_use]
     pub fn version_of(&self, name: &str) -> &ArcStr {
         self.pinned.iter().find(|(pinned, _)| pinned == name).map_or(&self.version, |(_, version)| version)
@@ -102,7 +103,7 @@ impl Cluster {
         Self::of(meta, wire::read(value)?)
     }
 
-    /// The projection by which an informer reads Clusters.
+    /// Returns the projection with which an informer reads Clusters.
     #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/Cluster", Self::of).with_identity_within(|cluster| &cluster.meta)
@@ -133,8 +134,8 @@ impl Cluster {
     }
 }
 
-/// As Cluster API has it: `defer-upgrade` holds back one MachineDeployment, `hold-upgrade-sequence` one and all that
-/// follow it in the list.
+/// Returns the names of the held-back MachineDeployments. As in Cluster API, `defer-upgrade` holds back one, and
+/// `hold-upgrade-sequence` one and all that follow it in the list.
 fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
     let mut held = false;
     let mut names = Vec::new();

@@ -1,5 +1,5 @@
-//! The annotation and label keys that are read and written. Those that follow the API group
-//! (`CAPI_GROUP`) are built once per group; the others are constants.
+//! The annotation and label keys that are read and written. Keys that follow the API group (`CAPI_GROUP`) are built
+//! once per group; the others are constants.
 
 use std::fmt;
 
@@ -9,45 +9,45 @@ pub const DEFAULT_GROUP: &str = "cluster.x-k8s.io";
 /// The group of OpenShift's Machine API: MachineSets and Machines, without Clusters and MachineDeployments.
 pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
 
-/// Annotation that pauses the object it stands on. It doesn't follow `CAPI_GROUP`.
+/// Annotation that pauses its object. It doesn't follow `CAPI_GROUP`.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
 /// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
-/// Annotation of a group: whether Machines of it are deleted while it is rolling out. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a group: the choice to delete its Machines during a rollout or not. It doesn't follow `CAPI_GROUP`.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 
 /// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't follow `CAPI_GROUP`.
 pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 
-/// Annotation of a group: for how long a lack of capacity is waited for before it is an error. It doesn't follow
+/// Annotation of a group: the time for which a lack of capacity may last before it is an error. It doesn't follow
 /// `CAPI_GROUP`.
 pub const CAPACITY_ERROR_GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 
 /// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't follow `CAPI_GROUP`.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 
-/// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is taken off.
+/// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is removed.
 pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 
-/// The same, for this and all later MachineDeployments of the topology.
+/// Like [`DEFER_UPGRADE`], for this and all later MachineDeployments of the topology.
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
 
 /// Annotation of a MachineSet: the size of its MachineDeployment, written with the MachineSet's own size. It doesn't
 /// follow `CAPI_GROUP`.
 pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
 
-/// Annotation of a group: the log of the deletions that are on their way. A MachineDeployment's is copied to its
+/// Annotation of a group: the log of the deletions in progress. Cluster API copies a MachineDeployment's to its
 /// MachineSets.
 pub const DELETING: &str = "capi-autoscaler-provider.io/deleting";
 
 /// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
-/// Prefix of the annotations of a group that are this program's own. It doesn't follow `CAPI_GROUP`.
+/// Prefix of this program's own annotations of a group. It doesn't follow `CAPI_GROUP`.
 pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
-/// Annotation of a group: what one of its Nodes costs in an hour. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a group: the price of one of its Nodes per hour. It doesn't follow `CAPI_GROUP`.
 pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
 /// The keys that follow the API group.
@@ -55,13 +55,13 @@ pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per
 pub struct Keys {
     /// The API group itself.
     pub group: String,
-    /// Annotation of a group: the least size.
+    /// Annotation of a group: the min size.
     pub min_size: String,
-    /// Annotation of a group: the largest size.
+    /// Annotation of a group: the max size.
     pub max_size: String,
     /// Prefix of the annotations that override autoscaling options.
     pub options_prefix: String,
-    /// Annotation of a Machine: a smaller MachineSet takes it first.
+    /// Annotation of a Machine: a MachineSet deletes it first when it scales down.
     pub delete_machine: String,
     /// Annotation of a Node: the name of its Machine.
     pub machine: String,
@@ -76,7 +76,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys of an API group.
+    /// Builds the keys of an API group.
     #[must_use]
     pub fn new(group: &str) -> Self {
         let key = |name: &str| format!("{group}/{name}");
@@ -94,15 +94,16 @@ impl Keys {
         }
     }
 
-    /// The Machine that a Node's annotations name, as namespace and name. OpenShift writes both into the annotation
-    /// machine; Cluster API has an annotation of its own for the namespace.
+    /// Returns the Machine in a Node's annotations, as namespace and name. OpenShift writes both into the annotation
+    /// machine; Cluster API has a separate annotation for the namespace.
     #[must_use]
     pub fn machine_of<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let name = annotation(&self.machine)?;
         name.split_once('/').or_else(|| Some((annotation(&self.cluster_namespace)?, name)))
     }
 
-    /// Returns true if a MachineSet counts Machines that are being deleted as replicas. OpenShift's makes a new one at once.
+    /// Returns true if a MachineSet counts Machines that are being deleted as replicas. OpenShift's doesn't, and
+    /// creates a new one at once.
     #[must_use]
     pub fn counts_deleting(&self) -> bool {
         self.group != OPENSHIFT_GROUP

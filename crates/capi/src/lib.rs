@@ -44,14 +44,14 @@ pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 pub struct Context {
     /// The keys of the API group in use.
     pub keys: Keys,
-    /// Shares text that repeats from object to object.
+    /// The interner for texts that repeat from object to object.
     pub interner: Arc<Interner>,
-    /// The room for logs of deletions.
+    /// The space for logs of deletions.
     pub logs: LogBudget,
 }
 
 impl Context {
-    /// The context of an API group, `cluster.x-k8s.io` unless `CAPI_GROUP` says otherwise.
+    /// Creates the context of an API group: `cluster.x-k8s.io` unless `CAPI_GROUP` overrides it.
     #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
         Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogBudget::default() })

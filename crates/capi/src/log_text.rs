@@ -1,33 +1,35 @@
-//! The annotation that holds the log of deletions, as it stands on an object. What is too long for a log is never kept, and
-//! what is kept has its bound for each namespace and in all: who may annotate objects could fill the memory with it.
+//! The annotation with the log of deletions, as it is on an object. A text that is too long for a log is never kept,
+//! and the kept texts are limited per namespace and in total: otherwise anybody who may annotate objects could fill
+//! the memory.
 
 use std::{collections::HashMap, ops::Deref, sync::Arc};
 
 use arcstr::ArcStr;
 use parking_lot::Mutex;
 
-/// The longest text of a log, in bytes. All annotations of an object together may take 256 KiB, and others need room too.
+/// The maximum length of a log, in bytes. All annotations of an object together may have 256 KiB, and others need
+/// space too.
 pub const LONGEST_LOG: usize = 160 * 1024;
-/// The weight of the logs that are kept of one namespace.
+/// The maximum weight of the logs that are kept of one namespace.
 pub const MOST_LOGS_OF_NAMESPACE: usize = 8 << 20;
-/// The weight of the logs that are kept of all namespaces together.
+/// The maximum weight of the logs that are kept of all namespaces together.
 pub const MOST_LOGS: usize = 32 << 20;
-/// The weight of a quotation mark besides its byte: a Machine has at least four of them, and an entry of its own once the
-/// log has been read, however short its name is.
+/// The weight of a quotation mark besides its byte. Each Machine has at least four of them, and takes an entry of its
+/// own once the log is parsed, however short its name is.
 const QUOTE: usize = 40;
 
 /// The value of the annotation [`super::DELETING`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LogText {
-    /// The text.
+    /// The text, within all limits.
     Whole(HeldLog),
-    /// A text of so many bytes, more than [`LONGEST_LOG`].
+    /// The length in bytes of a text longer than [`LONGEST_LOG`].
     TooLong(usize),
     /// A text of so many bytes, for which [`LogBudget`] had no room.
     NoRoom(usize),
 }
 
-/// A text that isn't counted, as this process writes it.
+/// Creates a value that isn't counted, for a text that this process writes.
 impl From<&str> for LogText {
     fn from(text: &str) -> Self {
         if text.len() > LONGEST_LOG {
@@ -44,7 +46,7 @@ pub struct HeldLog(Arc<Place>);
 
 struct Place {
     text: ArcStr,
-    /// Where it counts, and for which namespace.
+    /// The counter and the namespace that the text counts in.
     of: Option<(LogBudget, ArcStr)>,
 }
 
@@ -78,8 +80,8 @@ impl Drop for Place {
     }
 }
 
-/// The logs that are kept of a management cluster. A text counts once in its namespace, whichever objects have it: a
-/// MachineDeployment's is copied to its MachineSets, and comes again with each of its versions.
+/// The space for the logs of a management cluster. A text counts once in its namespace, however many objects have it:
+/// a MachineDeployment's is copied to its MachineSets, and arrives again with each of their versions.
 #[derive(Clone, Debug, Default)]
 pub struct LogBudget(Arc<Mutex<Counted>>);
 
@@ -92,12 +94,12 @@ struct Counted {
 #[derive(Debug, Default)]
 struct Namespace {
     weight: usize,
-    /// Each text with the number of its places.
+    /// Each text with the number of its reservations.
     texts: HashMap<ArcStr, usize>,
 }
 
 impl LogBudget {
-    /// The value of an object's annotation.
+    /// Returns the value of an object's annotation, with space reserved for it.
     pub(super) fn hold(&self, namespace: &ArcStr, text: &str) -> LogText {
         if text.len() > LONGEST_LOG {
             return LogText::TooLong(text.len());
@@ -155,7 +157,7 @@ mod tests {
         number.clone() + &"x".repeat(bytes - number.len())
     }
 
-    /// As many texts of a namespace as it has room for.
+    /// Fills the space of a namespace with texts.
     fn fill(room: &LogBudget, namespace: &str) -> Vec<LogText> {
         let namespace = ArcStr::from(namespace);
         let texts = (0..).map(|number| room.hold(&namespace, &text(number, LONGEST_LOG)));

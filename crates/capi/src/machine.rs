@@ -1,5 +1,5 @@
-//! Machine: who owns it, which Node it became, whether it failed. A fleet has a hundred thousand of
-//! them, so rare parts are boxed and repeated text is shared.
+//! Machine: its owner, its Node and its failure. A fleet has a hundred thousand Machines, so rare parts are boxed and
+//! repeated text is shared.
 
 use arcstr::ArcStr;
 use std::{num::NonZeroU32, sync::Arc};
@@ -16,39 +16,40 @@ use super::{Context, Meta, ScalableKind, bounded, wire};
 pub struct Machine {
     /// Identity.
     pub meta: Meta,
-    /// The MachineSet or MachinePool that owns it: kind and name, in the Machine's namespace.
-    /// `None` for Machines of a control plane and for those that stand alone.
+    /// The kind and name of the MachineSet or MachinePool that owns it, in the Machine's namespace. `None` for
+    /// Machines of a control plane and for those without an owner.
     pub owner: Option<(ScalableKind, ArcStr)>,
-    /// `spec.providerID` where it isn't empty.
+    /// `spec.providerID`, if it isn't empty.
     pub provider_id: Option<ArcStr>,
-    /// `status.nodeRef.name` where it isn't empty.
+    /// `status.nodeRef.name`, if it isn't empty.
     pub node_name: Option<ArcStr>,
     /// `status.phase`.
     pub phase: MachinePhase,
     /// `metadata.creationTimestamp`.
     pub created: Created,
-    /// The words of a failure, from either place of the two contract versions. They alone don't mean that it failed.
+    /// The texts of a failure, from either place of the two contract versions. On their own they don't mean that the
+    /// Machine failed.
     pub failure: Option<Box<Failure>>,
     /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
     pub infrastructure_not_ready: Option<Box<Condition>>,
-    /// `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// The value of the annotation delete-machine, set by whomever.
+    /// The value of the annotation delete-machine, by whoever set it.
     pub delete_mark: Option<ArcStr>,
 }
 
-/// When an object was made, to the second, in the room that a Machine has to spare.
+/// The creation time of an object in seconds, small enough for the padding of a Machine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Created(Option<NonZeroU32>);
 
 impl Created {
-    /// An object created at this time; a time before 1970 or after 2106 counts as unknown.
+    /// Creates a value from a time; a time before 1970 or after 2106 counts as unknown.
     #[must_use]
     pub fn at(time: Option<Timestamp>) -> Self {
         Self(time.and_then(|time| NonZeroU32::new(time.as_second().try_into().ok()?)))
     }
 
-    /// When; `None` where it isn't known.
+    /// Returns the time, or `None` if it is unknown.
     #[must_use]
     pub fn time(self) -> Option<Timestamp> {
         Timestamp::from_second(self.0?.get().into()).ok()
@@ -60,19 +61,19 @@ impl Created {
 pub enum MachinePhase {
     /// Waiting for its bootstrap data.
     Pending,
-    /// Its infrastructure is being made.
+    /// Its infrastructure is being created.
     Provisioning,
-    /// Its infrastructure is there, its Node isn't.
+    /// Its infrastructure exists, its Node doesn't.
     Provisioned,
     /// Its Node has joined.
     Running,
     /// It is being updated in place.
     Updating,
-    /// It is on its way out.
+    /// It is being deleted.
     Deleting,
     /// Its infrastructure is gone.
     Deleted,
-    /// Failed for good; not set any more since Cluster API 1.11.
+    /// Terminally failed; not set any more since Cluster API 1.11.
     Failed,
     /// Any other text, or none.
     #[default]
@@ -98,20 +99,20 @@ impl MachinePhase {
 /// `failureReason` and `failureMessage`; at least one of them isn't empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Failure {
-    /// For machines, for example `InsufficientResources`.
+    /// The reason for programs, for example `InsufficientResources`.
     pub reason: Option<ArcStr>,
     /// For people.
     pub message: Option<ArcStr>,
 }
 
-/// Reason and message of a condition, and since when it has its status.
+/// Reason and message of a condition, and the time of its last transition.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Condition {
-    /// For machines, in CamelCase.
+    /// The reason for programs, in CamelCase.
     pub reason: ArcStr,
     /// For people.
     pub message: ArcStr,
-    /// `lastTransitionTime`, where it can be read.
+    /// `lastTransitionTime`, if it can be parsed.
     pub since: Option<Timestamp>,
 }
 
@@ -138,10 +139,10 @@ struct Status<'a> {
     failure_reason: Option<wire::Text<'a>>,
     #[serde(borrow)]
     failure_message: Option<wire::Text<'a>>,
-    /// OpenShift's word for failureReason.
+    /// OpenShift's name for failureReason.
     #[serde(borrow)]
     error_reason: Option<wire::Text<'a>>,
-    /// OpenShift's word for failureMessage.
+    /// OpenShift's name for failureMessage.
     #[serde(borrow)]
     error_message: Option<wire::Text<'a>>,
     #[serde(borrow)]
@@ -179,7 +180,7 @@ impl Machine {
         wire::read(value).map(|json| Self::of(meta, json, context))
     }
 
-    /// The projection by which an informer reads Machines.
+    /// Returns the projection with which an informer reads Machines.
     #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
@@ -207,7 +208,7 @@ impl Machine {
             );
         Self {
             owner,
-            // The Node has the same providerID, and this name for its own.
+            // The Node shares both texts: its providerID and its name.
             provider_id: object
                 .spec
                 .and_then(|spec| spec.provider_id)
@@ -236,7 +237,7 @@ fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Conditio
     wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "InfrastructureReady")
 }
 
-/// The failure from `status`, under either name, else from `status.deprecated.v1beta1`.
+/// Returns the failure from `status`, under either name, else from `status.deprecated.v1beta1`.
 fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
     let text = |places: [Option<&wire::Text<'_>>; 3]| {

@@ -1,4 +1,5 @@
-//! Node of the workload cluster: how it leads to its Machine, and what a template takes over: labels and resources.
+//! Node of the workload cluster: the reference to its Machine, and the labels and resources that a template takes
+//! over.
 
 mod resources;
 
@@ -18,18 +19,18 @@ use shared_informer::{Document, Projection};
 pub struct Node {
     /// Identity; the namespace is empty.
     pub meta: Meta,
-    /// `spec.providerID` where it isn't empty.
+    /// `spec.providerID`, if it isn't empty.
     pub provider_id: Option<ArcStr>,
     /// The Machine named by the annotation machine, with its namespace there or in cluster-namespace.
     pub machine: Option<ObjectKey>,
-    /// Those labels of [`Node::TEMPLATE_LABELS`] that are set.
+    /// The labels of [`Node::TEMPLATE_LABELS`] that are set.
     pub template_labels: TemplateLabels,
-    /// Its resources, while it is ready and nobody deletes it: at other times it may show less.
+    /// Its resources, if it is ready and isn't being deleted: at other times it may report fewer.
     pub resources: Option<NodeResources>,
 }
 
-/// The values of [`Node::TEMPLATE_LABELS`] as one text, which Nodes that are alike share: a line for each, which is empty
-/// where the label isn't set, and begins with `=` where it is.
+/// The values of [`Node::TEMPLATE_LABELS`] as one text, which similar Nodes share. Each label has a line: empty if it
+/// isn't set, and with a leading `=` if it is.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TemplateLabels(ArcStr);
 
@@ -37,7 +38,7 @@ impl TemplateLabels {
     fn text<'a>(value_of: impl Fn(&'static str) -> Option<Cow<'a, str>>) -> String {
         let mut text = String::with_capacity(128);
         for key in Node::TEMPLATE_LABELS {
-            // No label that an API server takes has a second line.
+            // An API server accepts no label with a line break.
             if let Some(value) = value_of(key).filter(|value| !value.contains('\n')) {
                 text.push('=');
                 text.push_str(&value);
@@ -47,14 +48,14 @@ impl TemplateLabels {
         text
     }
 
-    /// Those that are set, in the order of [`Node::TEMPLATE_LABELS`].
+    /// Returns the labels that are set, in the order of [`Node::TEMPLATE_LABELS`].
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let lines = Node::TEMPLATE_LABELS.into_iter().zip(self.0.split('\n'));
         lines.filter_map(|(key, line)| Some((key, line.strip_prefix('=')?)))
     }
 }
 
-/// Other keys are left out.
+/// Keys that aren't in [`Node::TEMPLATE_LABELS`] are ignored.
 impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
     fn from_iter<I: IntoIterator<Item = (&'static str, ArcStr)>>(labels: I) -> Self {
         let labels: HashMap<_, _> = labels.into_iter().collect();
@@ -76,7 +77,7 @@ impl Document for Json {
 }
 
 impl Node {
-    /// The labels a template takes over from a real Node of its group.
+    /// The labels that a template takes over from a real Node of its group.
     pub const TEMPLATE_LABELS: [&'static str; 5] = [
         "kubernetes.io/arch",
         "kubernetes.io/os",
@@ -93,7 +94,7 @@ impl Node {
         wire::read(value).map(|json| Self::of(meta, json, context))
     }
 
-    /// The projection by which an informer reads Nodes.
+    /// Returns the projection with which an informer reads Nodes.
     #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
@@ -125,7 +126,7 @@ impl Node {
         }
     }
 
-    /// The value of one of [`Node::TEMPLATE_LABELS`].
+    /// Returns the value of one of [`Node::TEMPLATE_LABELS`].
     #[must_use]
     pub fn template_label(&self, key: &str) -> Option<&str> {
         self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value)

@@ -1,5 +1,5 @@
-//! MachineDeployment, MachineSet and MachinePool: the kinds that have a `/scale` subresource and can be
-//! node groups. One type serves all three; what a kind lacks is empty.
+//! MachineDeployment, MachineSet and MachinePool: the kinds that have a `/scale` subresource and can be node groups.
+//! One type serves all three; fields that a kind lacks are empty.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -14,19 +14,19 @@ use super::{Context, DELETING, DESIRED_REPLICAS, LogText, MOST_KEPT, MOST_LISTED
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ScalableKind {
-    /// Rolls out MachineSets.
+    /// A Deployment of MachineSets, with rollouts.
     MachineDeployment,
-    /// Keeps a number of Machines.
+    /// A fixed number of Machines.
     MachineSet,
-    /// Leaves the Machines to the infrastructure.
+    /// A pool whose instances the infrastructure provider manages.
     MachinePool,
 }
 
 impl ScalableKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::MachineDeployment, Self::MachineSet, Self::MachinePool];
 
-    /// The kind as the API spells it.
+    /// Returns the kind as the API spells it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,7 +36,7 @@ impl ScalableKind {
         }
     }
 
-    /// The kind of that name.
+    /// Parses the name of a kind.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
@@ -52,55 +52,55 @@ impl fmt::Display for ScalableKind {
 /// A MachineDeployment, MachineSet or MachinePool as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ScalableResource {
-    /// Which of the three it is.
+    /// The kind.
     pub kind: ScalableKind,
     /// Identity.
     pub meta: Meta,
-    /// All labels: a scope may name any of them.
+    /// All labels: a scope may select by any of them.
     pub labels: BTreeMap<ArcStr, ArcStr>,
-    /// Those annotations that a rule reads on a group.
+    /// The annotations that a rule reads on a group.
     pub annotations: BTreeMap<ArcStr, ArcStr>,
     /// The MachineDeployment that owns a MachineSet, in the same namespace.
     pub deployment: Option<ArcStr>,
     /// `spec.clusterName`, else the label `cluster.x-k8s.io/cluster-name`, else empty.
     pub cluster_name: ArcStr,
-    /// `spec.replicas`; Cluster API defaults it, so that it is absent only for a moment.
+    /// `spec.replicas`. Cluster API sets a default, so it is absent only for a moment.
     pub replicas: Option<i32>,
     /// `spec.template.spec.infrastructureRef`, in the same namespace.
     pub infrastructure: Option<InfrastructureRef>,
     /// `spec.template.spec.bootstrap`: its configRef, else its dataSecretName as a Secret; in the same namespace.
     pub bootstrap: Option<InfrastructureRef>,
-    /// `spec.template.spec.failureDomain`; of a MachinePool else `spec.failureDomains` where it names only one.
+    /// `spec.template.spec.failureDomain`; for a MachinePool otherwise `spec.failureDomains`, if it has one entry.
     pub failure_domain: Option<ArcStr>,
     /// `spec.template.metadata.labels`.
     pub template_labels: BTreeMap<ArcStr, ArcStr>,
-    /// `spec.template.spec.metadata.labels`, which OpenShift has: all of them come to be on the Nodes.
+    /// `spec.template.spec.metadata.labels`, which only OpenShift has: its controllers set all of them on the Nodes.
     pub node_labels: BTreeMap<ArcStr, ArcStr>,
     /// `spec.template.spec.taints`.
     pub taints: Vec<MachineTaint>,
-    /// The annotation revision of a MachineSet, where it is a number.
+    /// The annotation revision of a MachineSet, if it is a number.
     pub revision: Option<i64>,
     /// `status.replicas`, 0 when absent.
     pub status_replicas: i32,
-    /// `spec.template.spec.version`: Kubernetes' version.
+    /// `spec.template.spec.version`: the Kubernetes version.
     pub version: Option<ArcStr>,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// Since when the condition RollingOut is True, which Cluster API sets on MachineDeployments since 1.9.
+    /// The time since which the condition RollingOut is True. Cluster API sets it on MachineDeployments since 1.9.
     pub rolling_out_since: Option<Timestamp>,
-    /// The reason for which a MachineSet makes no Machine for a larger size, such as a preflight check that fails while the
-    /// control plane is being upgraded.
+    /// The reason for which a MachineSet creates no Machine for a larger size, such as a preflight check that fails
+    /// during an upgrade of the control plane.
     pub held_back: Option<ArcStr>,
-    /// `metadata.generation`, 0 when absent: which version of its spec this is.
+    /// `metadata.generation`, 0 when absent.
     pub generation: i64,
-    /// Which version its controller has seen, whether it could act on it or not; 0 when nothing says.
+    /// The generation that its controller has observed, whether it could act on it or not; 0 when unknown.
     pub seen_generation: i64,
-    /// The annotation desired-replicas of a MachineSet, where it is a number.
+    /// The annotation desired-replicas of a MachineSet, if it is a number.
     pub desired_replicas: Option<i32>,
-    /// True if `status.authoritativeAPI`, which OpenShift has, gives the object to another API: its controller leaves it
-    /// alone then.
+    /// True if `status.authoritativeAPI`, which only OpenShift has, names another API: then its controller leaves the
+    /// object alone.
     pub handed_over: bool,
-    /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
+    /// The annotation [`DELETING`]; a copy on the MachineSets of a MachineDeployment.
     pub deleting_log: Option<LogText>,
     /// `spec.providerIDList` of a MachinePool.
     pub provider_ids: Vec<ArcStr>,
@@ -126,18 +126,18 @@ pub struct MachineTaint {
     pub key: ArcStr,
     /// The value, often empty.
     pub value: ArcStr,
-    /// The effect as it stands there.
+    /// The effect, as the object has it.
     pub effect: ArcStr,
-    /// When Cluster API sets it.
+    /// The time at which Cluster API sets it on the Node.
     pub propagation: Propagation,
 }
 
-/// When Cluster API sets a Machine's taint on its Node.
+/// The time at which Cluster API sets a Machine's taint on its Node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Propagation {
-    /// It is kept there.
+    /// The taint is kept on the Node.
     Always,
-    /// It is set once, when the Node joins.
+    /// The taint is set once, when the Node joins.
     OnInitialization,
 }
 
@@ -222,7 +222,7 @@ struct Status<'a> {
     v1beta2: Option<wire::V1Beta2<'a>>,
 }
 
-/// The JSON of any of the three.
+/// The JSON of any of the three kinds.
 struct Json;
 
 impl Document for Json {
@@ -238,7 +238,7 @@ impl ScalableResource {
         Self::of(kind, meta, wire::read(value)?, context)
     }
 
-    /// The projection by which an informer reads objects of `kind`.
+    /// Returns the projection with which an informer reads objects of `kind`.
     #[must_use]
     pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
@@ -347,7 +347,7 @@ impl ScalableResource {
     }
 
     /// # Errors
-    /// When more is kept than of any object: a thousand such objects would take all memory.
+    /// When a limit is exceeded.
     fn check_kept(&self) -> Result<(), String> {
         let mut kept = bounded::Kept::most(MOST_KEPT);
         let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels];
@@ -386,8 +386,8 @@ fn taints(spec: &TemplateSpec<'_>, context: &Context) -> Vec<MachineTaint> {
     spec.taints.iter().flatten().map(taint).collect()
 }
 
-/// The group comes from `apiGroup` (v1beta2), else from `apiVersion` (v1beta1). The version named there is
-/// left to discovery: it may not be served any more.
+/// Returns a reference with its group from `apiGroup` (v1beta2), else from `apiVersion` (v1beta1). The version is
+/// left to discovery, since the named one may not be served any more.
 fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Option<InfrastructureRef> {
     if reference.kind.is_empty() || reference.name.is_empty() {
         return None;
@@ -410,18 +410,20 @@ fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<Infrast
     })
 }
 
-/// Since Cluster API 1.11 a MachineSet's `status.observedGeneration` moves only when its reconcile ended without an error,
-/// while its condition ScalingDown has the generation of every reconcile.
+/// Returns the generation that the controller has observed. Since Cluster API 1.11 a MachineSet's
+/// `status.observedGeneration` moves only when its reconcile ended without an error, while its condition ScalingDown
+/// has the generation of every reconcile.
 fn seen_generation(kind: ScalableKind, status: &Status<'_>) -> Option<i64> {
     let scaling_down = match kind {
         ScalableKind::MachineSet => wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "ScalingDown"),
-        // Machines of a MachineDeployment are made by its MachineSets, and those of a MachinePool by its infrastructure.
+        // A MachineDeployment's Machines are created by its MachineSets, and a MachinePool's by its infrastructure.
         ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
     };
     scaling_down.and_then(|condition| condition.observed_generation).or(status.observed_generation)
 }
 
-/// By the condition ScalingUp, whose message lists what blocks it; before Cluster API 1.9 by MachinesCreated.
+/// Returns the reasons in the condition ScalingUp, whose message lists the blockers; before Cluster API 1.9 those in
+/// MachinesCreated.
 fn held_back(status: &Status<'_>) -> Option<ArcStr> {
     const BLOCKED: &str = " is blocked because:";
     let condition = |kind| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), kind);
@@ -438,7 +440,7 @@ fn held_back(status: &Status<'_>) -> Option<ArcStr> {
     Some(bounded::message(&reasons).into()).filter(|reasons: &ArcStr| !reasons.is_empty())
 }
 
-/// Where all Machines will be; `None` where that isn't said, or they may be in several places.
+/// Returns the failure domain of all Machines, or `None` if it is unknown or there may be several.
 fn failure_domain<'a>(spec: Option<&'a Spec<'_>>) -> Option<&'a str> {
     let spec = spec?;
     let of_template = spec.template.as_ref().and_then(|template| template.spec.as_ref()?.failure_domain.as_deref());

@@ -1,4 +1,4 @@
-//! Infrastructure template of any group and kind: the capacity it promises.
+//! Infrastructure template of any group and kind, with the capacity it reports.
 
 use arcstr::ArcStr;
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use super::{MOST_KEPT, Meta, bounded, wire};
 pub struct InfrastructureTemplate {
     /// Identity.
     pub meta: Meta,
-    /// `status.capacity` as it stands: resource name to quantity, integers as their decimal text.
+    /// `status.capacity`: the resource name and its quantity, with integers as their decimal text.
     pub capacity: BTreeMap<ArcStr, String>,
-    /// `status.nodeInfo.architecture` where it isn't empty.
+    /// `status.nodeInfo.architecture`, if it isn't empty.
     pub architecture: Option<ArcStr>,
-    /// `status.nodeInfo.operatingSystem` where it isn't empty.
+    /// `status.nodeInfo.operatingSystem`, if it isn't empty.
     pub operating_system: Option<ArcStr>,
 }
 
@@ -56,7 +56,7 @@ impl InfrastructureTemplate {
         Self::of(meta, wire::read(value)?)
     }
 
-    /// The projection by which an informer reads infrastructure templates.
+    /// Returns the projection with which an informer reads infrastructure templates.
     #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/template", Self::of).with_identity_within(|template| &template.meta)

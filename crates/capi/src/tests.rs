@@ -1,5 +1,5 @@
-//! Objects that a real API server served under Cluster API's own controllers read alike in both contract versions,
-//! and each field is found where either version has it.
+//! Tests of decoding. Real objects, served by an API server under Cluster API's own controllers, decode alike in both
+//! contract versions, and each field is found in the place that either version has for it.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -17,7 +17,7 @@ mod machine_api;
 mod passes;
 mod rollouts;
 
-/// The identity as the informers hand it over.
+/// Returns the identity as the informers pass it.
 fn meta_of(object: &Value) -> Meta {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     Meta {
@@ -27,7 +27,7 @@ fn meta_of(object: &Value) -> Meta {
     }
 }
 
-/// Any object of Cluster API as it is read.
+/// Any decoded object of Cluster API.
 #[derive(Debug, PartialEq)]
 enum Read {
     Cluster(Cluster),
@@ -55,7 +55,7 @@ fn fixture(moment: &str, file: &str) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-/// The objects of a moment in one contract version, by kind and name.
+/// Returns the objects of a moment in one contract version, by kind and name.
 fn management(moment: &str, version: &str) -> BTreeMap<String, Read> {
     let context = Context::new(DEFAULT_GROUP);
     fixture(moment, &format!("management-{version}.yaml"))
@@ -451,7 +451,7 @@ fn a_field_of_another_type_is_an_error_with_words(#[case] kind: &str, #[case] mu
     assert!(error.contains("invalid type"), "{error}");
 }
 
-/// Any JSON, with the names of fields that are read.
+/// Generates JSON with the names of fields that are read.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

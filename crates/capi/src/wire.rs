@@ -1,5 +1,5 @@
-//! The JSON of the objects, both contract versions in one set of types: a field that one version lacks
-//! is absent there. These types borrow from the JSON and live only while an object is decoded.
+//! The JSON of the objects, with both contract versions in one set of types: a field that one version lacks is absent
+//! there. These types borrow from the JSON and live only while an object is decoded.
 
 use std::{borrow::Cow, fmt, marker::PhantomData, ops::Deref};
 
@@ -13,7 +13,7 @@ use shared_informer::{Identified, Identity, IdentityText, from_object};
 
 use super::{Keys, Owner, bounded};
 
-/// Text that borrows where JSON allows it. (A `Cow` within another type never does.)
+/// Text that borrows if JSON allows it. (A `Cow` within another type never does.)
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Text<'a>(Cow<'a, str>);
 
@@ -65,7 +65,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A map by text, in the order of its keys. Of a key that comes twice the last value counts.
+/// A map by text, ordered by key. If a key is repeated, the last value counts.
 #[derive(Debug, Default)]
 pub(super) struct Map<'a, V>(Vec<(Text<'a>, V)>);
 /// A map of texts.
@@ -94,7 +94,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                /// Most objects have no more labels and annotations than these.
+                /// Most objects have no more labels and annotations than this.
                 const USUAL: usize = 8;
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry::<Text<'de>, V>()? {
@@ -108,7 +108,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
         }
 
         let mut entries = deserializer.deserialize_map(EntriesVisitor(PhantomData))?;
-        // An API server writes maps in the order of their keys.
+        // An API server writes maps in the order of their keys, so sorting is rare.
         if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             entries.reverse();
             entries.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -118,7 +118,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
-/// An object of any kind with the parts that are read.
+/// An object of any kind, with the parts that are read.
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "Spec: Deserialize<'de>, Status: Deserialize<'de>"))]
 pub(super) struct Object<'a, Spec, Status> {
@@ -135,7 +135,7 @@ impl<Spec, Status> Identified for Object<'_, Spec, Status> {
     }
 }
 
-/// The JSON of an object as one of these types.
+/// Deserializes the JSON of an object as one of these types.
 ///
 /// # Errors
 /// The text of the decoding error, when a field that is read has another type.
@@ -181,7 +181,7 @@ struct OwnerReference<'a> {
 }
 
 impl Metadata<'_> {
-    /// The owner of one of these kinds in Cluster API's group, the controlling one before others.
+    /// Returns the owner of one of these kinds in Cluster API's group; the controlling one takes precedence.
     pub(super) fn owner(&self, keys: &Keys, kinds: &[&str]) -> Option<Owner<'_>> {
         let owners = self
             .owner_references
@@ -192,23 +192,23 @@ impl Metadata<'_> {
         owners.min_by_key(|owner| !owner.controller).map(|owner| Owner { kind: &owner.kind, name: &owner.name })
     }
 
-    /// When the object was made, where that can be read.
+    /// Returns the creation time, if it can be parsed.
     pub(super) fn created(&self) -> Option<Timestamp> {
         self.creation_timestamp.as_ref()?.parse().ok()
     }
 
-    /// A label's value.
+    /// Returns a label's value.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(|value| &**value)
     }
 
-    /// An annotation's value.
+    /// Returns an annotation's value.
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(|value| &**value)
     }
 }
 
-/// `group/version` to `group`; the core group has none.
+/// Returns the group of `group/version`, or an empty text for the core group.
 pub(super) fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
@@ -248,12 +248,12 @@ pub(super) struct Condition<'a> {
     pub(super) message: Text<'a>,
     #[serde(borrow)]
     last_transition_time: Option<Text<'a>>,
-    /// Which version of the object it was made of; Cluster API's own conditions have none.
+    /// The generation that the condition was computed from; Cluster API's own conditions have none.
     pub(super) observed_generation: Option<i64>,
 }
 
 impl Condition<'_> {
-    /// When it came to have its status, where that can be read.
+    /// Returns the time of the last transition, if it can be parsed.
     pub(super) fn since(&self) -> Option<Timestamp> {
         self.last_transition_time.as_ref()?.parse().ok()
     }
@@ -266,8 +266,8 @@ pub(super) struct V1Beta2<'a> {
     conditions: Option<Vec<Condition<'a>>>,
 }
 
-/// The condition of a type. A v1beta1 object may have it twice, with different words: that of v1beta2 goes first, so that
-/// both contract versions read alike.
+/// Returns the condition of a type. A v1beta1 object may have it twice, with different texts: the v1beta2 one takes
+/// precedence, so that both contract versions decode alike.
 pub(super) fn condition<'a>(
     newer: Option<&'a V1Beta2<'a>>,
     own: Option<&'a Vec<Condition<'a>>>,
@@ -277,8 +277,8 @@ pub(super) fn condition<'a>(
     [newer, own].into_iter().flatten().find_map(|conditions| conditions.iter().find(|condition| condition.kind == kind))
 }
 
-/// A value of `status.capacity`: text or a number. Whatever else stands there is kept as its JSON, so that
-/// the rules can name it.
+/// A value of `status.capacity`: text or a number. Any other value is kept as its JSON, so that the rules can report
+/// it.
 #[derive(Debug)]
 pub(super) enum Amount<'a> {
     Text(Text<'a>),
@@ -286,7 +286,7 @@ pub(super) enum Amount<'a> {
 }
 
 impl Amount<'_> {
-    /// The value as text, within its bound.
+    /// Returns the value as text, within the length limit.
     pub(super) fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) => bounded::value(text),

@@ -1,4 +1,4 @@
-//! The acceptance of requests that stand together: each as a whole or not at all, in order of arrival.
+//! Acceptance of a batch of deletion requests, in order of arrival: each is accepted as a whole or refused as a whole.
 
 use std::collections::HashSet;
 
@@ -9,78 +9,78 @@ use crate::{
 /// The instances that a request names.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Request<T: Types> {
-    /// Machines.
+    /// The named Machines.
     pub machines: Vec<Named<T>>,
-    /// The number of placeholders of replicas.
+    /// The number of placeholders for replicas without a Machine.
     pub replicas: usize,
-    /// The number of instances of a MachinePool that are no Machines, which only lower the size.
+    /// The number of MachinePool instances that have no Machine; they only lower the size.
     pub instances: usize,
 }
 
 impl<T: Types> Request<T> {
-    /// Returns true if it names Machines alone.
+    /// Returns true if the request names only Machines.
     #[must_use]
     pub fn is_of_machines(&self) -> bool {
         self.replicas + self.instances == 0
     }
 }
 
-/// The view of a group on which requests are decided.
+/// The view of a group that requests are decided on.
 #[derive(Clone, Debug)]
 pub struct Seen<'a, T: Types> {
-    /// Its log.
+    /// The group's log.
     pub log: &'a Log<T>,
-    /// Its size.
+    /// The group's size.
     pub replicas: i32,
-    /// The bounds of its size.
+    /// The bounds of the size.
     pub bounds: Bounds,
-    /// Of each Machine that a request names and that isn't in the log.
+    /// The life of each Machine that a request names and that isn't in the log.
     pub lives: &'a Map<T, Life>,
-    /// Those of them that have a Node although they are given up as ones that never joined.
+    /// The Machines of `lives` that have a Node although the request names them as ones that never joined.
     pub joined: &'a Set<T>,
-    /// All Machines of the group, at the same moment as `lives`. Empty where no named one is being deleted and no
-    /// placeholder is named: only then it matters.
+    /// All Machines of the group, read at the same moment as `lives`. May be empty if no named Machine is being deleted
+    /// and no placeholder is named, since it is only used in those cases.
     pub listed: &'a Listed<T>,
-    /// True if a MachineSet counts Machines that are being deleted as replicas. Where it doesn't, a new one comes for each
-    /// at once, and a smaller size would take one that is alive.
+    /// True if a MachineSet counts Machines that are being deleted as replicas. If it doesn't, it replaces each of them
+    /// at once, and a smaller size would take a Machine that is alive.
     pub counts_deleting: bool,
     /// The number of placeholders that are known to be given up already.
     pub given_up: usize,
 }
 
-/// The part of an accepted request beside the Machines that it names.
+/// The part of an accepted request besides the Machines that it names.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Accepted<T: Types> {
-    /// Machines that are being deleted and have no Node any more, which its placeholders stand for.
+    /// Machines for which the request has placeholders: they are being deleted and have no Node any more.
     pub without_node: Vec<Named<T>>,
     /// The number of replicas without a Machine, which only lower the size.
     pub replicas: usize,
 }
 
-/// The reason for which a request isn't accepted.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Refusal<T: Types> {
-    /// A Machine is in the log for a smaller target size, and leaves it within seconds.
+    /// The Machine is in the log for a smaller target size, and will leave the log within seconds.
     InTheWay(T::Name),
-    /// A Machine has a Node although it is named as one that never joined.
+    /// The Machine has a Node although the request names it as one that never joined.
     HasJoined(T::Name),
-    /// Placeholders have become Machines since.
+    /// Placeholders have become Machines in the meantime.
     Replaced {
-        /// The number that was named.
+        /// The number of placeholders that the request names.
         named: usize,
-        /// The number that is left.
+        /// The number of placeholders that are left.
         left: usize,
     },
-    /// An instance of a MachinePool was named as one that is no Machine, and the pool has Machines: without a mark on its own
-    /// another would go.
+    /// The request names a MachinePool instance as one without a Machine, but the pool has Machines: as the instance's
+    /// own Machine isn't marked, a smaller size would take another one.
     IsOfMachines,
     /// The size would be below the minimum.
     BelowMin(SizeError),
-    /// The log has no room.
+    /// The log would be too large.
     Log(T::LogError),
 }
 
-/// Requests of one batch that have been accepted so far, in order of arrival.
+/// The requests of one batch that have been accepted so far, in order of arrival.
 #[derive(Debug)]
 pub struct Acceptance<'a, T: Types, P = Complete> {
     rule: Rule<P>,
@@ -92,14 +92,14 @@ pub struct Acceptance<'a, T: Types, P = Complete> {
 }
 
 impl<P: Policy> Rule<P> {
-    /// Begins to accept requests that are logged under this ticket.
+    /// Begins to accept requests, which are logged under this ticket.
     pub fn acceptance<T: Types>(self, seen: Seen<'_, T>, ticket: T::Ticket) -> Acceptance<'_, T, P> {
         Acceptance { rule: self, log: seen.log.clone(), given_up: seen.given_up, seen, ticket, others: 0 }
     }
 
-    /// Returns true if a request may be accepted while the group is rolling out, in which a smaller size may take any
-    /// Machine. What is decided already goes on; what somebody else is deleting needs nothing and leaves the request: it is
-    /// the rollout's, or will be made good by it.
+    /// Returns true if a request may be accepted during a rollout, when a smaller size may take any Machine. Deletions
+    /// that are already in the log go on. Machines that somebody else is deleting are removed from the request: they
+    /// belong to the rollout, or the rollout replaces them.
     pub fn admits_in_rollout<T: Types>(self, request: &mut Request<T>, log: &Log<T>, lives: &Map<T, Life>) -> bool {
         let is_logged = |uid: &T::Uid| log.get(uid).is_some();
         let takes = |uid: &T::Uid| !is_logged(uid) && lives.get(uid) == Some(&Life::Alive);
@@ -112,10 +112,10 @@ impl<P: Policy> Rule<P> {
 }
 
 impl<T: Types, P: Policy> Acceptance<'_, T, P> {
-    /// Accepts a request as a whole or not at all.
+    /// Accepts a request as a whole, or refuses it.
     ///
     /// # Errors
-    /// The reason for which it isn't accepted.
+    /// Returns the reason why the request is refused.
     pub fn accept(&mut self, request: &Request<T>) -> Result<Accepted<T>, Refusal<T>> {
         if request.instances > 0 && !self.seen.listed.is_empty() {
             return Err(Refusal::IsOfMachines);
@@ -159,7 +159,7 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
                 return Err(Refusal::Replaced { named: request.replicas, left });
             }
             if listed.instances.is_none() {
-                // One with a soft entry has lowered the size by its own place already.
+                // The size has already been lowered for a Machine with a soft entry.
                 let is_free = |named: &&Named<T>| self.log.get(&named.uid).is_none() && !leaves(&named.uid);
                 let without_node = listed.without_node.iter().filter(is_free);
                 accepted.without_node = without_node.take(left).cloned().collect();
@@ -184,7 +184,7 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
         Ok(accepted)
     }
 
-    /// Machines that placeholders stand for and whose deletion is wanted already, at most so many.
+    /// Returns at most `most` Machines for which there are placeholders and whose deletion is already in the log.
     fn wanted_placeholders(&self, most: usize) -> Vec<Named<T>> {
         let is_wanted = |named: &&Named<T>| {
             self.log.get(&named.uid).is_some_and(|entry| entry.phase == Phase::Wanted && !entry.soft)
@@ -192,14 +192,14 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
         self.seen.listed.without_node.iter().filter(is_wanted).take(most).cloned().collect()
     }
 
-    /// The size that is decided so far, less as many.
+    /// Returns the size decided so far, lowered by `count`.
     fn size_without(&self, count: usize) -> i64 {
         let wanted = if self.rule.0.counts_by_log() { self.log.wanted() } else { 0 };
         i64::from(self.seen.replicas) - as_i64(wanted + self.others + count)
     }
 
-    /// The number of those that are being deleted that would be replaced by new Machines: as long as the size that is decided
-    /// so far counts more than are there to stay.
+    /// Returns the number of Machines being deleted that would be replaced by new ones: the number by which the size
+    /// decided so far exceeds the Machines that stay.
     fn replaced(&self, size: i64, leaving: &[&Named<T>]) -> usize {
         let logged = self.log.entries().iter().map(|entry| &entry.uid);
         let leaving: HashSet<_, T::Hasher> = logged.chain(leaving.iter().map(|named| &named.uid)).collect();
@@ -207,20 +207,20 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
         usize::try_from(size - as_i64(staying)).unwrap_or_default()
     }
 
-    /// The log with all that was accepted, if that added to it.
+    /// Returns the log with all accepted requests, or `None` if they added nothing to it.
     #[must_use]
     pub fn log(&self) -> Option<&Log<T>> {
         (self.log != *self.seen.log).then_some(&self.log)
     }
 }
 
-/// The number of placeholders that are known to be given up already: as many as the size came down since it was seen first, as
-/// the log tells, and as was remembered.
+/// Returns the number of placeholders that are known to be given up already: the maximum of the number by which the
+/// size came down since it was first seen, the number in the log, and the number remembered.
 #[must_use]
 pub fn given_up<T: Types>(log: &Log<T>, listed: &Listed<T>, came_down: i32, remembered: usize) -> usize {
     let is_given_up = |entry: &&Entry<T>| match entry.phase {
         Phase::Lowered => entry.counted,
-        // Its Machine is gone, and the size will come down for it.
+        // Its Machine is gone, and the size will be lowered for it.
         Phase::Wanted => !entry.soft && !listed.has(&entry.uid),
     };
     let in_log = log.entries().iter().filter(is_given_up).count();

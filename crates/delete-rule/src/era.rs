@@ -1,59 +1,60 @@
-//! The age of what may be believed of Machines: since when a group's spec is what it is, and nobody has been counted for its
-//! log. A watch of Machines that has come so far is as good as a read.
+//! The age that a view of Machines may have: an era begins when a group's spec changes, or its log changes in a way
+//! that outdates older views. A watch of Machines that has reached that version is as good as a read.
 
 use crate::{Log, MOST_ENTRIES, Map, Policy, Rule, Types};
 
-/// The most Machines that are remembered to have been in a group's log.
+/// The maximum number of Machines that are remembered from a group's log.
 const MOST_LOGGED: usize = 2 * MOST_ENTRIES;
 
 /// A version of a group's object, as one copy of the program saw it.
 #[derive(Clone, Copy, Debug)]
 pub struct Version<'a, T: Types> {
-    /// The object: one that was made anew under the same name is another.
+    /// The uid of the object, which changes if the object is recreated under the same name.
     pub uid: &'a T::Uid,
-    /// The version of its spec.
+    /// The generation of the spec.
     pub generation: i64,
-    /// The number of the write that made it; `None` where versions are no numbers.
+    /// The resource version as a number; `None` if resource versions aren't numbers.
     pub number: Option<u64>,
-    /// Its log.
+    /// The log at this version.
     pub log: LogSeen<'a, T>,
 }
 
-/// The log of a version.
+/// The log of a version of the group's object.
 #[derive(Clone, Copy, Debug)]
 pub enum LogSeen<'a, T: Types> {
-    /// It has none.
+    /// There is no log.
     None,
-    /// It has this one.
+    /// The log was read.
     Read(&'a Log<T>),
-    /// It has one that nobody has read: it is beyond what is read, or was out of scope.
+    /// There is a log that wasn't read: it is too large, or was out of scope.
     Unread,
 }
 
-/// Since when a group's spec is what it is and nobody has been counted for its log, as far as one copy saw.
+/// The era of a group as far as one copy saw it: the time since which its spec is unchanged and no Machine was counted
+/// for an entry of its log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Era<T: Types> {
     uid: T::Uid,
     generation: i64,
-    /// The number of the first version that was seen of the generation, or of the last one that had in its log one more that
-    /// was counted, or a soft one less, or a log again that is read, or since which the Machines are remembered that were
-    /// in it; `None` where versions are no numbers.
+    /// The first version seen of this generation, or a later one at which older views of Machines became out of date:
+    /// the log gained a counted entry, lost a soft one, could be read again, or the remembered Machines were pruned.
+    /// `None` if resource versions aren't numbers.
     since: Option<u64>,
-    /// The Machines that were in the log in any version of it that was seen, with the last ticket. One that isn't any
+    /// The Machines that were in the log in any version seen, with the last ticket. A Machine that isn't in the log any
     /// more has left it.
     logged: Map<T, T::Ticket>,
-    /// The soft entries that are in the log, with the number by which they are. When one leaves it, its smaller
-    /// size may have been spent on another Machine, which an older look still shows alive.
+    /// The soft entries that are in the log, with the last version that had them. When one leaves the log, its smaller
+    /// size may have been spent on another Machine, which an older view still shows alive.
     soft: Map<T, u64>,
-    /// The latest version that was seen of it.
+    /// The latest version seen.
     latest: u64,
-    /// The latest one whose log wasn't read: it is beyond what is read, or was out of scope. Nobody knows what was in it
-    /// and has left it since.
+    /// The latest version whose log wasn't read, because it was too large or out of scope. The entries it had, and
+    /// which of them have left since, are unknown.
     unread: Option<u64>,
 }
 
 impl<T: Types> Era<T> {
-    /// The era of a group that is seen for the first time; it is to be [seen](Rule::see) after that.
+    /// Creates the era of a group that is seen for the first time; call [`Rule::see`] with the version next.
     #[must_use]
     pub fn new(version: &Version<'_, T>) -> Self {
         Self {
@@ -67,25 +68,25 @@ impl<T: Types> Era<T> {
         }
     }
 
-    /// The version of the spec that it is about.
+    /// Returns the generation that this era is about.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.generation
     }
 
-    /// The number of the version since which it is; `None` where versions are no numbers.
+    /// Returns the version at which the era begins; `None` if resource versions aren't numbers.
     #[must_use]
     pub fn since(&self) -> Option<u64> {
         self.since
     }
 
-    /// Returns true if a Machine was in the log in a version that was seen.
+    /// Returns true if a Machine was in the log in any version seen.
     #[must_use]
     pub fn has_logged(&self, uid: &T::Uid) -> bool {
         self.logged.contains_key(uid)
     }
 
-    /// The number of Machines that are remembered to have been in the log.
+    /// Returns the number of Machines that are remembered from the log.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.logged.len()
@@ -93,13 +94,13 @@ impl<T: Types> Era<T> {
 }
 
 impl<P: Policy> Rule<P> {
-    /// The number of the version from which on a watch is believed about a Machine that isn't in the log; `None` if it is to
-    /// be read.
+    /// Returns the version that a watch must have reached to be trusted about a Machine that isn't in the log; `None`
+    /// if the Machine must be read from the API server.
     pub fn believed_since<T: Types>(self, era: &Era<T>, uid: &T::Uid) -> Option<u64> {
         if era.has_logged(uid) && self.0.reads_what_left() { None } else { era.since }
     }
 
-    /// Takes a version in. One that comes late doesn't make anything older than it is.
+    /// Takes in a version. A version that arrives late doesn't move the era back.
     pub fn see<T: Types>(self, era: &mut Era<T>, version: &Version<'_, T>) {
         if era.uid != *version.uid || era.generation < version.generation {
             *era = Era::new(version);
@@ -134,8 +135,8 @@ impl<P: Policy> Rule<P> {
             is_news |= has_left && self.0.minds_soft_entries();
             !has_left
         });
-        // Annotations could have any number remembered. Machines that left the log before a version needn't be, where none
-        // is believed to be as it was before that version.
+        // Annotations could make this memory grow without bound. Machines that left the log before this version can be
+        // forgotten, because no view from before it is trusted any more.
         if era.logged.len() > MOST_LOGGED && number == era.latest {
             era.logged.retain(|uid, _| log.get(uid).is_some());
             is_news = true;

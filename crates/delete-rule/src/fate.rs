@@ -1,45 +1,46 @@
-//! The fate of a size write whose answer was lost, by what the object is now.
+//! The fate of a size write whose response was lost, derived from the current object.
 
 use crate::{Policy, Rule};
 
 /// A version of a group's spec.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Spec<'a, U> {
-    /// The object: one that was made anew under the same name is another.
+    /// The uid of the object, which changes if the object is recreated under the same name.
     pub uid: &'a U,
-    /// The version of its spec.
+    /// The generation of the spec.
     pub generation: i64,
-    /// The size asked for.
+    /// The desired size.
     pub replicas: i32,
 }
 
-/// The writer that has changed the size last.
+/// The last writer of the size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SizedBy {
     /// This command.
     This,
-    /// Somebody else.
+    /// Another writer.
     Another,
-    /// The object doesn't say: a size of 0 that was written as a Scale has no manager, nor has an object whose
-    /// `managedFields` somebody has taken away.
+    /// The object doesn't say: a size of 0 that was written through the scale subresource has no manager, nor has an
+    /// object whose `managedFields` somebody removed.
     Nobody,
 }
 
-/// The fate of a size write from one version to another whose answer was lost.
+/// The fate of a size write from one version to another whose response was lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
-    /// It was done.
+    /// The write was applied.
     Done,
-    /// If it arrives yet, it finds another object or size than it tests, or else what it is repeated for.
+    /// The write wasn't applied. If it still arrives, its test of the object or size fails, or it sets what a retry
+    /// sets anyway.
     NotDone,
-    /// It may be among the writes since, and others came after it.
+    /// The write may be among those that were applied since; others followed it.
     Unknown,
 }
 
 impl<P: Policy> Rule<P> {
-    /// The size's manager tells whether the last change of it was this one. Where it wasn't, the spec's generation tells the
-    /// number of writes since, at most: none, or one, which isn't this one when it made another size. Where somebody
-    /// else made the same size, this one would have had to be undone in between, which takes three.
+    /// Decides the fate of a size write. The size's field manager says if the last change was this write. If it wasn't,
+    /// the generation bounds the number of writes since: none, or one, which isn't this one if it set another size. If
+    /// somebody else set the same size, this write would have had to be undone in between, which takes three writes.
     pub fn fate<U: PartialEq>(self, seen: &Spec<'_, U>, now: &Spec<'_, U>, to: i32, sized_by: SizedBy) -> Fate {
         if now.uid != seen.uid || now.generation == seen.generation || !self.0.knows_own_writes() {
             return Fate::NotDone;

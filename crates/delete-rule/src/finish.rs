@@ -1,49 +1,49 @@
-//! The steps of a finisher, which sees the deletions of a group to their end, whoever began them.
+//! The steps of a finisher, which drives all deletions of a group to their end, whoever began them.
 
 use std::{collections::HashMap, time::Duration};
 
 use crate::{Entry, Followed, Forgets, Log, Phase, Policy, Rule, Types, followed::ByName};
 
-/// A Machine of the group, as a view shows it that may lag behind.
+/// A Machine of the group in a view that may lag behind.
 pub trait Member<T: Types>: Clone {
-    /// Its uid.
+    /// Returns the uid.
     fn uid(&self) -> &T::Uid;
-    /// Returns true if it is being deleted.
+    /// Returns true if the Machine is being deleted.
     fn is_deleting(&self) -> bool;
-    /// The ticket of its mark; `None` if it has no mark, or somebody else's.
+    /// Returns the ticket of its mark; `None` if it has no mark, or somebody else's.
     fn ticket(&self) -> Option<T::Ticket>;
 }
 
-/// One thing that the finisher has to do.
+/// A step that the finisher has to take.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Finish<T: Types, M> {
-    /// Marks and lowers all that is wanted.
+    /// Marks the Machines of all wanted entries and lowers the size for them.
     CarryOn,
-    /// Takes the entry of a Machine that seems gone out of the log, once it is known to be gone.
+    /// Removes an entry from the log whose Machine seems gone, once it is known to be gone.
     ForgetGone(Entry<T>),
-    /// Takes a soft entry out of the log, once nothing is left to go for its smaller size.
+    /// Removes a soft entry from the log, once its smaller size has no Machine left to take.
     ForgetSoft(Entry<T>),
-    /// Deletes the Machine itself: its deletion was spent on another one.
+    /// Deletes the Machine by name: the smaller size was spent on another one.
     Delete(Entry<T>),
-    /// Leaves the Machine to its infrastructure provider, as since then.
+    /// Leaves the Machine to its infrastructure provider; the time is when that began.
     Leave(Entry<T>, T::Time),
-    /// Marks a Machine under its entry's ticket, whose mark is that of an acceptance that is over.
+    /// Marks the Machine of an entry again, because its mark belongs to an acceptance that is over.
     MarkAgain(Entry<T>),
-    /// Takes a mark of ours off that belongs to no entry, from a Machine of this version: a mark that lands meanwhile may
-    /// have hidden that of a later entry.
+    /// Removes a mark of ours that belongs to no entry, from this version of the Machine: a mark that arrives in the
+    /// meantime may have overwritten that of a later entry.
     Unmark(M),
 }
 
-/// A Machine is left to its infrastructure provider for so long once its MachinePool has come down to the smaller size: the
-/// provider may be deleting it, and which one it has taken is told nowhere.
+/// The time for which a Machine is left to its infrastructure provider once its MachinePool has come down to the
+/// smaller size: the provider may be deleting it, and no object says which Machine it has chosen.
 pub const LEFT_TO_PROVIDER: Duration = Duration::from_secs(300);
 
-/// The moments since which Machines of a MachinePool have been left to their infrastructure provider.
+/// The times since which Machines of a MachinePool have been left to their infrastructure provider.
 pub type LeftSince<T> = HashMap<(<T as Types>::Uid, <T as Types>::Ticket), <T as Types>::Time, <T as Types>::Hasher>;
 
 impl<P: Policy> Rule<P> {
-    /// Decides about a group's deletions. The log and the Machines may be views that lag behind: what counts is
-    /// read again before it is done.
+    /// Decides the next steps for a group's deletions. The log and the Machines may be views that lag behind: whatever
+    /// matters is read again before a step is taken.
     pub fn finish<T: Types, M: Member<T>>(
         self,
         log: &Log<T>,
@@ -78,8 +78,9 @@ impl<P: Policy> Rule<P> {
         followed.has(entry) || (self.0.forgets() != Forgets::GoneAndFollowed && entry.phase == Phase::Lowered)
     }
 
-    /// Returns the step for a Machine's mark. One whose answer was lost is set again, and may come after that of a later
-    /// acceptance: without any the smaller size would take another Machine.
+    /// Returns the step for a Machine's mark. A mark whose response was lost is written again, and may arrive after
+    /// that of a later acceptance; if the Machine were then left without any mark, the smaller size would take another
+    /// one.
     pub fn of_mark<T: Types, M: Member<T>>(self, log: &Log<T>, machine: &M) -> Option<Finish<T, M>> {
         let ticket = machine.ticket()?;
         match log.get(machine.uid()) {
@@ -92,7 +93,7 @@ impl<P: Policy> Rule<P> {
         }
     }
 
-    /// Returns the step for a Machine that is still there though its smaller size has been followed.
+    /// Returns the step for a Machine that still exists although its smaller size has been followed.
     fn by_name<T: Types, M>(
         self,
         entry: &Entry<T>,

@@ -1,49 +1,49 @@
-//! The lowered entries whose smaller size has reached whoever has the Machines made.
+//! The lowered entries whose smaller size has reached the objects that create the Machines.
 
 use std::collections::HashMap;
 
 use crate::{Complete, Entry, Log, Map, Phase, Policy, Rule, Types};
 
-/// The kinds of groups.
+/// The kinds of node groups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A MachineDeployment, whose MachineSets have copies of its log and size.
     MachineDeployment,
-    /// A MachineSet that is the group itself.
+    /// A MachineSet that is a node group itself.
     MachineSet,
-    /// A MachinePool, whose infrastructure chooses which Machine goes.
+    /// A MachinePool, whose infrastructure chooses the Machine to delete.
     MachinePool,
 }
 
-/// An object that has Machines made: a MachineSet of a MachineDeployment, or the group's own.
+/// An object that creates Machines: a MachineSet of a MachineDeployment, or the node group itself.
 pub trait Source<T: Types> {
-    /// spec.replicas.
+    /// Returns `spec.replicas`.
     fn replicas(&self) -> Option<i32>;
-    /// The size that was copied with the log.
+    /// Returns the size that was copied together with the log.
     fn desired_replicas(&self) -> Option<i32>;
-    /// status.replicas.
+    /// Returns `status.replicas`.
     fn status_replicas(&self) -> i32;
-    /// metadata.generation.
+    /// Returns `metadata.generation`.
     fn generation(&self) -> i64;
-    /// The generation that its controller has seen.
+    /// Returns the generation that its controller has observed.
     fn seen_generation(&self) -> i64;
-    /// Its log, where it has one that can be read. It is asked for only where it counts.
+    /// Returns its log, if it has one that can be read. Only called where the log matters.
     fn log(&self) -> Option<&Log<T>>;
 }
 
-/// The moment at which a Machine may be deleted by name that a smaller size has left.
+/// The time at which a Machine that should have gone for a smaller size may be deleted by name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum ByName {
-    /// Its MachineSet has counted it out.
+    /// At once: its MachineSet no longer counts it.
     #[default]
     AtOnce,
-    /// There are more replicas than its MachinePool should have: its provider hasn't acted.
+    /// Not yet: its MachinePool has more replicas than desired, so its provider hasn't acted.
     NotYet,
-    /// Once its provider had the time to delete it.
+    /// Once its provider has had the time to delete it.
     InTime,
 }
 
-/// The lowered entries whose smaller size has reached whoever has the Machines made, by uid and ticket.
+/// The lowered entries whose smaller size has reached the objects that create the Machines, by uid and ticket.
 #[derive(Clone, Debug, Default)]
 pub struct Followed<T: Types, P = Complete> {
     tickets: Map<T, T::Ticket>,
@@ -52,7 +52,7 @@ pub struct Followed<T: Types, P = Complete> {
 }
 
 impl<P: Policy> Rule<P> {
-    /// The entries that are followed, by what the objects show that have the Machines made.
+    /// Returns the entries that are followed, judged by the objects that create the Machines.
     pub fn followed<T: Types, S: Source<T>>(self, kind: Kind, sources: &[S]) -> Followed<T, P> {
         // A new Machine of an old MachineSet would be as wrong as one of the newest.
         if !sources.iter().all(|set| set.seen_generation() == set.generation()) && self.0.waits_until_seen() {
@@ -82,19 +82,19 @@ impl<T: Types, P: Policy> Followed<T, P> {
         entry.phase == Phase::Lowered && self.tickets.get(&entry.uid).is_some_and(is_its)
     }
 
-    /// Returns true if all entries of a log are.
+    /// Returns true if all entries of a log are lowered and followed.
     pub fn has_all(&self, log: &Log<T>) -> bool {
         log.entries().iter().all(|entry| self.has(entry))
     }
 
-    /// Returns true if the Machine of an entry of this log may be deleted by name, if it is there: no other Machine is to go
-    /// for which a smaller size may still take this one.
+    /// Returns true if the Machine of an entry of this log may be deleted by name, if it exists: no other deletion may
+    /// be pending whose smaller size could still take this Machine.
     pub fn permits_by_name(&self, log: &Log<T>, entry: &Entry<T>) -> bool {
         let waits = !self.has_all(log) && self.policy.waits_for_others();
         self.by_name != ByName::NotYet && log.get(&entry.uid) == Some(entry) && self.has(entry) && !waits
     }
 
-    /// The same, with these entries too: what was once seen to be followed stays so.
+    /// Adds entries that were followed before: an entry once seen as followed stays so.
     #[must_use]
     pub fn and(mut self, entries: impl IntoIterator<Item = Entry<T>>) -> Self {
         self.tickets.extend(entries.into_iter().map(|entry| (entry.uid, entry.ticket)));

@@ -45,42 +45,42 @@ pub use self::{
     size::{Bounds, SizeError},
 };
 
-/// The types that whoever uses the rule fills in.
+/// The types that the user of the rule provides.
 pub trait Types: Copy + Debug + Default + Eq + Hash + 'static {
-    /// The identity of a Machine, or of a group's object; never used again.
+    /// The identity of a Machine or of a group's object, which is never reused.
     type Uid: Clone + Debug + Eq + Hash;
     /// The name of a Machine.
     type Name: Clone + Debug + Eq + Hash;
-    /// The identity of an acceptance: unique, and the same for all entries of one write.
+    /// The identity of an acceptance: unique, and shared by all entries of one write.
     type Ticket: Clone + Debug + Eq + Hash;
-    /// A moment, by a clock that never goes back.
+    /// A moment on a monotonic clock.
     type Time: Copy + Debug + Eq;
-    /// The hasher of sets and maps by uid.
+    /// The hasher of the sets and maps by uid.
     type Hasher: BuildHasher + Clone + Default;
-    /// The reason for which a log can't be written.
+    /// The reason why a log can't be written.
     type LogError: Clone + Debug + Eq;
 
-    /// Returns the time from one moment to a later one, and 0 from a later to an earlier one.
+    /// Returns the time from `from` to `to`, or 0 if `to` is earlier.
     fn between(from: Self::Time, to: Self::Time) -> Duration;
 
-    /// Fails for a log that is too large to be written.
+    /// Checks that a log can be written.
     ///
     /// # Errors
-    /// The reason.
+    /// Fails if the log is too large.
     fn check(log: &Log<Self>) -> Result<(), Self::LogError>;
 }
 
-/// The rule, with all of its steps or with those that a policy leaves.
+/// The delete rule, with all of its steps or with those that a policy leaves in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rule<P = Complete>(pub P);
 
 /// The rule that the program follows.
 pub const RULE: Rule = Rule(Complete);
 
-/// A set of Machines by their uids.
+/// A set of Machines, by uid.
 pub type Set<T> = std::collections::HashSet<<T as Types>::Uid, <T as Types>::Hasher>;
 
-/// A map from Machines by their uids.
+/// A map keyed by Machine uid.
 pub type Map<T, V> = std::collections::HashMap<<T as Types>::Uid, V, <T as Types>::Hasher>;
 
 fn as_i64(count: usize) -> i64 {

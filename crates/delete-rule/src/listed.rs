@@ -2,33 +2,33 @@
 
 use crate::{Named, Set, Types, as_i64};
 
-/// The Machines of a group, as one list from the API server shows them at one moment.
+/// The Machines of a group, as one list from the API server shows them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Listed<T: Types> {
-    /// Those that aren't being deleted.
+    /// The Machines that aren't being deleted.
     pub alive: Set<T>,
-    /// Those that are being deleted and whose Node is there.
+    /// The Machines that are being deleted and whose Node still exists.
     pub draining: Set<T>,
-    /// Those that are being deleted and have no Node any more: Cluster Autoscaler has placeholders for them.
+    /// The Machines that are being deleted and have no Node any more: Cluster Autoscaler has placeholders for them.
     pub without_node: Vec<Named<T>>,
-    /// The number of instances of a MachinePool, which counts by these.
+    /// The number of instances of a MachinePool, which counts instances rather than Machines; `None` for other kinds.
     pub instances: Option<usize>,
 }
 
 impl<T: Types> Listed<T> {
-    /// Returns true if no Machine is there.
+    /// Returns true if there is no Machine.
     pub(crate) fn is_empty(&self) -> bool {
         self.alive.is_empty() && self.draining.is_empty() && self.without_node.is_empty()
     }
 
-    /// Returns true if a Machine is there.
+    /// Returns true if this Machine exists.
     #[must_use]
     pub fn has(&self, uid: &T::Uid) -> bool {
         let is_without_node = || self.without_node.iter().any(|named| named.uid == *uid);
         self.alive.contains(uid) || self.draining.contains(uid) || is_without_node()
     }
 
-    /// Counts the placeholders of a size, without what leaves it.
+    /// Counts the placeholders that a size leaves, without the Machines for which `leaves` returns true.
     pub fn placeholders(&self, size: i64, leaves: impl Fn(&T::Uid) -> bool) -> usize {
         let staying = self
             .instances

@@ -1,43 +1,44 @@
-//! The log of the deletions that are on their way, as a value. How it is written as text is its user's.
+//! The log of a group's pending deletions, as a value. Its text form is up to its user.
 
 use std::{collections::HashMap, fmt};
 
 use crate::{Map, Named, Types};
 
-/// The most Machines that a log names, written or read.
+/// The maximum number of Machines in a log, written or read.
 pub const MOST_ENTRIES: usize = 1_000;
 
 /// The progress of a deletion.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Phase {
-    /// It is decided, and the size doesn't say so yet.
+    /// The deletion is decided, and the size isn't lowered yet.
     Wanted,
-    /// The size is lowered by it.
+    /// The size is lowered for it.
     Lowered,
 }
 
-/// A Machine in the log.
+/// The log entry of a Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry<T: Types> {
-    /// Its name, in the group's namespace.
+    /// The Machine's name, in the group's namespace.
     pub name: T::Name,
-    /// Its uid.
+    /// The Machine's uid.
     pub uid: T::Uid,
-    /// The acceptance that this is of.
+    /// The acceptance that the entry belongs to.
     pub ticket: T::Ticket,
-    /// The progress of its deletion.
+    /// The progress of the deletion.
     pub phase: Phase,
-    /// True if it only steers which Machine goes for a smaller target size, and the Machine need not go.
+    /// True if the entry only steers which Machine goes for a smaller target size, so that its Machine need not go.
     pub soft: bool,
-    /// True if it was being deleted already when it was logged: that a new Machine would come in its place was found by
-    /// counting the group's others.
+    /// True if the Machine was already being deleted when it was logged: counting the group's other Machines has shown
+    /// that it would be replaced.
     pub counted: bool,
-    /// True if its caller named it by the id of an instance that never joined: it goes only as long as it has no Node.
+    /// True if the caller named the Machine by the id of an instance that never joined: it goes only as long as it has
+    /// no Node.
     pub pending: bool,
 }
 
 impl<T: Types> Entry<T> {
-    /// A new entry of a Machine.
+    /// Creates the entry of a Machine whose deletion is decided.
     #[must_use]
     pub fn wanted(named: &Named<T>, ticket: &T::Ticket, soft: bool) -> Self {
         let Named { name, uid, never_joined } = named.clone();
@@ -45,18 +46,19 @@ impl<T: Types> Entry<T> {
         Self { name, uid, ticket: ticket.clone(), phase: Phase::Wanted, soft, counted: false, pending }
     }
 
-    /// Returns true if the Machine is given up as one that never joined, so that it stays if it has a Node when it is marked.
+    /// Returns true if the Machine is given up as one that never joined, so that it stays if it has a Node when it is
+    /// marked.
     #[must_use]
     pub fn gives_up(&self) -> bool {
         self.soft || self.pending
     }
 }
 
-/// The log of a group. No Machine is in it twice.
+/// The log of a group, with at most one entry per Machine.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Log<T: Types> {
     entries: Vec<Entry<T>>,
-    /// The place of each Machine's entry.
+    /// The index of each Machine's entry.
     places: Map<T, usize>,
 }
 
@@ -67,31 +69,31 @@ impl<T: Types> fmt::Debug for Log<T> {
 }
 
 impl<T: Types> Log<T> {
-    /// All entries.
+    /// Returns all entries.
     #[must_use]
     pub fn entries(&self) -> &[Entry<T>] {
         &self.entries
     }
 
-    /// Returns true if nothing is on its way.
+    /// Returns true if no deletion is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entry of the Machine with this uid.
+    /// Returns the entry of the Machine with this uid.
     #[must_use]
     pub fn get(&self, uid: &T::Uid) -> Option<&Entry<T>> {
         self.entries.get(*self.places.get(uid)?)
     }
 
-    /// The number of deletions that the size doesn't say yet.
+    /// Returns the number of deletions for which the size isn't lowered yet.
     #[must_use]
     pub fn wanted(&self) -> usize {
         self.entries.iter().filter(|entry| entry.phase == Phase::Wanted).count()
     }
 
-    /// The number of Machines that it has room for, where names are as long as usual.
+    /// Returns the number of Machines that still fit, if their names have the usual length.
     #[must_use]
     pub fn room(&self) -> usize {
         MOST_ENTRIES.saturating_sub(self.entries.len())
@@ -103,7 +105,7 @@ impl<T: Types> Log<T> {
         self.entries.iter().any(|entry| entry.ticket == *ticket)
     }
 
-    /// The log with these entries too, none of which it may have yet.
+    /// Returns the log with these entries added, none of which it may have yet.
     #[must_use]
     pub fn with(mut self, entries: impl IntoIterator<Item = Entry<T>>) -> Self {
         for entry in entries {
@@ -113,13 +115,13 @@ impl<T: Types> Log<T> {
         self
     }
 
-    /// Adds an entry, of a Machine that has none.
+    /// Adds the entry of a Machine that has none.
     pub fn push(&mut self, entry: Entry<T>) {
         self.places.insert(entry.uid.clone(), self.entries.len());
         self.entries.push(entry);
     }
 
-    /// The log in which these are lowered.
+    /// Returns the log with these entries lowered.
     #[must_use]
     pub fn lowered(mut self, is_such: impl Fn(&Entry<T>) -> bool) -> Self {
         for entry in self.entries.iter_mut().filter(|entry| is_such(entry)) {
@@ -128,7 +130,7 @@ impl<T: Types> Log<T> {
         self
     }
 
-    /// The log without these.
+    /// Returns the log without these entries.
     #[must_use]
     pub fn without(mut self, is_such: impl Fn(&Entry<T>) -> bool) -> Self {
         self.entries.retain(|entry| !is_such(entry));

@@ -1,24 +1,24 @@
-//! One look of a finisher at a group, call by call: what seems to be so is read, what is to be done is looked at again at the
-//! moment at which it is done, and what is over leaves the log. A call that fails holds up no other.
+//! One pass of a finisher over a group, as a sequence of calls: it reads what the view suggests, checks again just
+//! before it acts, and removes the entries that are over from the log. A call that fails must never hold up another.
 
 use std::mem;
 
 use crate::{Complete, Entry, Finish, Followed, Life, Log, Member, Policy, Rule, Set, Types};
 
-/// A call of a look. The calls of one stage can be made side by side.
+/// A call of a pass. The calls of one stage may be made concurrently.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LookCall<T: Types, M> {
-    /// Reads the Machine of an entry that seems gone, or seems to stay: [`Look::took_life`].
+    /// Reads the Machine of an entry that seems gone, or seems to stay; report the result to [`Look::took_life`].
     Read(Entry<T>),
-    /// Reads the group: [`Look::took_group`].
+    /// Reads the group; report it to [`Look::took_group`].
     ReadGroup,
     /// Deletes the Machine of an entry by name, if [`Look::permits`] it just before.
     Delete(Entry<T>),
     /// Marks the Machine of an entry again.
     Mark(Entry<T>),
-    /// Takes the mark off a Machine, if it has changed in nothing.
+    /// Removes the mark from a Machine, if the Machine hasn't changed at all.
     Unmark(M),
-    /// Lists the group's Machines: [`Look::took_list`].
+    /// Lists the group's Machines; report them to [`Look::took_list`].
     List,
 }
 
@@ -33,25 +33,25 @@ enum Stage {
     End,
 }
 
-/// A look under way.
+/// A pass in progress.
 #[derive(Clone, Debug)]
 pub struct Look<T: Types, M, P = Complete> {
     rule: Rule<P>,
     stage: Stage,
-    /// Entries whose Machines seem gone, and which of them are.
+    /// Entries whose Machines seem gone; those that are move to `over`.
     gone: Vec<Entry<T>>,
     over: Vec<Entry<T>>,
-    /// Entries whose Machines seem to stay, and which of them do.
+    /// Entries whose Machines seem to stay; those that do move to `staying`.
     spent: Vec<Entry<T>>,
     staying: Vec<Entry<T>>,
-    /// Soft entries, and which of them have nothing left to go for.
+    /// Soft entries; those whose smaller size has no Machine left to take move to `soft_over`.
     soft: Vec<Entry<T>>,
     soft_over: Vec<Entry<T>>,
     marks: Vec<Finish<T, M>>,
 }
 
 impl<P: Policy> Rule<P> {
-    /// Begins a look with what a view of the group has come to.
+    /// Begins a pass with the steps that a view of the group suggests.
     pub fn look<T: Types, M>(self, steps: impl IntoIterator<Item = Finish<T, M>>) -> Look<T, M, P> {
         let (gone, spent, soft, marks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (over, staying, soft_over) = (Vec::new(), Vec::new(), Vec::new());
@@ -70,8 +70,8 @@ impl<P: Policy> Rule<P> {
 }
 
 impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
-    /// The calls of the next stage; none at the end. `now` is the group's log as it was read, and what of it is followed: `None`
-    /// before that, and where it isn't a group any more.
+    /// Returns the calls of the next stage, or none at the end. `now` is the group's log as it was read and the entries
+    /// of it that are followed; `None` before the read, and if the object isn't a node group any more.
     pub fn next(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
         loop {
             let (next, calls) = match self.stage {
@@ -80,7 +80,7 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
                 Stage::ReadGroup if self.soft.is_empty() && self.staying.is_empty() && self.marks.is_empty() => {
                     (Stage::End, Vec::new())
                 }
-                // Where the read fails, nothing follows that depends on it.
+                // If the read fails, no call that depends on it follows.
                 Stage::ReadGroup => (Stage::End, vec![LookCall::ReadGroup]),
                 Stage::Delete => {
                     (Stage::Mark, mem::take(&mut self.staying).into_iter().map(LookCall::Delete).collect())
@@ -102,7 +102,7 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
         }
     }
 
-    /// The marks that are still to be set or taken off, by the log as it was read.
+    /// Returns the marks that are still to be set or removed, judged by the log as it was read.
     fn corrections(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
         let Some((log, _)) = now else { return Vec::new() };
         let rule = self.rule;
@@ -122,36 +122,38 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
         mem::take(&mut self.marks).into_iter().filter_map(correction).collect()
     }
 
-    /// Takes what the read of an entry's Machine has shown.
+    /// Takes the result of reading an entry's Machine.
     pub fn took_life(&mut self, entry: Entry<T>, life: Life) {
         match life {
             Life::Gone if self.gone.contains(&entry) => self.over.push(entry),
-            // The watch of Machines may lag behind that of MachineSets, so that one which went as it should looked alive.
+            // The watch of Machines may lag behind that of MachineSets, so that a Machine that went as it should looked
+            // alive.
             Life::Alive if self.spent.contains(&entry) => self.staying.push(entry),
             Life::Alive | Life::Deleting | Life::Gone => {}
         }
     }
 
-    /// The group was read, and what depends on it may follow.
+    /// Notes that the group was read, so that the calls that depend on it may follow.
     pub fn took_group(&mut self) {
         self.stage = Stage::Delete;
     }
 
-    /// Takes a list of the Machines that are alive, and the size of the MachineSets that have them.
+    /// Takes a list of the Machines that are alive, and the size of their MachineSets.
     pub fn took_list(&mut self, alive: &Set<T>, size: i64) {
         let rule = self.rule;
         let is_over = |entry: &Entry<T>| rule.is_soft_over(alive.contains(&entry.uid), alive.len(), size);
         self.soft_over = mem::take(&mut self.soft).into_iter().filter(is_over).collect();
     }
 
-    /// Returns true if the Machine of an entry may be deleted by name as the group is known at this very moment: others may have been
-    /// decided upon while it was read, and the smaller size for them could be spent on this one.
+    /// Returns true if the Machine of an entry may be deleted by name, given the group as it is known right now:
+    /// further deletions may have been decided while it was read, and their smaller size could be spent on this
+    /// Machine.
     pub fn permits(&self, entry: &Entry<T>, (log, followed): (&Log<T>, &Followed<T, P>)) -> bool {
         followed.permits_by_name(log, entry)
     }
 
-    /// The log without the entries that are over, if it has any, and their names. Soft ones stay while others are on their way:
-    /// their Machines could be named anew before the smaller size has arrived.
+    /// Returns the log without the entries that are over, or `None` if it has none of them. Soft entries stay while
+    /// other deletions are pending: their Machines could be named again before the smaller size has arrived.
     pub fn left_of(&self, log: &Log<T>, are_all_followed: impl FnOnce(&Log<T>) -> bool) -> Option<Log<T>> {
         let has_soft = self.soft_over.iter().any(|entry| log.get(&entry.uid) == Some(entry));
         let leaves_soft = has_soft && are_all_followed(log);
@@ -160,13 +162,13 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
         (left != *log).then_some(left)
     }
 
-    /// Returns true if nothing is over.
+    /// Returns true if no entry is over.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.over.is_empty() && self.soft_over.is_empty()
     }
 
-    /// The entries that are over.
+    /// Returns the entries that are over.
     pub fn over(&self) -> impl Iterator<Item = &Entry<T>> {
         self.over.iter().chain(&self.soft_over)
     }

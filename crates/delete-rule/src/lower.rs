@@ -1,29 +1,29 @@
-//! The write that lowers the size for what is wanted.
+//! The write that lowers the size for wanted entries.
 
 use crate::{Bounds, Entry, Listed, Log, Map, Phase, Policy, Rule, Set, SizeError, Types, as_i64, size};
 
-/// The write that lowers the size for what is wanted.
+/// The write that lowers the size for wanted entries.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lowering<T: Types> {
-    /// The size.
+    /// The new size.
     pub to: i32,
-    /// The log, written with it.
+    /// The log, written together with the size.
     pub log: Log<T>,
-    /// The names of those for which it is lowered.
+    /// The names of the Machines for which the size is lowered.
     pub names: Vec<T::Name>,
 }
 
 impl<P: Policy> Rule<P> {
-    /// Returns true if the log takes a Machine from those that stay. One that only steers which goes for a size that is
-    /// lowered already may stay after all.
+    /// Returns true if the log takes a Machine from those that stay. A Machine whose entry is soft and already lowered
+    /// may stay after all.
     pub fn leaves<T: Types>(self, log: &Log<T>, uid: &T::Uid) -> bool {
         let stays = |entry: &Entry<T>| entry.soft && entry.phase == Phase::Lowered && self.0.counts_soft_as_staying();
         self.0.counts_by_log() && log.get(uid).is_some_and(|entry| !stays(entry))
     }
 
-    /// Entries whose Machines go by themselves and whose places are filled, by a list from after the group was viewed: of
-    /// `going` as many as the size doesn't count beyond the Machines that stay. They leave the log, and the size stays as it
-    /// is for them.
+    /// Returns the entries of `going`, whose Machines go by themselves, that have no open place any more, judged by a
+    /// list that is newer than the view of the group. The open places are the number by which the size exceeds the
+    /// Machines that stay. The returned entries leave the log without lowering the size.
     pub fn filled<T: Types>(self, log: &Log<T>, replicas: i32, listed: &Listed<T>, going: &[&Entry<T>]) -> Set<T> {
         let staying = listed.alive.iter().filter(|uid| log.get(uid).is_none()).count();
         let size = i64::from(replicas) - as_i64(log.wanted() - going.len());
@@ -32,12 +32,12 @@ impl<P: Policy> Rule<P> {
         going.iter().skip(open).map(|entry| entry.uid.clone()).collect()
     }
 
-    /// Lowers the size for entries that are wanted under the ticket under which they were marked, but for those whose places
-    /// are `filled`, which leave the log; `None` when there is nothing to write. Where the minimum leaves no room for all,
-    /// the soft ones stay.
+    /// Lowers the size for the wanted entries whose Machines are marked under the entry's ticket. Entries of `filled`
+    /// leave the log without lowering the size. Returns `None` if there is nothing to write. If the minimum doesn't
+    /// permit all, the soft ones stay wanted.
     ///
     /// # Errors
-    /// When the size would be below the minimum.
+    /// Fails if the size would be below the minimum.
     pub fn lower<T: Types>(
         self,
         log: &Log<T>,

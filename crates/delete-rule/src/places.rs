@@ -1,42 +1,43 @@
-//! Sizes that come down for what has no Machine: placeholders of a request, and replicas that a smaller target size gives up.
+//! The size decreases for replicas without a Machine: the placeholders of a request, and the replicas that a smaller
+//! target size gives up.
 
 use crate::{Bounds, Listed, Log, Policy, Refusal, Rule, SizeError, Types, as_i64, size};
 
-/// The part of a request that has no Machine, as it is still to be done.
+/// The part of a request that has no Machine and is still to be done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Places {
-    /// Placeholders of replicas.
+    /// The placeholders of replicas.
     pub replicas: usize,
-    /// Instances of a MachinePool.
+    /// The instances of a MachinePool.
     pub instances: usize,
-    /// The size on which this was decided first, less what was lowered for Machines since.
+    /// The size on which this was first decided, less what was lowered for Machines since.
     pub from: i32,
 }
 
-/// The ways in which a smaller target size comes about.
+/// The two parts of a decrease of the target size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shrinking {
     /// The number of Machines without a Node that are to go.
     pub machines: usize,
-    /// Further replicas, which have no Machine.
+    /// The number of further replicas, which have no Machine.
     pub others: usize,
 }
 
 impl<P: Policy> Rule<P> {
-    /// Counts the placeholders of a group: the replicas that have no Machine, or one that is being deleted without its Node,
-    /// less what is wanted and `leaving`.
+    /// Counts the placeholders of a group: the replicas that have no Machine, or one that is being deleted without its
+    /// Node, less the wanted entries and `leaving`.
     pub fn placeholders<T: Types>(self, log: &Log<T>, replicas: i32, listed: &Listed<T>, leaving: usize) -> usize {
         let wanted = if self.0.counts_by_log() { log.wanted() } else { 0 };
         let size = i64::from(replicas) - as_i64(wanted + leaving);
         listed.placeholders(size, |uid| self.leaves(log, uid))
     }
 
-    /// The size without what a request names that has no Machine; `left` is the number of placeholders by a list from after
-    /// the group was viewed. One that the size came down for meanwhile needs nothing more, and one that has become a
-    /// Machine refuses all.
+    /// Returns the size without the part of a request that has no Machine; `left` is the number of placeholders by a
+    /// list that is newer than the view of the group. A placeholder for which the size came down in the meantime needs
+    /// nothing more; one that has become a Machine refuses the whole request.
     ///
     /// # Errors
-    /// When placeholders have become Machines, or the size would be below the minimum.
+    /// Fails if placeholders have become Machines, or if the size would be below the minimum.
     pub fn give_up<T: Types>(
         self,
         log: &Log<T>,
@@ -57,11 +58,12 @@ impl<P: Policy> Rule<P> {
         size.and_then(|_| size::delete(replicas, fewer, bounds)).map_err(Refusal::BelowMin)
     }
 
-    /// The size without as many placeholders as a smaller target size gives up: not below the minimum, nor the Machines that
-    /// have a Node, of which `with_node` counts those in no log, where that matters.
+    /// Returns the size without `fewer` placeholders that a smaller target size gives up. It stays at or above the
+    /// minimum and the number of Machines with a Node; `with_node` counts those of them that are in no log, and is only
+    /// called if `fewer` isn't 0.
     ///
     /// # Errors
-    /// None.
+    /// Never fails: `fewer` is subtracted, so that the delta is negative.
     pub fn give_way<T: Types>(
         self,
         log: &Log<T>,
@@ -81,11 +83,11 @@ impl<P: Policy> Rule<P> {
         }
     }
 
-    /// Decides what goes for a smaller target size: never a Machine that has a Node, of which `with_node` are in no log, and
-    /// of the `waiting` Machines without one those that the target leaves no room for.
+    /// Decides what goes for a smaller target size: never a Machine that has a Node, of which `with_node` are in no
+    /// log, and of the `waiting` Machines without a Node those that exceed the target.
     ///
     /// # Errors
-    /// When `delta` isn't negative.
+    /// Fails if `delta` isn't negative.
     pub fn shrink<T: Types>(
         self,
         log: &Log<T>,

@@ -1,38 +1,38 @@
-//! The moment at which a Machine that never became a Node is replaced at the min size: one after the other, in an interval
-//! that grows as long as none joins, since what fails may cost money each time.
+//! The time at which a Machine that never became a Node may be replaced at the min size. Machines are replaced one at a
+//! time, at an interval that grows as long as none joins, because each failing Machine may cost money.
 
 /// Nanoseconds since the Unix epoch, by a wall clock that may jump.
 pub type WallTime = i128;
 
 const SECOND: WallTime = 1_000_000_000;
-/// The interval after the first replacement; it doubles with each that follows without a Machine having joined.
+/// The interval after the first replacement. It doubles with each further one until a Machine joins.
 const FIRST_INTERVAL: WallTime = 300 * SECOND;
 const LONGEST_INTERVAL: WallTime = 3_600 * SECOND;
 
 /// The last replacement of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Replaced<U> {
-    /// When it was decided.
+    /// The time at which it was decided.
     pub at: WallTime,
-    /// The number of replacements in a row without a Machine having joined.
+    /// The number of replacements in a row since a Machine last joined.
     pub count: u32,
-    /// The Machine.
+    /// The uid of the replaced Machine.
     pub uid: U,
 }
 
 /// The decision about a Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Replacement<U> {
-    /// It is deleted, after this has been written.
+    /// Delete the Machine, after this replacement has been written.
     Begin(Replaced<U>),
-    /// It is deleted: it is the one that was written already.
+    /// Delete the Machine: its replacement is the one that was already written.
     Continue(Replaced<U>),
-    /// Nothing is done before this time.
+    /// Do nothing before this time.
     Wait(WallTime),
 }
 
 impl<U> Replaced<U> {
-    /// When the next one may follow.
+    /// Returns the time from which the next replacement may follow.
     #[must_use]
     pub fn next(&self) -> WallTime {
         let doublings = self.count.saturating_sub(1).min(16);
@@ -41,9 +41,10 @@ impl<U> Replaced<U> {
     }
 }
 
-/// Decides about the Machine of this uid. `joined` is when the youngest Machine of the group was made that has a Node.
+/// Decides about the Machine of this uid. `joined` is the creation time of the youngest Machine of the group that has a
+/// Node.
 ///
-/// A time in the future counts for nothing where no interval is so long: a clock was wrong then.
+/// A replacement that lies further in the future than the longest interval is ignored, because a clock was wrong then.
 #[must_use]
 pub fn decide<U: Clone + PartialEq>(
     known: Option<&Replaced<U>>,

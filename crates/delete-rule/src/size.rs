@@ -1,24 +1,24 @@
-//! The bounds of size changes. The sizes are the group's `spec.replicas`.
+//! The bounds of size changes. All sizes are the `spec.replicas` of a group.
 
 use std::{error::Error, fmt};
 
-/// Min and max of a size; `0 <= min <= max` and `max > 0`.
+/// The min and max size of a group; `0 <= min <= max` and `max > 0`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Bounds {
-    /// Cluster Autoscaler doesn't go below it.
+    /// The size below which Cluster Autoscaler doesn't go.
     pub min: i32,
-    /// Cluster Autoscaler doesn't go beyond it.
+    /// The size above which Cluster Autoscaler doesn't go.
     pub max: i32,
 }
 
-/// The reason for which a size change is refused.
+/// The reason why a size change is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SizeError {
-    /// The caller's delta makes no sense: INVALID_ARGUMENT.
+    /// The delta is invalid: INVALID_ARGUMENT.
     Delta {
         /// The delta.
         delta: i32,
-        /// The values that it may have.
+        /// The values that are permitted.
         rule: &'static str,
     },
     /// FAILED_PRECONDITION.
@@ -61,10 +61,10 @@ impl fmt::Display for SizeError {
 
 impl Error for SizeError {}
 
-/// The size after IncreaseSize.
+/// Returns the size after IncreaseSize.
 ///
 /// # Errors
-/// When `delta` isn't positive, or the size would be above the maximum.
+/// Fails if `delta` isn't positive, or the size would be above the maximum.
 pub fn increase(current: i32, delta: i32, bounds: Bounds) -> Result<i32, SizeError> {
     if delta <= 0 {
         return Err(SizeError::Delta { delta, rule: "positive to increase a size" });
@@ -78,10 +78,10 @@ pub fn increase(current: i32, delta: i32, bounds: Bounds) -> Result<i32, SizeErr
     })
 }
 
-/// The size after `count` instances are deleted. Deleting none changes nothing, whatever the bounds.
+/// Returns the size after `count` instances are deleted. Deleting none changes nothing, whatever the bounds.
 ///
 /// # Errors
-/// When the size would be below the minimum.
+/// Fails if the size would be below the minimum.
 pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeError> {
     if count == 0 {
         return Ok(current);
@@ -95,12 +95,13 @@ pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeErr
     })
 }
 
-/// The size after DecreaseTargetSize. It gives up replicas that have no Node yet and never an instance that has one: it
-/// stops at `machines_with_node`, the number of Machines that have a Node and aren't deleting, and at the minimum, and
-/// that is a success (kubernetes/autoscaler#7928). It never raises the size, also where that is below the minimum already.
+/// Returns the size after DecreaseTargetSize, which gives up replicas that have no Node yet but never an instance that
+/// has one. It stops at `machines_with_node`, the number of Machines that have a Node and aren't being deleted, and at
+/// the minimum; stopping there is a success (kubernetes/autoscaler#7928). It never raises the size, even if that is
+/// already below the minimum.
 ///
 /// # Errors
-/// When `delta` isn't negative.
+/// Fails if `delta` isn't negative.
 pub fn decrease(current: i32, delta: i32, machines_with_node: i32, min: i32) -> Result<i32, SizeError> {
     if delta >= 0 {
         return Err(SizeError::Delta { delta, rule: "negative to decrease a target size" });

@@ -1,4 +1,4 @@
-//! The rule of deletion, decision by decision.
+//! The delete rule, decision by decision.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +17,7 @@ mod look;
 mod properties;
 mod steps;
 
-/// Identities as texts, and times since a moment of one's own.
+/// Identities as strings, and times as durations since an arbitrary moment.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 struct Text;
 
@@ -58,7 +58,7 @@ fn named(name: &str) -> Named {
     Named { name: name.into(), uid: name.into(), never_joined: false }
 }
 
-/// `a` is wanted, `a!` is lowered, `a~` is wanted and soft, `a~!` is lowered and soft; the ticket is `t`.
+/// Parses a log: `a` is wanted, `a!` is lowered, `a~` is wanted and soft, `a~!` is lowered and soft; the ticket is `t`.
 fn log(entries: &[&str]) -> DeletionLog {
     let ticket = Ticket::from("t");
     let log = |text: &&str| {
@@ -69,7 +69,7 @@ fn log(entries: &[&str]) -> DeletionLog {
     DeletionLog::default().with(entries.iter().map(log))
 }
 
-/// `a` is alive, `a?` is being deleted, `a-` is gone.
+/// Parses lives: `a` is alive, `a?` is being deleted, `a-` is gone.
 fn lives(machines: &[&str]) -> Map<Text, Life> {
     let life = |text: &&str| match text.chars().last() {
         Some('?') => Life::Deleting,
@@ -104,7 +104,7 @@ impl Group {
     }
 }
 
-/// The Machines that a request adds to the log.
+/// Returns the Machines that a request adds to the log.
 fn accept(replicas: i32, in_log: &[&str], machines: &[&str], request: &[&str]) -> Result<Vec<String>, &'static str> {
     let lives = lives(machines);
     let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
@@ -133,7 +133,7 @@ fn word(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// OpenShift's MachineSets make a new Machine for one that is being deleted at once.
+/// OpenShift's MachineSets replace a Machine that is being deleted at once.
 #[rstest]
 #[case::counted(true, true)]
 #[case::not_counted(false, false)]
@@ -147,7 +147,7 @@ fn a_machine_that_is_being_deleted_lowers_the_size_only_where_it_counts(#[case] 
     assert_eq!(acceptance.log().is_some(), lowers);
 }
 
-/// Placeholders of a size: which Machines they stand for that have no Node any more, and how many replicas.
+/// The placeholders of a size stand for Machines that have no Node any more and for replicas; the cases expect both.
 #[rstest]
 #[case::of_missing_replicas(5, &[], &["a", "b"], 2, 0, Ok((&[][..], 2)))]
 #[case::of_more_than_there_are(3, &[], &["a", "b"], 2, 0, Err("replaced"))]

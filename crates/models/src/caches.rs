@@ -1,4 +1,5 @@
-//! The knowledge of a copy that costs no call: the group, the Machines as a cache shows them, and what it draws itself.
+//! The state that a copy knows without a call: the group, the Machines as a cache shows them, and the identities that
+//! it draws itself.
 
 use std::{
     cell::{Cell, RefCell},
@@ -17,15 +18,15 @@ use crate::{
     world::{self, Entry, Memory, Past, Phase, Set, World},
 };
 
-/// The knowledge of a copy at a moment, by a cache that shows the Machines as of a moment that may be past.
+/// The state that a copy knows at a moment; its cache shows the Machines as of a moment that may be earlier.
 pub(crate) struct Known<'a> {
     pub(crate) program: &'a Program<'a>,
     pub(crate) world: &'a World,
     pub(crate) copy: usize,
     pub(crate) past: Past,
-    /// The memory of the copy, with what it has learned.
+    /// The memory of the copy, including what it has learned from this state.
     pub(crate) memory: RefCell<Memory>,
-    /// True once the cache of Machines was asked.
+    /// True once the cache of Machines was read.
     pub(crate) was_asked: Cell<bool>,
 }
 
@@ -37,7 +38,7 @@ impl<'a> Known<'a> {
 }
 
 impl Memory {
-    /// The group, as the command gets to know it.
+    /// Returns the group as the command knows it.
     pub(crate) fn view(&mut self, world: &World) -> small::View {
         self.generation += self.behind;
         self.behind = 0;
@@ -71,9 +72,9 @@ impl Now<Small> for Known<'_> {
             match self.world.life(machine) {
                 _ if past.alive.has(machine) => Some(Life::Alive),
                 _ if past.deleting.has(machine) => Some(Life::Deleting),
-                // The watch has shown it go.
+                // The watch has shown that it is gone.
                 Life::Gone => Some(Life::Gone),
-                // It is too new.
+                // The Machine is newer than the cache.
                 Life::Alive | Life::Deleting => None,
             }
         };
@@ -117,7 +118,7 @@ impl Now<Small> for Known<'_> {
     }
 
     fn replaceable(&self, request: &Request<Small>, _: &Log) -> Result<Replaceable<Small>, Infallible> {
-        // Nothing is replaced in the model.
+        // The model replaces no Machine.
         let named = request.machines.len();
         let (is_allowed, has_joined, first, last, joined, now) = (false, false, None, Ok(None), None, 0);
         Ok(Replaceable { is_allowed, named, has_joined, first, last, joined, now })
@@ -147,7 +148,6 @@ impl Now<Small> for Known<'_> {
 }
 
 impl World {
-    /// The life of a Machine.
     pub(crate) fn life(&self, machine: usize) -> Life {
         match self.machines[machine].life {
             world::Life::Alive => Life::Alive,
@@ -158,7 +158,7 @@ impl World {
 }
 
 impl Program<'_> {
-    /// The rule, under the policy that the variant is.
+    /// Returns the rule under the policy of the variant.
     pub(crate) fn core(&self) -> Rule<Variant> {
         Rule(*self.rule)
     }
@@ -167,7 +167,7 @@ impl Program<'_> {
         Bounds { min: self.bounds.min.into(), max: i32::MAX }
     }
 
-    /// The age of what is believed of Machines, at the first of the moments that caches may show.
+    /// Returns the era of the group, at the earliest moment that caches may show.
     fn era(&self, world: &World) -> Era<Small> {
         let left = world.left_log.without(world.logged());
         let entry = |machine: usize| small::entry(machine, Entry { phase: Phase::Lowered, ..Entry::default() });
@@ -178,7 +178,7 @@ impl Program<'_> {
         era
     }
 
-    /// Returns true if a write of the group has made caches out of date that haven't come so far.
+    /// Returns true if a write of the group makes caches that haven't reached it out of date.
     pub(crate) fn outdates_caches(&self, before: &World, after: &World) -> bool {
         if (before.replicas, before.log) == (after.replicas, after.log) {
             return false;

@@ -1,5 +1,5 @@
-//! Cluster API's controllers in the model, with views that lag behind: the MachineDeployment controller copies the
-//! size to the MachineSet, and the MachineSet controller creates and deletes Machines.
+//! Cluster API's controllers in the model, with views that lag behind: the MachineDeployment controller copies the size
+//! to the MachineSet, and the MachineSet controller creates and deletes Machines.
 
 use delete_rule::{Entry, Kind};
 
@@ -14,32 +14,32 @@ use crate::{
 /// A reconcile of the MachineSet controller.
 #[derive(Clone, Copy, Debug)]
 struct Act {
-    /// The MachineSet, by its place.
+    /// The index of the MachineSet.
     of: usize,
-    /// The version of it that it sees.
+    /// The version of the MachineSet that the controller sees.
     set: usize,
-    /// The picture of the Machines that it sees.
+    /// The snapshot of the Machines that the controller sees.
     picture: usize,
     victims: Set,
-    /// The number of Machines it creates.
+    /// The number of Machines that the controller creates.
     missing: i8,
     is_without_error: bool,
 }
 
 impl World {
-    /// The MachineSets, by their places: the newest, and in a rollout the old one.
+    /// Returns the indexes of the MachineSets: the newest, and during a rollout the old one.
     pub(crate) fn machine_sets(&self) -> impl Iterator<Item = usize> + use<> {
         0..if self.sets[1].all().is_empty() { 1 } else { 2 }
     }
 
-    /// The Machines that are of a MachineSet.
+    /// Returns the Machines of a MachineSet.
     pub(crate) fn members_of(&self, of: usize) -> Set {
         Set::of(|machine| self.machines[machine].is_old == (of == 1))
     }
 }
 
 impl Program<'_> {
-    /// After any step: what a copy may see of the MachineSet now, and use whenever it likes.
+    /// Notes after each step the entries that a copy may now see followed, and may use at any later time.
     pub(crate) fn note_followed(&self, world: &mut World) {
         let lowered = world.in_phase(Phase::Lowered).without(world.followed);
         if lowered.is_empty() {
@@ -50,12 +50,12 @@ impl Program<'_> {
             let (set, first) = (world.sets[of].last(), world.sets[of].all()[0]);
             let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
             let log = match self.rule.follows {
-                // Its controller may have seen any size at once, and says nothing of the provider.
+                // The controller may see any size at once, and says nothing about the provider.
                 _ if self.bounds.is_pool => own.clone(),
                 Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => {
                     Self::copy_of(world, set)
                 }
-                // The copied log isn't looked at.
+                // These variants don't compare the copied log.
                 Follows::EqualSizes if set.copied.replicas != world.replicas => Log::default(),
                 Follows::EqualSizes | Follows::AtOnce => own.clone(),
             };
@@ -85,7 +85,7 @@ impl Program<'_> {
         world.followed = world.followed | (lowered & Set::of(is_followed));
     }
 
-    /// The copied log of a MachineSet, as far as its Machines are in the log.
+    /// Returns the copied log of a MachineSet, as far as its Machines are in the log.
     fn copy_of(world: &World, set: MachineSet) -> Log {
         let entries = (set.copied.lowered | set.copied.stale).iter().filter_map(|machine| {
             let entry = small::entry(machine, world.log[machine])?;
@@ -95,7 +95,7 @@ impl Program<'_> {
         Log::default().with(entries)
     }
 
-    /// A MachineSet that is the group itself shows each write of it at once.
+    /// Shows each write to a MachineSet that is the group itself at once.
     pub(crate) fn show_at_once(world: &mut World, lag: usize) {
         let written = world.deployments.last();
         for copied in world.deployments.all()[1..].iter().copied() {
@@ -107,9 +107,9 @@ impl Program<'_> {
         world.deployments = Few::of(written);
     }
 
-    /// The MachineDeployment controller, which may have missed any number of versions.
+    /// The steps of the MachineDeployment controller, which may have missed any number of versions.
     pub(crate) fn deployment_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        // The MachineSet controller lags behind no further.
+        // The MachineSet controller may lag behind no further.
         if world.sets[0].all().len() >= self.bounds.lag {
             return;
         }
@@ -128,8 +128,8 @@ impl Program<'_> {
         }
     }
 
-    /// The MachineSet controller. Its views of the MachineSet and of the Machines lag behind independently; where
-    /// `sees_marks`, not so far that it sees a smaller size and not the marks that were set before it.
+    /// The steps of the MachineSet controller. Its views of the MachineSet and of the Machines lag behind
+    /// independently. With `sees_marks` it sees the marks that were set before the smaller size that it sees.
     pub(crate) fn set_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if let Some((set, left)) = world.deciding {
             self.delete_next(world, usize::from(set), left, found);
@@ -150,7 +150,7 @@ impl Program<'_> {
         }
     }
 
-    /// The versions of the MachineSet and the pictures of the Machines that its controller may have before it.
+    /// Returns the versions of the MachineSet and the snapshots of the Machines that its controller may see.
     fn views_of_set_controller(&self, world: &World, of: usize) -> impl Iterator<Item = (usize, usize)> {
         let (sets, pictures) = (world.sets[of], world.seen.all().len());
         let sees_marks = self.bounds.sees_marks;
@@ -160,14 +160,15 @@ impl Program<'_> {
         })
     }
 
-    /// The Machines of a MachineSet in this picture, and by how many they are more than this version of it says.
+    /// Returns the Machines of a MachineSet in this snapshot, and the number by which they exceed the size in this
+    /// version.
     fn excess(world: &World, of: usize, set: usize, picture: usize) -> (Picture, i8) {
         let picture = world.seen.all()[picture].only(world.members_of(of));
         (picture, picture.existing.len() - world.sets[of].all()[set].size)
     }
 
-    /// One of the Machines that it decided to delete, while all else goes on. After the last one it says that it has
-    /// acted on this version of the MachineSet.
+    /// Deletes one of the Machines that the controller decided to delete, while everything else goes on. After the last
+    /// one the controller reports that it has acted on this version of the MachineSet.
     fn delete_next(&self, world: &World, set: usize, left: Set, found: &mut dyn FnMut(Step, World)) {
         for victim in left.iter() {
             let mut then = *world;
@@ -184,7 +185,7 @@ impl Program<'_> {
         }
     }
 
-    /// A reconcile of this version of the MachineSet has ended.
+    /// Ends a reconcile of this version of the MachineSet.
     fn seen_to(&self, world: &mut World, of: usize, set: usize, is_without_error: bool) {
         world.sets[of].drop_oldest(set);
         let base = world.sets[of].all()[0].generation;
@@ -193,7 +194,7 @@ impl Program<'_> {
         world.is_unacted = is_asked && !is_without_error && (world.is_unacted || base > 0);
     }
 
-    /// It waits until its cache shows what it has written itself.
+    /// Waits until the controller's cache shows its own writes.
     fn sees_own_writes(world: &mut World) {
         let count = u8::try_from(world.seen.all().len()).unwrap_or_default();
         world.seen = Few::of(Picture::of(&world.machines));
@@ -207,7 +208,7 @@ impl Program<'_> {
         self.act(world, Act { of, set, picture, victims, missing: -excess, is_without_error }, found);
     }
 
-    /// Reconciles that end with an error, before all of their work or after any part of it.
+    /// The reconciles that end with an error, before all of their work or after any part of it.
     pub(crate) fn failing_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if world.budget.errors == 0 {
             return;
@@ -240,7 +241,7 @@ impl Program<'_> {
         }
     }
 
-    /// The provider of a MachinePool takes others than those that are marked.
+    /// The steps in which the provider of a MachinePool takes other Machines than the marked ones.
     pub(crate) fn straying_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if world.budget.strays == 0 || !self.bounds.is_pool {
             return;
@@ -289,7 +290,7 @@ impl Program<'_> {
         if has_changed && waits {
             Self::sees_own_writes(&mut then);
         }
-        // Where nothing changes but what it has seen last, it has only fewer choices than before.
+        // If nothing changes but the snapshot that the controller has seen last, it only has fewer choices than before.
         if has_changed || set > 0 || then.is_unacted != world.is_unacted {
             if !has_changed || !waits {
                 then.seen.drop_oldest(picture);
@@ -310,7 +311,7 @@ impl Program<'_> {
         let why = if was_named { &mut world.ledger.chosen } else { &mut world.ledger.foreign };
         *why = *why | Set::one(victim);
         if world.log[victim].phase == Phase::Wanted && self.may_miss_places(world) {
-            // It goes for a placeholder, whose place another Machine has; its own smaller size takes one more.
+            // The Machine goes for a placeholder, whose place another Machine has; its own smaller size takes one more.
             world.ledger.places_missed += 1;
             world.ledger.others += 1;
         }
@@ -323,7 +324,8 @@ impl Program<'_> {
             if is_early {
                 world.ledger.early = world.ledger.early | Set::one(victim);
             }
-            // A Machine that joins after DecreaseTargetSize has marked it may go, and the first ones of an old MachineSet do.
+            // A Machine that joins after DecreaseTargetSize has marked it may go, as may the first ones of an old
+            // MachineSet.
             if !world.ledger.left_softly.has(victim) && !self.is_to_roll(world, victim) {
                 self.took_another(world, victim);
             }
@@ -331,8 +333,8 @@ impl Program<'_> {
     }
 }
 
-/// Which Machines a MachineSet gives up: those being deleted, then marked ones, then those without a Node, then by
-/// name.
+/// Returns the Machines that a MachineSet gives up: first those being deleted, then marked ones, then those without a
+/// Node, then by name.
 pub(crate) fn victims(seen: Picture, count: i8) -> Set {
     let classes = [
         seen.deleting,

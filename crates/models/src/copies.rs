@@ -1,5 +1,6 @@
-//! The copies of the program: each holds a command of the rule's crate, and each call that it asks for is one step, taken
-//! by the world ([`crate::writes`]) with all that may have changed since the last one. Nothing is decided here.
+//! The copies of the program. Each holds a command of the delete-rule crate; each call that the command makes is one
+//! step, which the world ([`crate::writes`]) executes with everything that may have changed since the last one. This
+//! file must never decide anything itself.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ use crate::{
     writes::Write,
 };
 
-/// Carries out steps of the program.
+/// The program, whose steps this executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program<'a> {
     /// The rule, with or without some of its steps.
@@ -29,7 +30,7 @@ pub(crate) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// All that the copies may do next.
+    /// Finds all steps that the copies may take next.
     pub(crate) fn steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         for copy in 0..world.copies.len() {
             let Some(held) = Held::of(world.copies[copy].held) else { continue };
@@ -43,7 +44,7 @@ impl Program<'_> {
         self.steps_of_finisher(world, found);
     }
 
-    /// The finisher of an idle copy carries on with what is wanted.
+    /// Carries on with wanted entries, as the finisher of an idle copy.
     pub(crate) fn carry_on(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.copies[copy] = Memory::default();
@@ -71,7 +72,7 @@ impl Program<'_> {
         self.go_on(world, copy, &Held { command, calls: Vec::new() }, None, step, found);
     }
 
-    /// A command goes on after the outcome of a call, at each of the moments that the cache of Machines may show.
+    /// Continues a command after the outcome of a call, at each of the moments that the cache of Machines may show.
     pub(crate) fn go_on(
         &self,
         world: &World,
@@ -95,7 +96,8 @@ impl Program<'_> {
         }
     }
 
-    /// The same at one of them; true if the cache was asked. Reads are answered at once.
+    /// Continues a command at one of these moments. Returns true with the world if the cache was read. Reads are
+    /// answered at once.
     fn run(
         &self,
         world: &World,
@@ -105,7 +107,7 @@ impl Program<'_> {
         past: Past,
     ) -> (World, bool) {
         let mut then = *world;
-        // The reads on which a mark relies are one step with it.
+        // The reads that a mark relies on are one step with it.
         let mut marking = match &outcome {
             Some(Outcome::Mark(entry, outcome)) if !matches!(outcome, MarkOutcome::Set(_)) => Some(entry.clone()),
             _ => None,
@@ -145,8 +147,8 @@ impl Program<'_> {
         (then, was_asked)
     }
 
-    /// The answer of a call that is no step of its own: a read of what a copy alone relies on, which it could as well have
-    /// read a moment later.
+    /// Returns the outcome of a call that isn't a step of its own: a read that only this copy relies on, and that might
+    /// as well have happened a moment later.
     fn answer(
         &self,
         world: &mut World,
@@ -163,7 +165,7 @@ impl Program<'_> {
                 let is_alive = life == delete_rule::Life::Alive;
                 let has_joined = is_alive && world.knows_node(copy, machine);
                 let version = is_alive.then(|| Self::read_version(world, copy, machine));
-                // One that is named isn't in the log, so that its mark is of no entry.
+                // A named Machine isn't in the log, so that its mark belongs to no entry.
                 Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version, ticket: None })))
             }
             Call::ReadVersion(entry) => {
@@ -171,7 +173,7 @@ impl Program<'_> {
                 let version = world.machines[machine].exists().then(|| Self::read_version(world, copy, machine));
                 Some(Outcome::Version(entry.clone(), version))
             }
-            // Where the size is lowered or entries are taken back, no version is skipped.
+            // No version is skipped while the size is lowered or entries are taken back.
             Call::ReadGroup(Tries::Once | Tries::Of(Row::Lower | Row::TakeBack)) => {
                 Some(Outcome::Group(Ok(world.view_of(copy))))
             }
@@ -198,15 +200,15 @@ impl Program<'_> {
         }
     }
 
-    /// Returns true if a mark changes nothing, so that it is no more than a read: of a Machine that is gone and never comes
-    /// back, or where one carries on with a Machine that has its mark.
+    /// Returns true if a mark changes nothing, so that it is only a read: the Machine is gone for good, or a finisher
+    /// carries on with a Machine that has its mark.
     fn marks_nothing(world: &World, copy: usize, command: &Command, entry: &Entry<Small>) -> bool {
         let machine = world.machines[usize::from(entry.uid)];
         let is_marked = machine.mark == world.copies[copy].ticket(entry.ticket);
         !machine.exists() || (is_marked && matches!(command, Command::CarryOn(_)))
     }
 
-    /// The write of a smaller size that follows a list at once, so that both are one step.
+    /// Returns the write of a smaller size that follows a list at once, so that both are one step.
     fn lowering_after(&self, world: &World, copy: usize, command: &mut Command) -> Option<Call> {
         let mut world = *world;
         let past = world.pasts.last();
@@ -225,13 +227,13 @@ impl Program<'_> {
         let listing = if is_counted { listing } else { Listing::default() };
         let without_node = listing.hanging.iter().map(|machine| small::named(machine, Set(0))).collect();
         let (alive, draining) = (small::uids(listing.alive), small::uids(listing.draining));
-        // A MachinePool counts by its instances.
+        // A MachinePool counts its instances.
         let all = listing.alive | listing.draining | listing.hanging;
         let instances = self.bounds.is_pool.then(|| usize::try_from(all.len()).unwrap_or_default());
         Outcome::Listed(Ok(Listed { alive, draining, without_node, instances }))
     }
 
-    /// The Machines are listed; those that have come before are counted.
+    /// Lists the Machines. If no other copy counts Machines, this resets the ones that came since the last count.
     pub(crate) fn listing(world: &mut World, copy: usize, past: Past) -> Listing {
         let mut others = world.copies.iter().enumerate().filter(|(other, _)| *other != copy);
         if others.all(|(_, memory)| !memory.is_counting) && world.ledger.places == 0 {
@@ -257,7 +259,7 @@ impl Program<'_> {
         }
     }
 
-    /// The copy holds its command until the next step, or is idle again.
+    /// Keeps the command of the copy until the next step; without calls, the copy is idle again.
     fn hold(&self, world: &mut World, copy: usize, held: Held, past: Past) {
         if held.calls.is_empty() {
             world.let_go(copy);
@@ -286,7 +288,7 @@ impl Program<'_> {
                 _ => {}
             }
         }
-        // It went for someone else's smaller size after it was seen alive.
+        // The Machine went for somebody else's smaller size after it was seen alive.
         let early = to_log.without(memory.to_log) & past.alive & world.ledger.taken;
         world.ledger.early = world.ledger.early | early;
         let is_spared = |one: usize| world.log[one].never_joined && !world.may_be_marked(copy, one);
@@ -353,9 +355,9 @@ impl Program<'_> {
         }
     }
 
-    /// Calls whose outcome is certain by now, whatever else happens, have it at once: marks of Machines that are gone, marks
-    /// that stay since their Machines have changed, and writes that are bound to fail. A decision may still look at what is
-    /// there then at any later time.
+    /// Settles the calls whose outcome is certain by now: marks of Machines that are gone, marks that stay because
+    /// their Machines have changed, and writes that are bound to fail. A decision may still read the state at any later
+    /// time.
     pub(crate) fn settle(&self, world: &mut World) {
         for copy in 0..world.copies.len() {
             while let Some(held) = Held::of(world.copies[copy].held) {
@@ -368,7 +370,7 @@ impl Program<'_> {
         }
     }
 
-    /// The outcome of a call that is certain, and the command without that call.
+    /// Returns the outcome of a call if it is certain, and the command without that call.
     fn settled(&self, world: &World, copy: usize, held: &Held, index: usize) -> Option<(Held, Outcome<Small>)> {
         let is_tested = self.rule.precondition == Precondition::Generation && self.rule.logs_first;
         let fails = |write: &Write<'_>| is_tested && !self.passes(world, copy, write);
@@ -395,7 +397,7 @@ impl Program<'_> {
         Some((rest, outcome))
     }
 
-    /// Returns true if the patch that takes a mark off passes its test.
+    /// Returns true if the test of the patch that removes a mark passes.
     fn may_unmark(&self, world: &World, copy: usize, machine: usize, (ticket, version): (u8, u8)) -> bool {
         let memory = &world.copies[copy];
         let tests_version = self.rule.unmark_tests == UnmarkTests::Version;
@@ -405,7 +407,7 @@ impl Program<'_> {
 }
 
 impl World {
-    /// The group, as a copy reads it.
+    /// Returns the group as a copy reads it.
     pub(crate) fn view_of(&mut self, copy: usize) -> small::View {
         let mut memory = self.copies[copy];
         let view = memory.view(self);
@@ -413,7 +415,7 @@ impl World {
         view
     }
 
-    /// The command of a copy has ended, or died with it.
+    /// Drops the command of a copy that has ended or crashed.
     pub(crate) fn let_go(&mut self, copy: usize) {
         if self.sized_by == self.copies[copy].writer {
             self.sized_by = 0;

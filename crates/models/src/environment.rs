@@ -1,5 +1,5 @@
-//! The deeds of other people and of the infrastructure: Machines that are deleted, join and vanish, sizes that change, and
-//! copies that are killed.
+//! The actions of other people and of the infrastructure: Machines that are deleted, join and vanish, sizes that
+//! change, and copies that are killed.
 
 use crate::{
     held::Held,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl DeleteModel {
-    /// What others may do.
+    /// Finds all steps that others may take.
     pub(crate) fn environment(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         for copy in 0..world.copies.len() {
             if world.budget.crashes > 0 && !world.copies[copy].is_idle() {
@@ -42,7 +42,7 @@ impl DeleteModel {
                 then.machines[machine].life = Life::Deleting;
                 then.ledger.foreign = then.ledger.foreign | Set::one(machine);
                 then.ledger.excused = then.ledger.excused | Set::one(machine);
-                // The old MachineSet makes a new one for it, which goes in the rollout.
+                // The old MachineSet replaces the Machine, and the new one goes during the rollout.
                 then.ledger.others += i8::from(world.machines[machine].is_old);
                 then.machines_changed(self.bounds.lag);
                 found(Step::ForeignDelete(machine), then);
@@ -83,7 +83,7 @@ impl DeleteModel {
         for machine in 0..SLOTS {
             if world.machines[machine].life == Life::Deleting {
                 let mut then = *world;
-                // A provider says not which size it has seen.
+                // A provider doesn't report which size it has seen.
                 let is_pool = self.bounds.is_pool;
                 let seen = if is_pool { world.sets[0].all()[0].copied.lowered } else { world.followed };
                 let is_settled = world.logged().without(seen).is_empty();
@@ -99,7 +99,8 @@ impl DeleteModel {
         }
     }
 
-    /// A Machine whose Node is there says so, and the copies' watches of the Nodes show it, each in its own time.
+    /// The steps in which a Machine gets its `nodeRef`, and in which the copies' watches show its Node, each at its own
+    /// time.
     pub(crate) fn lagging_refs(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if !self.bounds.lags_node_refs {
             return;

@@ -1,5 +1,5 @@
-//! An exhaustive search of a model, breadth first, so that the trace of what breaks is a shortest one. It knows
-//! nothing of what is modelled, and must never leave out a state without saying so.
+//! An exhaustive search of a model, breadth first, so that the trace to a violation is a shortest one. It knows nothing
+//! of the domain that is modelled, and must never leave out a state without reporting it.
 
 use std::{
     collections::VecDeque,
@@ -11,54 +11,54 @@ use foldhash::fast::FixedState;
 
 use indexmap::IndexSet;
 
-/// What can be searched.
+/// A model that can be searched.
 pub trait Model {
-    /// All that matters of one moment.
+    /// The complete state at one moment.
     type State: Copy + Eq + Hash;
-    /// What leads from one moment to another.
+    /// A transition between two states.
     type Step: Display;
 
-    /// Where it begins.
+    /// Returns the state in which the search begins.
     fn initial(&self) -> Self::State;
-    /// All that may happen next, handed to `found`.
+    /// Passes all transitions that are possible next to `found`.
     fn steps(&self, state: &Self::State, found: &mut dyn FnMut(Next<Self>));
-    /// What must hold always and, where nothing but the environment can still act, at rest.
+    /// Checks the invariants of a state, and those that hold only at rest, when nothing but the environment can act.
     fn check(&self, state: &Self::State, at_rest: bool) -> Result<(), String>;
 }
 
-/// One thing that may happen.
+/// A possible transition.
 pub struct Next<M: Model + ?Sized> {
-    /// What happens.
+    /// The transition.
     pub step: M::Step,
-    /// What is then; nothing where it leads beyond the bounds.
+    /// The state after it; `None` if it leads beyond the bounds.
     pub state: Option<M::State>,
-    /// Whether it happens sooner or later if it can; else it is a free choice of the environment.
+    /// True if it happens sooner or later if it can; false if it is a free choice of the environment.
     pub is_certain: bool,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Different states.
+    /// The number of distinct states.
     pub states: usize,
-    /// Steps between them.
+    /// The number of steps between them.
     pub steps: usize,
-    /// States at rest.
+    /// The number of states at rest.
     pub at_rest: usize,
-    /// Steps that led beyond the bounds and were not followed.
+    /// The number of steps that led beyond the bounds and weren't followed.
     pub cut: usize,
-    /// Whether all states were seen.
+    /// True if all states were visited.
     pub is_complete: bool,
-    /// What broke, with the way there.
+    /// The violated rule, with the trace to it.
     pub broken: Option<Broken>,
 }
 
-/// A rule that broke.
+/// A violated rule.
 #[derive(Clone, Debug)]
 pub struct Broken {
-    /// What doesn't hold.
+    /// The description of the violation.
     pub what: String,
-    /// The steps that lead there, a shortest way.
+    /// The steps that lead there, on a shortest path.
     pub trace: Vec<String>,
 }
 
@@ -71,8 +71,8 @@ impl Display for Broken {
     }
 }
 
-/// Searches all states, or as many as `most_states`. When all hold, it also looks for a way to go on for ever: each
-/// certain step must lead on, so that rest comes whatever the order.
+/// Searches all states, or as many as `most_states`. If all hold, it also looks for infinite paths: every path of
+/// certain steps must end at rest.
 pub fn explore<M: Model>(model: &M, most_states: usize) -> Found {
     let mut search = Search::new(model);
     let mut position = 0;
@@ -95,14 +95,14 @@ pub fn explore<M: Model>(model: &M, most_states: usize) -> Found {
 }
 
 struct Search<S> {
-    /// A fingerprint of each state seen, of 64 bits: that two of a hundred million states share one, and one of them
-    /// is passed over, has a probability below one in a thousand.
+    /// A 64-bit fingerprint of each state seen. The probability that two of a hundred million states share one, so that
+    /// one of them is skipped, is below one in a thousand.
     prints: IndexSet<u64, FixedState>,
-    /// States not visited yet, in the order of their fingerprints.
+    /// The states not visited yet, in the order of their fingerprints.
     waiting: VecDeque<S>,
-    /// By which state each was found first.
+    /// The state by which each state was found first.
     parents: Vec<u32>,
-    /// The certain steps: where those of each state begin, and where they lead.
+    /// The certain steps: the offset in `leads_to` at which those of each state begin, and the states they lead to.
     begins: Vec<u32>,
     leads_to: Vec<u32>,
     found: Found,
@@ -146,7 +146,8 @@ impl<S: Copy + Eq + Hash> Search<S> {
         }
     }
 
-    /// Takes away states to which no certain step leads, again and again: what is left over goes in circles.
+    /// Looks for cycles: it repeatedly removes the states that no certain step leads to, and any state that remains is
+    /// on a cycle or behind one.
     fn look_for_cycles<M: Model<State = S>>(&mut self, model: &M) {
         let count = self.prints.len();
         let mut arrivals = vec![0_u32; count];

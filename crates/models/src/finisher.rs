@@ -1,7 +1,6 @@
-//! The finisher of every copy in the model, which sees to their end the deletions that it finds in the log, whoever wrote it.
-//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Look`] of the rule's crate asks for the calls. Each thing that
-//! it does is a look of its own here, all of whose reads and one write are one moment: what it has read stays true, so that
-//! an older read only delays.
+//! The finisher of every copy in the model, which completes the deletions that it finds in the log, whoever wrote them.
+//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Look`] makes the calls. Each action is a pass of its own
+//! here, whose reads and single write happen at one moment: the reads stay true, so that an older read only delays.
 
 use delete_rule::{Entry, Forgets, Kind, LeftSince, LookCall};
 
@@ -27,7 +26,7 @@ impl Program<'_> {
         }
     }
 
-    /// Returns true if something is wanted that any copy carries on with.
+    /// Returns true if there are wanted entries that any copy carries on with.
     pub(crate) fn is_to_carry_on(&self, world: &World) -> bool {
         world.rule_log().wanted() > 0 && self.core().0.carries_on
     }
@@ -35,7 +34,7 @@ impl Program<'_> {
     fn todo(&self, world: &World, log: &Log) -> (Followed, Vec<Todo>) {
         let entries = world.followed.iter().filter_map(|machine| small::entry(machine, world.log[machine]));
         let followed = self.followed_by_name(world).and(entries);
-        // A cache that hasn't heard yet of the newest.
+        // The cache hasn't received the newest Machine yet.
         let is_shown =
             |member: &Member| self.rule.forgets != Forgets::Absent || world.machines[member.machine()].has_node;
         let members: Vec<_> = world.members().filter(is_shown).collect();
@@ -43,7 +42,8 @@ impl Program<'_> {
         (followed, steps)
     }
 
-    /// The way in which Machines are deleted by name. A MachinePool's status lags behind as far as it likes.
+    /// Returns the followed entries with the rule for deletion by name. The status of a MachinePool may lag behind
+    /// without limit.
     fn followed_by_name(&self, world: &World) -> Followed {
         if !self.bounds.is_pool || !self.rule.leaves_to_provider {
             return self.core().followed::<Small, Shown>(Kind::MachineDeployment, &[]);
@@ -55,8 +55,8 @@ impl Program<'_> {
         self.core().followed(Kind::MachinePool, &[pool])
     }
 
-    /// The entries whose Machines have been left to their provider for long enough: it has acted on a size that was lowered by
-    /// them, unless it is slow.
+    /// Returns the entries whose Machines have been left to their provider for long enough: the provider has acted on a
+    /// size that was lowered for them, unless it is slow.
     fn left_in_time(&self, world: &World, log: &Log) -> LeftSince<Small> {
         let pool = world.sets[0].all()[0];
         let seen = world.seen.last();
@@ -66,7 +66,7 @@ impl Program<'_> {
         log.entries().iter().filter(is_in_time).map(|entry| ((entry.uid, entry.ticket), 0)).collect()
     }
 
-    /// A look for one thing.
+    /// Runs a pass for one action.
     fn look(&self, world: &World, now: (&Log, &Followed), step: Todo, found: &mut dyn FnMut(Step, World)) {
         let (log, followed) = now;
         let seems_gone = matches!(step, delete_rule::Finish::ForgetGone(_));
@@ -80,7 +80,7 @@ impl Program<'_> {
             for call in calls {
                 match call {
                     LookCall::Read(entry) => {
-                        // Variants believe their cache.
+                        // These variants trust their cache.
                         let is_read = matches!(self.rule.forgets, Forgets::GoneAndFollowed | Forgets::Gone);
                         let is_believed_gone = seems_gone && !is_read;
                         let life = world.life(entry.uid.into());
@@ -117,7 +117,7 @@ impl Program<'_> {
         }
     }
 
-    /// Takes out of the log what is over.
+    /// Removes the entries that are over from the log.
     fn forget(&self, world: &World, left: &Log, found: &mut dyn FnMut(Step, World)) {
         let stays = small::set(left.entries().iter().map(|entry| &entry.uid));
         let mut then = *world;
@@ -132,9 +132,10 @@ impl Program<'_> {
         }
     }
 
-    /// Takes a mark off, at once or in two steps.
+    /// Removes a mark, at once or in two steps.
     fn unmark(&self, world: &World, machine: usize, found: &mut dyn FnMut(Step, World)) {
-        // Without the log, only the age of a mark tells whether a command still needs it; here it always does.
+        // Without the log, only the age of a mark shows if a command still needs it; in the model a needed mark always
+        // stays.
         let is_needed = |named: Set| !self.rule.logs_first && named.has(machine);
         if world.copies.iter().any(|memory| is_needed(memory.named | memory.joined)) {
             return;

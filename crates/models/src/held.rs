@@ -1,5 +1,5 @@
-//! The commands that copies hold, each as the rule's crate carries it out, with the calls that it waits for. Each is kept
-//! once and known by a number, so that a moment is small and easily compared.
+//! The commands that copies hold, each with the calls that it waits for. Each distinct command is stored once and
+//! identified by a number, so that a state is small and easily compared.
 
 use std::{
     cell::RefCell,
@@ -16,13 +16,13 @@ use crate::{small::Small, variant::Variant};
 
 pub(crate) type Call = steps::Call<Small>;
 
-/// A command of the rule's crate.
+/// A command of the delete-rule crate.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Delete(Box<Deletion<Small, Variant>>),
     Decrease(Decrease<Small, Variant>),
     Increase(Resize<Small, Variant>),
-    /// A finisher carries on with what is wanted.
+    /// A finisher that carries on with wanted entries.
     CarryOn(Carry<Small, Variant>),
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Held {
     pub(crate) calls: Vec<Call>,
 }
 
-/// All that were met.
+/// All distinct commands so far.
 #[derive(Default)]
 struct All {
     by_print: HashMap<u64, u32, FixedState>,
@@ -74,11 +74,11 @@ thread_local! {
 }
 
 impl Held {
-    /// The number of this command, of a search of a variant.
+    /// Returns the number of this command, in a search of a variant.
     pub(crate) fn number(self, variant: &Variant) -> u32 {
         let mut print = Print(FixedState::with_seed(4).build_hasher());
         variant.hash(&mut print.0);
-        // A hasher takes any text.
+        // Writing to a hasher never fails.
         let _ = write!(print, "{self:?}");
         ALL.with_borrow_mut(|all| {
             let next = u32::try_from(all.held.len() + 1).unwrap_or(u32::MAX);
@@ -90,19 +90,19 @@ impl Held {
         })
     }
 
-    /// Returns true if somebody waits for the command of a number.
+    /// Returns true if a caller waits for the command of a number.
     pub(crate) fn has_caller(number: u32) -> bool {
         Self::of(number).is_some_and(|held| !matches!(held.command, Command::CarryOn(_)))
     }
 
-    /// The command of a number.
+    /// Returns the command of a number.
     pub(crate) fn of(number: u32) -> Option<Rc<Self>> {
         let place = usize::try_from(number).ok()?.checked_sub(1)?;
         ALL.with_borrow(|all| all.held.get(place).cloned())
     }
 }
 
-/// Hashes a text as it is written.
+/// A writer that hashes the text.
 struct Print<H>(H);
 
 impl<H: Hasher> fmt::Write for Print<H> {

@@ -1,6 +1,7 @@
-//! A model check of the rule by which the program deletes Machines. What is decided is decided by [`delete_rule`], which the
-//! program acts on as well; the modules here are the copies that make its calls one by one, the world in which it must hold,
-//! and the search through all that can happen there within bounds. Nothing else of the program is used.
+//! A model check of the rule by which the program deletes Machines. All decisions are made by [`delete_rule`], which
+//! the program runs as well. The modules here are the copies that make its calls one by one, the world in which the
+//! rule must hold, and the search through everything that can happen there within bounds. It must use nothing else of
+//! the program.
 
 pub mod explore;
 pub mod model;

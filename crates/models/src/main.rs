@@ -1,4 +1,4 @@
-//! Runs the search with given bounds, and prints them, what was found, and how long it took.
+//! The command that runs the search with given bounds, and prints them, the result and the time taken.
 
 use std::{process::ExitCode, time::Instant};
 

@@ -1,5 +1,5 @@
-//! The whole model: the program, the controllers, the Cluster Autoscaler and other people, with bounds; and what must
-//! hold.
+//! The whole model within its bounds: the program, the controllers, Cluster Autoscaler and other people, and the
+//! invariants that are checked.
 
 use crate::{
     copies::Program,
@@ -9,64 +9,64 @@ use crate::{
     world::{Budget, Fault, Life, Memory, Past, Set, World, name},
 };
 
-/// How far the search goes.
+/// The bounds of the search.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each widens or narrows the search by itself")]
 pub struct Bounds {
-    /// How many copies of the program there are, 1 or 2.
+    /// The number of copies of the program, 1 or 2.
     pub copies: usize,
-    /// Machines that have a Node.
+    /// The number of Machines that have a Node.
     pub nodes: usize,
-    /// Machines that have none yet.
+    /// The number of Machines that have no Node yet.
     pub pending: usize,
-    /// Replicas that have no Machine yet.
+    /// The number of replicas that have no Machine yet.
     pub missing: usize,
-    /// The group's min.
+    /// The group's min size.
     pub min: i8,
-    /// How many Machines one DeleteNodes names at most.
+    /// The maximum number of Machines that one DeleteNodes names.
     pub batch: i8,
-    /// How many versions a controller's view keeps, the one that it acted on last included.
+    /// The number of versions that a controller's view keeps, including the one that it acted on last.
     pub lag: usize,
-    /// Whether the MachineSet controller sees the marks that were set before the smaller size that it sees.
+    /// True if the MachineSet controller sees the marks that were set before the smaller size that it sees.
     pub sees_marks: bool,
-    /// Whether the MachineSet controller deletes one by one, while all else goes on.
+    /// True if the MachineSet controller deletes Machines one by one, while everything else goes on.
     pub deletes_one_by_one: bool,
-    /// Whether what no rule can prevent is put up with: that another Machine goes where someone else's deletion of a
-    /// named Machine was made good by a new one before the MachineSet controller saw the smaller size; and that a
-    /// marked Machine goes for another smaller size while its own is refused for good.
+    /// True to accept two violations that no rule can prevent: another Machine goes because a named one that somebody
+    /// else deleted was replaced before the MachineSet controller saw the smaller size; or a marked Machine goes for
+    /// another smaller size while its own is refused for good.
     pub admits_known: bool,
-    /// True if the group is a MachineSet without a MachineDeployment, whose own log and size its controller sees.
+    /// True if the group is a MachineSet without a MachineDeployment, whose controller sees the log and size directly.
     pub is_bare: bool,
-    /// True if the group is a MachinePool, whose infrastructure provider has the Machines made.
+    /// True if the group is a MachinePool, whose infrastructure provider creates the Machines.
     pub is_pool: bool,
-    /// True if a provider may take longer than a Machine is left to it.
+    /// True if a provider may take longer than Machines are left to it.
     pub is_slow: bool,
-    /// Machines of an old MachineSet of a MachineDeployment that is rolling out, one of them beyond its size.
+    /// The number of Machines of an old MachineSet, in a MachineDeployment that is rolling out; one of them surges.
     pub old: usize,
-    /// True if the MachineDeployment controller copies annotations to old MachineSets too (Cluster API 1.12 on).
+    /// True if the MachineDeployment controller copies annotations to old MachineSets too (since Cluster API 1.12).
     pub copies_to_old: bool,
     /// True if a Machine that is being deleted loses its Node before it is gone.
     pub loses_nodes: bool,
     /// True if every reconcile of the MachineSet controller ends with an error after all of its work.
     pub always_errs: bool,
-    /// True if the MachineSet controller, after an error, doesn't wait until its cache shows what it has written.
+    /// True if the MachineSet controller, after an error, doesn't wait until its cache shows its own writes.
     pub forgets_own_writes: bool,
-    /// True if a copy's taking off of a mark is on its way while all else goes on.
+    /// True if a call that removes a mark may take effect later, while everything else goes on.
     pub splits_unmarks: bool,
-    /// True if the nodeRef of a Machine lags behind its Node, and the program's watches of the Nodes do.
+    /// True if the `nodeRef` of a Machine and the program's watches of the Nodes lag behind its Node.
     pub lags_node_refs: bool,
-    /// Which Machines the Cluster Autoscaler may name; nothing for all.
+    /// The Machines that Cluster Autoscaler may name; `None` for all.
     pub may_be_named: Option<Set>,
-    /// True if a DeleteNodes may join one that is under way.
+    /// True if a DeleteNodes may join one in progress.
     pub joins_batches: bool,
-    /// Whether the copies count as alike, so that one order of them stands for both. Traces then call them 1 and 2
-    /// as they come.
+    /// True if the copies are interchangeable, so that one order of them stands for both. Traces then number them in
+    /// order of appearance.
     pub merges_copies: bool,
-    /// What may happen.
+    /// The number of times that each event may happen.
     pub budget: Budget,
 }
 
-/// A rule within bounds.
+/// The model of a rule within bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct DeleteModel {
     /// The rule.
@@ -81,7 +81,7 @@ impl DeleteModel {
     }
 
     fn next(&self, before: &World, step: Step, mut world: World, is_certain: bool) -> Next<Self> {
-        // The MachineSet controller says so when it would need more Machines than the model has.
+        // The MachineSet controller reports this if it would need more Machines than the model has.
         let is_within = world.replicas >= 0;
         if self.program().outdates_caches(before, &world) {
             world.outdate_caches();
@@ -105,7 +105,7 @@ impl DeleteModel {
         Next { step, state: is_within.then_some(world), is_certain }
     }
 
-    /// What the Cluster Autoscaler may ask.
+    /// Finds all requests that Cluster Autoscaler may make.
     fn commands(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         let program = self.program();
         if self.bounds.joins_batches && world.budget.deletes > 0 {
@@ -116,7 +116,7 @@ impl DeleteModel {
                 (0..self.bounds.copies).for_each(|copy| program.join(&then, copy, named, found));
             }
         }
-        // The copies are alike: the second is asked when the first is busy.
+        // The copies are interchangeable: the second gets a request when the first is busy.
         let Some(copy) = self.idle(world) else { return };
         if world.budget.deletes > 0 {
             for named in self.nameable(world) {
@@ -152,8 +152,8 @@ impl DeleteModel {
         world.copies.iter().take(self.bounds.copies).position(Memory::is_idle)
     }
 
-    /// Machines that the Cluster Autoscaler may name together: those that it knows, and those it named before even
-    /// when they are gone.
+    /// Returns the sets of Machines that Cluster Autoscaler may name together: those that it knows, and those it named
+    /// before even if they are gone.
     fn nameable(&self, world: &World) -> Vec<Set> {
         let known = Set::of(|machine| {
             let is_known = world.machines[machine].exists()

@@ -1,4 +1,4 @@
-//! The requests that come to a copy: each becomes a command of the rule's crate.
+//! The requests that a copy receives: each becomes a command of the delete-rule crate.
 
 use delete_rule::{
     Request,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Program<'_> {
-    /// DeleteNodes comes to an idle copy, which views the group and the Machines.
+    /// DeleteNodes arrives at an idle copy, which views the group and the Machines.
     pub(crate) fn ask(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.copies[copy] = Memory { named, ..Memory::default() };
@@ -24,7 +24,7 @@ impl Program<'_> {
         }
     }
 
-    /// DeleteNodes comes to a copy that carries out another one, which it joins if that is open to it.
+    /// DeleteNodes arrives at a copy that carries out another one, and joins that if it is open.
     pub(crate) fn join(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
         let Some(held) = Held::of(world.copies[copy].held) else { return };
         let Command::Delete(deletion) = &held.command else { return };
@@ -41,8 +41,8 @@ impl Program<'_> {
         }
     }
 
-    /// The requests that name these. A Machine whose Node the copy doesn't know yet may be named by its Node, or as one that
-    /// never joined.
+    /// Returns the requests that name these Machines. A Machine whose Node the copy doesn't know yet may be named by
+    /// its Node, or as one that never joined.
     fn requests(world: &World, copy: usize, named: Set) -> impl Iterator<Item = Request<Small>> {
         let pending = named & world.living() & Set::of(|one| !world.machines[one].has_node);
         let unsure =
@@ -53,7 +53,7 @@ impl Program<'_> {
         })
     }
 
-    /// DeleteNodes of so many placeholders.
+    /// DeleteNodes names `count` placeholders.
     pub(crate) fn ask_places(&self, world: &World, copy: usize, count: i8, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.budget.placeholders -= 1;
@@ -70,7 +70,7 @@ impl Program<'_> {
         self.begin(&then, copy, command, Step::AskPlaces(copy, count), found);
     }
 
-    /// DeleteNodes of Machines and of so many placeholders.
+    /// DeleteNodes names Machines and `count` placeholders.
     pub(crate) fn ask_both(
         &self,
         world: &World,
@@ -90,7 +90,7 @@ impl Program<'_> {
         Command::Delete(Box::new(Deletion::new(self.core(), [(0, request, 0)])))
     }
 
-    /// DecreaseTargetSize by one.
+    /// DecreaseTargetSize lowers the size by one.
     pub(crate) fn ask_less(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.budget.decreases -= 1;
@@ -100,7 +100,7 @@ impl Program<'_> {
         self.begin(&then, copy, Command::Decrease(decrease), Step::AskLess(copy), found);
     }
 
-    /// IncreaseSize by one.
+    /// IncreaseSize raises the size by one.
     pub(crate) fn ask_more(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.budget.increases -= 1;

@@ -1,7 +1,8 @@
-//! A rollout of a MachineDeployment whose group has opted to scale down in it: a new MachineSet grows and an old one shrinks,
-//! with one Machine more than the size at most. As in Cluster API 1.11, what is copied goes to the new MachineSet before its
-//! size is written; from 1.12 on with it, and to the old one too. How many of the old one may go at a time depends on which
-//! Machines are available: here it may be any number, as long as both together have the whole size.
+//! A rollout of a MachineDeployment whose group has opted to scale down during rollouts: a new MachineSet grows and an
+//! old one shrinks, with at most one Machine above the size. As in Cluster API 1.11, annotations are copied to the new
+//! MachineSet before its size is written; since 1.12 together with it, and to the old one too. The number of old
+//! Machines that may go at a time depends on which Machines are available: here it is any number, as long as both
+//! MachineSets together have the whole size.
 
 use crate::{
     copies::Program,
@@ -9,13 +10,13 @@ use crate::{
     world::{Deployment, MachineSet, Set, World},
 };
 
-/// The number of Machines that may be there beyond the size.
+/// The number of Machines that may exist above the size.
 const SURGE: i8 = 1;
 const NEW: usize = 0;
 const OLD: usize = 1;
 
 impl Program<'_> {
-    /// The MachineDeployment controller in a rollout. A write of each MachineSet is a step.
+    /// The steps of the MachineDeployment controller during a rollout. A write of each MachineSet is a step.
     pub(crate) fn rollout_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         let (new, old) = (world.sets[NEW].last(), world.sets[OLD].last());
         if !self.is_far_behind(world, NEW) {
@@ -35,7 +36,7 @@ impl Program<'_> {
         if !self.is_far_behind(world, NEW) && size > new.size {
             found(Step::Scale(NEW, size), self.write_set(world, NEW, MachineSet { size, ..new }));
         }
-        // The new MachineSet has been dealt with before.
+        // The new MachineSet is handled first.
         if self.is_far_behind(world, OLD) || new.size > seen.replicas {
             return;
         }
@@ -62,7 +63,7 @@ impl Program<'_> {
         world.sets[of].all().len() >= self.bounds.lag
     }
 
-    /// The Machines of both MachineSets, by the greater of what is asked for and what is there.
+    /// Returns the Machines of both MachineSets, each counted by the greater of its desired and its actual number.
     fn total(world: &World) -> i8 {
         let there = Set::of(|machine| world.machines[machine].exists());
         let of = |of: usize| world.sets[of].last().size.max((there & world.members_of(of)).len());
@@ -87,10 +88,10 @@ impl Program<'_> {
         found(Step::Copy(NEW, copied.replicas), then);
     }
 
-    /// The new MachineSet has more than the whole size: as many others of it go as were named of the old one.
+    /// Scales the new MachineSet down to the whole size: it loses as many other Machines as were named of the old one.
     fn scale_new_down(&self, world: &World, set: MachineSet) -> World {
         let mut then = self.write_set(world, NEW, set);
-        // As far as this version says so, or they have left the log.
+        // This holds as far as this version names them, or they have left the log.
         let is_said = set.copied.lowered | Set(u8::MAX).without(world.logged());
         let covered = world.ledger.owed & world.members_of(NEW) & is_said;
         let fewer = world.sets[NEW].last().size - set.size;
@@ -107,13 +108,13 @@ impl Program<'_> {
         then
     }
 
-    /// Returns true if a Machine is one of those that were of the old MachineSet from the beginning.
+    /// Returns true if a Machine belonged to the old MachineSet from the beginning.
     pub(crate) fn is_to_roll(&self, world: &World, machine: usize) -> bool {
         world.machines[machine].is_old && machine < self.bounds.nodes + self.bounds.pending + self.bounds.old
     }
 
-    /// A Machine is deleted by name. Where the old MachineSet has been given its size for that, it makes a new one, which goes
-    /// in the rollout like all others of it.
+    /// Notes that a Machine is deleted by name. If the old MachineSet has been given its size for that Machine, it
+    /// creates a new one, which goes during the rollout like all others of it.
     pub(crate) fn note_by_name(&self, world: &mut World, machine: usize) {
         let is_given = world.machines[machine].is_old && world.sets[OLD].last().given.has(machine);
         world.ledger.others += i8::from(is_given && self.bounds.admits_known);

@@ -1,5 +1,5 @@
-//! The rule of deletion with the model's identities: Machines by their slots. What the world has is shown to the rule, and
-//! what the rule writes is given back in the world's form. Nothing is decided here.
+//! The delete rule with the model's identities, which are the slots of Machines. It converts the world's state for the
+//! rule, and the rule's writes for the world. It must never decide anything.
 
 use std::{
     convert::Infallible,
@@ -21,13 +21,13 @@ pub(crate) struct Small;
 impl Types for Small {
     type Uid = u8;
     type Name = u8;
-    /// The number of an acceptance: in the log of a world by the world's count, in a command by its own.
+    /// The number of an acceptance: in the log of a world by the world's numbering, in a command by its own.
     type Ticket = u8;
     type Time = u8;
     type Hasher = BuildHasherDefault<ByNumber>;
     type LogError = Infallible;
 
-    /// Two moments differ where a provider has had its time between them.
+    /// Two moments differ if a provider has had its time between them.
     fn between(from: u8, to: u8) -> Duration {
         if from < to { LEFT_TO_PROVIDER } else { Duration::ZERO }
     }
@@ -39,7 +39,7 @@ impl Types for Small {
 
 impl Calls for Small {
     type Group = View;
-    /// The number of a Machine's version, by a command's own count.
+    /// The number of a Machine's version, by a command's own numbering.
     type Version = u8;
     type Writer = u8;
     type Failed = Failed;
@@ -58,7 +58,7 @@ impl Calls for Small {
     }
 }
 
-/// A version of the group as a command knows it: generation and tickets by its own count.
+/// A version of the group as a command knows it, with the command's own numbering of generations and tickets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct View {
     pub(crate) generation: u8,
@@ -90,7 +90,7 @@ impl FailedCall for Failed {
     }
 }
 
-/// Hashes a small number to one that is spread over all bits.
+/// A hasher that spreads a small number over all bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ByNumber(u64);
 
@@ -177,7 +177,7 @@ impl Source<Small> for Shown {
     }
 }
 
-/// The uid of a Machine.
+/// Returns the uid of a Machine.
 pub(crate) fn uid(machine: usize) -> u8 {
     u8::try_from(machine).unwrap_or(u8::MAX)
 }
@@ -186,7 +186,7 @@ pub(crate) fn named(machine: usize, never_joined: Set) -> Named<Small> {
     Named { name: uid(machine), uid: uid(machine), never_joined: never_joined.has(machine) }
 }
 
-/// The entry of a Machine, as the log of a world has it.
+/// Returns the entry of a Machine, converted from the log of a world.
 pub(crate) fn entry(machine: usize, entry: world::Entry) -> Option<Entry<Small>> {
     let phase = match entry.phase {
         Phase::None => return None,
@@ -213,13 +213,13 @@ pub(crate) fn set<'a>(uids: impl IntoIterator<Item = &'a u8>) -> Set {
 }
 
 impl World {
-    /// The log as the rule looks at it.
+    /// Returns the log in the rule's form.
     pub(crate) fn rule_log(&self) -> Log {
         let entries = self.log.iter().enumerate().filter_map(|(machine, logged)| entry(machine, *logged));
         Log::default().with(entries)
     }
 
-    /// The Machines that are there, as a cache shows them.
+    /// Returns the Machines that exist, as a cache shows them.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
         let machines = self.machines.iter().enumerate().filter(|(_, machine)| machine.exists());
         machines.map(|(index, machine)| Member {
@@ -231,7 +231,7 @@ impl World {
 }
 
 impl Memory {
-    /// The command's own number of a ticket, which it may see for the first time.
+    /// Returns the command's own number of a ticket, which is assigned if the ticket is new to it.
     pub(crate) fn knows(&mut self, ticket: u8) -> u8 {
         let place = self.tickets.all().iter().position(|known| *known == ticket);
         let place = place.unwrap_or_else(|| {
@@ -242,12 +242,12 @@ impl Memory {
         uid(place + 1)
     }
 
-    /// The world's number of a ticket that the command knows.
+    /// Returns the world's number of a ticket that the command knows.
     pub(crate) fn ticket(&self, own: u8) -> u8 {
         usize::from(own).checked_sub(1).and_then(|place| self.tickets.all().get(place)).copied().unwrap_or_default()
     }
 
-    /// The world's form of a log that the command writes.
+    /// Returns a log that the command writes in the world's form.
     pub(crate) fn log(&self, log: &Log) -> [world::Entry; world::SLOTS] {
         let mut entries = [world::Entry::default(); world::SLOTS];
         for entry in log.entries() {
@@ -267,7 +267,7 @@ impl Memory {
     }
 }
 
-/// The version of a group's object that has this log.
+/// Returns a version of the group's object that has this log.
 pub(crate) fn version(number: u64, generation: i64, log: &Log) -> Version<'_, Small> {
     Version { uid: &u8::MAX, generation, number: Some(number), log: delete_rule::LogSeen::Read(log) }
 }

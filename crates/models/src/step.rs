@@ -1,38 +1,39 @@
-//! The steps of the model, and how a trace tells of them.
+//! The steps of the model, and their text in a trace.
 
 use std::fmt::{self, Display};
 
 use crate::world::{Set, name};
 
-/// One API call of the finisher, about one Machine.
+/// An API call of the finisher about one Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Finish {
-    /// Delete the Machine, uid as precondition.
+    /// Delete the Machine, with its uid as precondition.
     Delete,
-    /// Take the entry out of the log.
+    /// Remove the entry from the log.
     Forget,
-    /// Take the mark off, if it is still the one seen.
+    /// Remove the mark, if it is still the one seen.
     Unmark,
 }
 
-/// A step from one moment to another. A copy then looks at what it needs for the next call.
+/// A step from one state to another. A copy then reads the state that it needs for the next call.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// DeleteNodes comes to a copy, which views the group and the Machines.
+    /// DeleteNodes arrives at a copy, which views the group and the Machines.
     Ask(usize, Set),
-    /// DeleteNodes comes to a copy and joins one that it carries out.
+    /// DeleteNodes arrives at a copy and joins one in progress there.
     JoinBatch(usize, Set),
-    /// DecreaseTargetSize by one comes to a copy.
+    /// DecreaseTargetSize by one arrives at a copy.
     AskLess(usize),
-    /// IncreaseSize by one comes to a copy.
+    /// IncreaseSize by one arrives at a copy.
     AskMore(usize),
-    /// DeleteNodes of so many placeholders comes to a copy, which views the group and lists the Machines.
+    /// DeleteNodes of a number of placeholders arrives at a copy, which views the group and lists the Machines.
     AskPlaces(usize, i8),
-    /// DeleteNodes of Machines and so many placeholders comes to a copy, which views the group and lists the Machines.
+    /// DeleteNodes of Machines and a number of placeholders arrives at a copy, which views the group and lists the
+    /// Machines.
     AskBoth(usize, Set, i8),
     /// A caller of a copy leaves.
     Leave(usize),
-    /// A copy carries on with what is wanted.
+    /// A copy carries on with wanted entries.
     CarryOn(usize),
     /// A write of a copy fails its test.
     Fails(usize),
@@ -44,35 +45,35 @@ pub enum Step {
     Log(usize, Set),
     /// A Machine is marked, by a copy or a finisher.
     Mark(Option<usize>, usize),
-    /// A copy finds that a Machine isn't to be marked: it has joined, or goes.
+    /// A copy finds that a Machine must not be marked: it has joined, or goes by itself.
     NoMark(usize, usize),
-    /// A copy takes a mark off.
+    /// A copy removes a mark.
     Unmark(usize, usize),
     /// A copy lowers the size.
     Lower(usize, Set),
     /// A size write is refused for good.
     Refused(usize, Set),
-    /// A copy takes entries out of the log.
+    /// A copy removes entries from the log.
     TakeBack(usize, Set),
     /// A copy raises the size by one.
     Increase(usize),
-    /// A copy lowers the size for so many placeholders.
+    /// A copy lowers the size for a number of placeholders.
     LowerPlaces(usize, i8),
-    /// A write of a copy has no answer; true if it was done.
+    /// A write of a copy gets no response; true if it was applied.
     Unanswered(usize, bool),
-    /// The step of a copy before, but its cache of Machines lags behind.
+    /// The previous step of a copy, with a cache of Machines that lags behind.
     OfOldCache(usize),
-    /// A Machine says in its nodeRef that it has its Node.
+    /// The `nodeRef` of a Machine is set.
     Refer(usize),
     /// A copy's watch of the Nodes shows a Machine's Node.
     ShowNode(usize, usize),
     /// The Node of a Machine that is being deleted is gone.
     LoseNode(usize),
-    /// A mark is sent, has no answer, and will land late or never.
+    /// A mark is sent, gets no response, and will be applied late or never.
     SendMark(usize),
-    /// It lands.
+    /// The late mark is applied.
     LateMark(usize),
-    /// A finisher has found a mark without an entry, and sends the patch that takes it off.
+    /// A finisher has found a mark without an entry, and sends the patch that removes it.
     SendUnmark(usize),
     /// A finisher acts on a Machine.
     Finish(Finish, usize),
@@ -80,21 +81,21 @@ pub enum Step {
     Crash(usize),
     /// The MachineDeployment controller writes the MachineSet.
     Sync(i8),
-    /// The MachineDeployment controller, in a rollout, copies size and log to the new MachineSet or to the old one.
+    /// During a rollout, the MachineDeployment controller copies size and log to the new MachineSet or to the old one.
     Copy(usize, i8),
-    /// The MachineDeployment controller, in a rollout, writes the size of the new MachineSet or of the old one.
+    /// During a rollout, the MachineDeployment controller writes the size of the new MachineSet or of the old one.
     Scale(usize, i8),
     /// The MachineSet controller acts.
     Reconcile {
         /// True for the old MachineSet.
         is_old: bool,
-        /// The size that it sees.
+        /// The size that the controller sees.
         size: i8,
-        /// Machines that it deletes.
+        /// The Machines that it deletes.
         deleted: Set,
-        /// Machines that it creates.
+        /// The Machines that it creates.
         created: Set,
-        /// True if it ends without an error; else the rest of its work is left.
+        /// True if it ends without an error; otherwise the rest of its work is left.
         is_without_error: bool,
     },
     /// The MachineSet controller, which deletes one by one, ends with an error.
@@ -107,9 +108,9 @@ pub enum Step {
     Vanish(usize),
     /// A Machine gets its Node.
     Join(usize),
-    /// Someone else deletes a Machine.
+    /// Somebody else deletes a Machine.
     ForeignDelete(usize),
-    /// Someone else changes the size to this.
+    /// Somebody else sets the size to this value.
     ForeignSize(i8),
 }
 
@@ -203,7 +204,7 @@ impl Display for Step {
 }
 
 impl Step {
-    /// The same, of a copy whose cache of Machines lags behind.
+    /// Returns the step of a copy whose cache of Machines lags behind.
     pub(crate) fn of_old_cache(self) -> Self {
         match self {
             Self::AskLess(copy) | Self::ReadGroup(copy) | Self::Ask(copy, _) | Self::AskBoth(copy, ..) => {
@@ -213,7 +214,7 @@ impl Step {
         }
     }
 
-    /// The same, of a write whose answer is lost; true if it was done.
+    /// Returns the step of a write whose response is lost; `is_done` is true if it was applied.
     pub(crate) fn without_answer(self, is_done: bool) -> Self {
         match self {
             Self::Log(copy, _)

@@ -1,5 +1,5 @@
-//! The rule with one of its steps left out or changed, so that a test can show what it is for. What a copy decides is
-//! decided by [`delete_rule`] itself, under the policy that a variant is; the rest is about how the copies make their calls.
+//! The rule with one of its steps left out or changed, so that a test can show the purpose of the step. [`delete_rule`]
+//! itself decides, with a variant as its policy; the other fields change how the copies make their calls.
 
 use std::fmt;
 
@@ -9,79 +9,81 @@ use delete_rule::{Forgets, Policy};
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one step of the rule, with it or without")]
 pub struct Variant {
-    /// Machines are logged as wanted before they are marked; else marks come first and one write logs and lowers.
+    /// True if Machines are logged as wanted before they are marked; otherwise marks come first, and one write logs and
+    /// lowers.
     pub logs_first: bool,
-    /// The precondition of a write to the MachineDeployment, so that nothing comes between.
+    /// The precondition of a write to the MachineDeployment, which detects writes in between.
     pub precondition: Precondition,
-    /// The source by which a named Machine is known to be there, before the size is lowered for it.
+    /// The source that shows that a named Machine exists, before the size is lowered for it.
     pub existence: Existence,
-    /// Each entry has a ticket, and what a copy remembers of an entry is about that ticket only.
+    /// True if each entry has a ticket, and a copy's memory of an entry is about that ticket only.
     pub has_tickets: bool,
-    /// A Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
+    /// True if a Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
     pub leaves_to_provider: bool,
-    /// In a rollout a smaller size isn't followed before one MachineSet alone has Machines, and the size that came with the log.
+    /// True if, during a rollout, a smaller size isn't followed before only one MachineSet has Machines, and has the
+    /// size that came with the log.
     pub waits_until_alone: bool,
-    /// Machines are marked.
+    /// True if Machines are marked.
     pub marks: bool,
-    /// Every copy carries forward what it finds wanted in the log, whoever wrote it.
+    /// True if every copy carries on with wanted entries that it finds in the log, whoever wrote them.
     pub carries_on: bool,
-    /// The moment at which the smaller size counts as having reached the MachineSet controller.
+    /// The moment from which the smaller size counts as having reached the MachineSet controller.
     pub follows: Follows,
-    /// A lowered Machine that is alive after the MachineSet has followed is deleted directly.
+    /// True if a lowered Machine that is alive after the MachineSet has followed is deleted directly.
     pub finishes: bool,
-    /// That is done only when no other entry is on its way to the MachineSet.
+    /// True if that is done only when all other entries have reached the MachineSet too.
     pub waits_for_others: bool,
     /// The moment at which an entry leaves the log.
     pub forgets: Forgets,
-    /// Marks of ours that belong to no entry are taken off.
+    /// True if marks of ours that belong to no entry are removed.
     pub cleans_marks: bool,
     /// The handling of a Machine that is being deleted when it is named for the first time.
     pub deleting: Deleting,
     /// The handling of a mark of ours that isn't the mark of its Machine's entry.
     pub other_marks: OtherMarks,
-    /// The precondition of the patch that takes a mark off.
+    /// The precondition of the patch that removes a mark.
     pub unmark_tests: UnmarkTests,
-    /// A Machine that is given up as one that never joined is marked only while it has no Node; else its entry is taken
-    /// back.
+    /// True if a Machine that is given up as one that never joined is marked only while it has no Node; otherwise its
+    /// entry is taken back.
     pub marks_only_unjoined: bool,
-    /// The watch of the Nodes is asked for that once more where the mark tests a version that was read before.
+    /// True if the watch of the Nodes is checked once more before a mark that tests a version read earlier.
     pub marks_look_again: bool,
-    /// A soft entry of a Machine that is alive stays until no more Machines are alive than the size says.
+    /// True if a soft entry of a Machine that is alive stays until no more Machines are alive than the size says.
     pub soft_waits: bool,
     /// The source of the count before the size is lowered for placeholders.
     pub counts: Counts,
     /// The precondition of the write that lowers the size for placeholders.
     pub place_tests: PlaceTests,
-    /// A lost answer to such a write is cleared up by who wrote the size last.
+    /// True if the last writer of the size decides the fate of such a write whose response was lost.
     pub knows_own_writes: bool,
-    /// A Machine that was alive when it was logged and goes by itself before the size is lowered for it is counted then: it
-    /// lowers the size only where no other Machine has come in its place.
+    /// True if a Machine that was alive when it was logged, and goes by itself before the size is lowered for it, is
+    /// counted then: it lowers the size only if no other Machine has taken its place.
     pub counts_going: bool,
 }
 
 /// The source by which replicas without a Machine are counted.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Counts {
-    /// By the log and a fresh list of the Machines, at each decision.
+    /// The log and a fresh list of the Machines, at each decision.
     AtEachDecision,
-    /// Likewise at the first decision; after a failed write what is asked is taken off what the size is.
+    /// The same at the first decision; after a failed write the requested number is subtracted from the current size.
     Once,
-    /// By a cache of the Machines that may lag behind.
+    /// A cache of the Machines that may lag behind.
     ByCache,
-    /// Without the log.
+    /// A list of the Machines, without the log.
     WithoutLog,
-    /// By a log whose lowered soft entries count as leaving.
+    /// A log whose lowered soft entries count as leaving.
     SoftAsLeaving,
 }
 
 /// The precondition of the write that lowers the size for placeholders.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum PlaceTests {
-    /// metadata.generation and the log, like all writes of the log.
+    /// `metadata.generation` and the log, like all writes of the log.
     Group,
-    /// The size; and the Machines are listed before the MachineDeployment is read.
+    /// The size; the Machines are listed before the MachineDeployment is read.
     SizeAfterList,
-    /// The size; and the Machines are listed after the MachineDeployment was viewed.
+    /// The size; the Machines are listed after the MachineDeployment was viewed.
     Size,
 }
 
@@ -90,76 +92,77 @@ pub enum PlaceTests {
 pub enum OtherMarks {
     /// The Machine is marked again, with its entry's ticket.
     MarkedAgain,
-    /// The mark is taken off, as one whose ticket isn't in the log.
+    /// The mark is removed, as one whose ticket isn't in the log.
     TakenOff,
 }
 
-/// The precondition of the patch that takes a mark off.
+/// The precondition of the patch that removes a mark.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum UnmarkTests {
-    /// The Machine's resourceVersion, as of before the log was read: it hasn't been marked since.
+    /// The Machine's resourceVersion from before the log was read: it hasn't been marked since.
     Version,
-    /// The mark's value, which a mark that lands late may have brought back.
+    /// The mark's value, which a mark that is applied late may have brought back.
     Value,
 }
 
 /// The handling of a Machine that is being deleted when it is named for the first time.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Deleting {
-    /// It lowers the size where a replacement would come else: while the size counts more Machines than are there to
+    /// It lowers the size if a replacement would come otherwise: while the size counts more Machines than those that
     /// stay.
     LowersWhereReplaced,
     /// It always lowers the size.
     AlwaysLowers,
 }
 
-/// The source by which a named Machine is known to be there, before the size is lowered for it.
+/// The source that shows that a named Machine exists, before the size is lowered for it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Existence {
-    /// By a cache that has come to where the MachineDeployment's present generation began, the log last gained an entry
-    /// of a Machine that was being deleted, and a soft entry left it last. By a read where a named Machine has left the log since, or is being deleted.
+    /// A cache that has reached the latest of three versions: the start of the MachineDeployment's current generation,
+    /// the last entry added for a Machine that was being deleted, and the last removal of a soft entry. A named Machine
+    /// that has left the log since, or is being deleted, is read.
     CacheThatIsFarEnough,
-    /// The same, without the read where a named Machine has left the log.
+    /// The same cache, without the read of a named Machine that has left the log.
     CacheOfWhatLeft,
-    /// The same with a cache that may not have come to where the log gained such an entry.
+    /// The same, with a cache that may not have reached the addition of such an entry.
     CacheBeforeEntries,
-    /// The same with a cache that may not have come to where a soft entry left the log.
+    /// The same, with a cache that may not have reached the removal of a soft entry.
     CacheBeforeSoftEntriesLeft,
-    /// By any cache.
+    /// Any cache.
     AnyCache,
-    /// By the mark: what was there when it was marked lowers the size; what a copy finds gone without having marked it
-    /// leaves the log without lowering.
+    /// The mark: a Machine that existed when it was marked lowers the size; one that a copy finds gone without having
+    /// marked it leaves the log without lowering.
     Mark,
-    /// By nothing that comes later than the log: whatever is in the log lowers the size.
+    /// Nothing later than the log: every entry of the log lowers the size.
     Log,
 }
 
 /// The precondition of a write to the MachineDeployment.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Precondition {
-    /// metadata.generation and the log: neither spec nor log has been written since the view.
+    /// `metadata.generation` and the log: neither spec nor log has been written since the view.
     Generation,
-    /// The values of spec.replicas and of the log: they may have changed and changed back.
+    /// The values of `spec.replicas` and of the log, which may have changed and changed back.
     Values,
     /// Nothing: the write replaces the log by the one viewed, with the new entries.
     Nothing,
 }
 
-/// The sign by which the MachineSet controller is taken to act on the smaller size.
+/// The sign that the MachineSet controller has followed the smaller size.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Follows {
-    /// The MachineSet carries the copied log with the entry lowered, and its controller has seen its generation: a
-    /// reconcile of it has ended, with an error or without (the condition ScalingDown's observedGeneration).
+    /// The MachineSet carries the copied log with the entry lowered, and its controller has observed its generation: a
+    /// reconcile of it has ended, with an error or without (the observedGeneration of the condition ScalingDown).
     CopiedLogAndSeen,
-    /// The MachineSet carries the copied log with the entry lowered, and a reconcile of its generation has ended without
-    /// an error (status.observedGeneration since Cluster API 1.11).
+    /// The MachineSet carries the copied log with the entry lowered, and a reconcile of its generation has ended
+    /// without an error (`status.observedGeneration` since Cluster API 1.11).
     CopiedLogAndActed,
     /// The MachineSet carries the copied log with the entry lowered.
     CopiedLog,
     /// The MachineSet's size and its desired-replicas annotation equal the MachineDeployment's size, and its
     /// observedGeneration is its generation.
     EqualSizes,
-    /// Nothing is waited for.
+    /// No sign: the size counts as followed at once.
     AtOnce,
 }
 
@@ -193,7 +196,8 @@ impl Default for Variant {
     }
 }
 
-/// A command is told from others by its text ([`fmt::Debug`]), many millions of times; all of a search are of one variant.
+/// Commands are compared by their [`fmt::Debug`] text, many millions of times. All of a search have the same variant,
+/// so its text is short.
 impl fmt::Debug for Variant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Variant")
@@ -214,7 +218,7 @@ impl Policy for Variant {
     }
 
     fn spares_gone(self) -> bool {
-        // A cache that lags behind further than the model's still has those that are gone.
+        // A cache that lags behind further than the model's still has the Machines that are gone.
         !matches!(self.existence, Existence::AnyCache | Existence::Mark | Existence::Log)
     }
 

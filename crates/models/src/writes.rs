@@ -1,5 +1,5 @@
-//! The writes of copies, as the API server takes them, and what the ledger makes of them. It knows no rule: what it counts
-//! comes from the objects before and after.
+//! The writes of copies as the API server executes them, and the ledger's record of them. This file must know no rule:
+//! it counts by the objects before and after.
 
 use delete_rule::{
     Life,
@@ -21,7 +21,7 @@ pub(crate) struct Write<'a> {
     seen: &'a View,
     log: Option<&'a Log>,
     to: Option<i32>,
-    /// The writer of a size alone, and true if Machines were counted for it.
+    /// The writer of a size without a log, and true if Machines were counted for it.
     alone: Option<(u8, bool)>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Write<'a> {
 }
 
 impl Program<'_> {
-    /// Returns true if the API server lets a write pass.
+    /// Returns true if the API server accepts a write.
     pub(crate) fn passes(&self, world: &World, copy: usize, write: &Write<'_>) -> bool {
         let memory = &world.copies[copy];
         let is_same_size = world.replicas == write.seen.replicas;
@@ -65,7 +65,7 @@ impl Program<'_> {
         }
     }
 
-    /// A write of a copy, with all that may become of it and of its answer.
+    /// Finds all outcomes of a copy's write and of its response.
     pub(crate) fn write(
         &self,
         world: &World,
@@ -108,7 +108,7 @@ impl Program<'_> {
         self.go_on(&done, copy, rest, Some(&Outcome::Written(Ok(view))), step, found);
     }
 
-    /// A write is done.
+    /// Applies a write.
     fn done(&self, world: &mut World, copy: usize, write: &Write<'_>) -> (Step, Set) {
         let before = *world;
         let (step, set) = match (write.log, write.to) {
@@ -146,14 +146,14 @@ impl Program<'_> {
         }
     }
 
-    /// The log is written, and perhaps the size with it.
+    /// Writes the log, and the size if it comes with it.
     fn write_log(&self, world: &mut World, copy: usize, log: &Log, to: Option<i32>) -> (Step, Set) {
         let new = world.copies[copy].log(log);
         let old = world.log;
         let is_in = |one: usize| new[one].phase != Phase::None;
         let logged = Set::of(|one| is_in(one) && (old[one].phase == Phase::None || old[one].ticket != new[one].ticket));
         if !self.rule.logs_first && to.is_none() && !logged.is_empty() {
-            // It is written with the size.
+            // The log is written together with the size.
             world.copies[copy].pretends_at = Some(world.log_print());
             return (Step::Log(copy, logged), logged);
         }
@@ -167,7 +167,8 @@ impl Program<'_> {
         for machine in left.iter() {
             world.leave_log(machine);
             if to.is_some() || (is_filled.has(machine) && matches!(world.copies[copy].refused, Set(0))) {
-                // The size counts all that are there: it went for another's smaller size, or was made good before.
+                // The size counts all Machines that exist: this one went for somebody else's smaller size, or was
+                // replaced before.
                 world.ledger.excused = world.ledger.excused | Set::one(machine);
             } else if old[machine].phase == Phase::Wanted && !self.takes_for_over(world, machine) {
                 self.take_back(world, machine, old[machine].never_joined);
@@ -185,12 +186,13 @@ impl Program<'_> {
         (Step::Lower(copy, lowered), lowered)
     }
 
-    /// Returns true if a variant takes a Machine for one whose deletion is over, having found it gone when it was to mark it.
+    /// Returns true if the variant takes a Machine for one whose deletion is over because it was gone when it was to be
+    /// marked.
     fn takes_for_over(&self, world: &World, machine: usize) -> bool {
         self.rule.existence == Existence::Mark && world.life(machine) == Life::Gone
     }
 
-    /// Machines are added to the log.
+    /// Adds Machines to the log.
     fn log(world: &mut World, logged: Set, new: &[world::Entry; SLOTS]) {
         for machine in logged.iter() {
             world.log[machine] = world::Entry { phase: Phase::Wanted, ..new[machine] };
@@ -211,7 +213,7 @@ impl Program<'_> {
         });
     }
 
-    /// A wanted entry has left the log: its size is refused, or its Machine was to have no Node.
+    /// Handles a wanted entry that has left the log: its size is refused, or its Machine should have had no Node.
     fn take_back(&self, world: &mut World, machine: usize, never_joined: bool) {
         if !world.ledger.chosen.has(machine) {
             return;
@@ -228,7 +230,7 @@ impl Program<'_> {
         }
     }
 
-    /// The size is lowered by these.
+    /// Lowers the size for these Machines.
     fn lower(&self, world: &mut World, copy: usize, set: Set, to: i8) {
         let filled = world.filled(set);
         if world.copies[copy].asked > 0 {
@@ -249,10 +251,11 @@ impl Program<'_> {
                     world.ledger.fault = Some(Fault::PaidTwice(small::uid(machine)));
                 }
                 world.ledger.paid = world.ledger.paid | Set::one(machine);
-                // It went for someone else's smaller size while a command was under way: both orders are right.
+                // The Machine went for somebody else's smaller size while a command was in progress: both orders are
+                // right.
                 world.ledger.others += i8::from(world.ledger.early.has(machine));
             }
-            // One whose place is filled lowers the size for another Machine, as far as the copy can know.
+            // A Machine whose place is filled lowers the size for another one, as far as the copy can know.
             let may_be_replaced = !filled.has(machine) || world.copies[copy].seen_alive.has(machine);
             if world.machines[machine].life == world::Life::Gone && may_be_replaced {
                 self.note_replaced(world, machine);
@@ -269,19 +272,20 @@ impl Program<'_> {
         }
     }
 
-    /// True if a Machine has come into the place of a placeholder whose smaller size is on its way.
+    /// Returns true if a Machine has taken the place of a placeholder whose smaller size is in flight.
     pub(crate) fn may_miss_places(&self, world: &World) -> bool {
         let came = world.ledger.places.min(world.ledger.came.len());
         self.bounds.admits_known && came > world.ledger.places_missed
     }
 
-    /// A Machine was taken that nobody named, or whose command was refused.
+    /// Handles a Machine that was taken although nobody named it, or its command was refused.
     pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
-        // It has a mark that is taken back, of a copy that couldn't know its Node; or was taken against the marks.
+        // It has a mark that is taken back, of a copy that couldn't know of its Node; or it was taken against the
+        // marks.
         if (world.ledger.unseen | world.ledger.strayed).has(machine) {
             return;
         }
-        // A Machine may have come into a placeholder's place since it was counted. The smaller size takes that one as
+        // A Machine may have taken a placeholder's place since it was counted. The smaller size takes that Machine as
         // long as it is seen to have no Node, and isn't named or deleted itself.
         if self.may_miss_places(world) {
             world.ledger.places_missed += 1;
@@ -293,15 +297,15 @@ impl Program<'_> {
         }
     }
 
-    /// A Machine that someone else deleted was gone before the MachineSet controller saw all smaller sizes, and so may
-    /// have been made good.
+    /// Notes a Machine that somebody else deleted and that was gone before the MachineSet controller saw all smaller
+    /// sizes, so that it may have been replaced.
     pub(crate) fn note_replaced(&self, world: &mut World, machine: usize) {
         if self.bounds.admits_known && world.ledger.foreign.has(machine) {
             world.ledger.others += 1;
         }
     }
 
-    /// A call for a mark that a copy asks for, with what may become of it.
+    /// Finds all outcomes of a copy's call for a mark.
     pub(crate) fn perform_mark(
         &self,
         world: &World,
@@ -314,7 +318,7 @@ impl Program<'_> {
         let mut then = *world;
         let outcome = Outcome::Mark(entry.clone(), self.set_mark(&mut then, copy, entry, call));
         self.go_on(&then, copy, rest, Some(&outcome), Step::Mark(Some(copy), machine), found);
-        // One that tests a version can't come after another one.
+        // A mark that tests a version can't be applied after another one.
         let is_late = matches!(call, MarkCall::Set(None));
         let ticket = world.copies[copy].ticket(entry.ticket);
         let is_news = world.machines[machine].exists() && world.machines[machine].mark != ticket;
@@ -353,13 +357,13 @@ impl Program<'_> {
             MarkCall::ReadGroup => MarkOutcome::Group(Ok(memory.view(world))),
             MarkCall::Set(version) => {
                 let is_another = version.is_some_and(|version| version != memory.versions[machine]);
-                // Nothing comes between the look at the watch of the Nodes and the call.
+                // Nothing comes between checking the watch of the Nodes and the call.
                 let has_node = version.is_some() && self.rule.marks_look_again && world.knows_node(copy, machine);
                 if life != Life::Gone && (is_another || has_node) {
                     return MarkOutcome::Set(Err(Failed(Failure::Conflict)));
                 }
                 if life != Life::Gone && self.rule.marks && world.machines[machine].mark != ticket {
-                    // Nobody can know a Node of which nothing has come to the copy yet.
+                    // A copy can't know a Node that no watch or read has shown to it.
                     let is_unseen = world.machines[machine].has_node && !world.knows_node(copy, machine);
                     if entry.gives_up() && is_unseen && self.bounds.admits_known {
                         world.ledger.unseen = world.ledger.unseen | Set::one(machine);
@@ -371,11 +375,11 @@ impl Program<'_> {
         }
     }
 
-    /// A Machine gets this mark, or none by 0.
+    /// Sets the mark of a Machine; 0 removes it.
     pub(crate) fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
         let is_changed = world.machines[machine].mark != ticket;
         if is_changed && self.rule.unmark_tests == UnmarkTests::Version {
-            // The mark that was to be taken off is there no more.
+            // The mark that was to be removed no longer exists.
             world.in_flight.unmark = world.in_flight.unmark.filter(|unmark| usize::from(unmark.0) != machine);
         }
         let entry = world.log[machine];
@@ -392,7 +396,7 @@ impl Program<'_> {
         world.machines_changed(self.bounds.lag);
     }
 
-    /// The landing of a mark that was sent and had no answer.
+    /// Applies a mark that was sent and got no response.
     pub(crate) fn late_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if let Some((machine, ticket)) = world.in_flight.mark {
             let mut then = *world;
@@ -404,7 +408,7 @@ impl Program<'_> {
 }
 
 impl World {
-    /// Returns true if the Machine of an entry is one that may be marked although it was given up as one that never joined.
+    /// Returns true if the Machine of an entry may be marked although it was given up as one that never joined.
     pub(crate) fn may_be_marked(&self, copy: usize, machine: usize) -> bool {
         self.machines[machine].life == world::Life::Alive && !self.knows_node(copy, machine)
     }

@@ -1,11 +1,11 @@
-//! The time as the sandbox sees it: the real one, or one that a test drives.
+//! The clock of the sandbox: real time, or a time that a test drives.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
-/// A clock. Cheap to clone; clones show the same time.
+/// A clock. Clones are cheap and show the same time.
 #[derive(Debug, Clone)]
 pub struct Clock(Source);
 
@@ -16,19 +16,19 @@ enum Source {
 }
 
 impl Clock {
-    /// The clock of the machine.
+    /// Creates the clock of the machine.
     #[must_use]
     pub fn real() -> Self {
         Self(Source::Real)
     }
 
-    /// A clock that stands still at `start` but for [`Clock::advance`].
+    /// Creates a clock that stands still at `start` and only moves by [`Clock::advance`].
     #[must_use]
     pub fn driven(start: Timestamp) -> Self {
         Self(Source::Driven(Arc::new(watch::Sender::new(start))))
     }
 
-    /// The time it shows.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
@@ -37,10 +37,10 @@ impl Clock {
         }
     }
 
-    /// Moves a driven clock forward and wakes whoever waits for a time up to then.
+    /// Moves a driven clock forward, and wakes everyone who waits for a time up to then.
     ///
     /// # Panics
-    /// When the clock is the real one, or the time would leave what a timestamp can hold.
+    /// Panics if the clock is the real one, or if the time is out of range.
     #[allow(clippy::panic, reason = "a test that mixes up its clocks is to end")]
     pub fn advance(&self, by: Duration) {
         match &self.0 {
@@ -54,7 +54,7 @@ impl Clock {
         match &self.0 {
             Source::Real => {
                 let left = time.duration_since(Timestamp::now());
-                // A time that is over leaves nothing to wait for.
+                // A time in the past needs no wait.
                 tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
             }
             Source::Driven(now) => {
@@ -65,10 +65,10 @@ impl Clock {
     }
 }
 
-/// The time that is `by` after `time`.
+/// Returns the time that is `by` after `time`.
 ///
 /// # Panics
-/// When it would leave what a timestamp can hold.
+/// Panics if the time is out of range.
 #[must_use]
 #[allow(clippy::expect_used, reason = "a test that leaves the range of time is to end")]
 pub fn after(time: Timestamp, by: Duration) -> Timestamp {

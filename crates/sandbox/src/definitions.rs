@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions of Cluster API's kinds, as far as a client sees them: names, versions, columns, `/status` and
-//! `/scale`. Fields are not checked. Infrastructure and bootstrap kinds are whatever the manifests name.
+//! CustomResourceDefinitions of Cluster API's kinds, as far as a client sees them: names, versions, columns, `/status`
+//! and `/scale`. Fields aren't checked. Infrastructure and bootstrap kinds are those that the manifests name.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ struct Kind {
     plural: &'static str,
     short: &'static str,
     scales: bool,
-    /// Heading, type and path.
+    /// The heading, type and path of each column.
     columns: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -54,12 +54,12 @@ const SIZES: &[(&str, &str, &str)] = &[
     ("Phase", "string", ".status.phase"),
 ];
 
-/// Makes Cluster API's own kinds known to an API, stored in the shape of `contract`.
+/// Defines Cluster API's own kinds in an API, stored in the version of `contract`.
 pub fn define_cluster_api(api: &Api, contract: Contract) -> Result<(), LoadError> {
     api.load_values(of_cluster_api(contract)).map(|_| ())
 }
 
-/// The definitions of Cluster API's own kinds, stored in the shape of `contract`.
+/// Returns the definitions of Cluster API's own kinds, stored in the version of `contract`.
 fn of_cluster_api(contract: Contract) -> Vec<Value> {
     let storage = match contract {
         Contract::V1Beta1 => "v1beta1",
@@ -117,7 +117,8 @@ fn schema() -> Value {
     json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// The definitions of all kinds of other providers that objects are of or name: templates, and what is made of them.
+/// Returns the definitions of all provider kinds that objects have or refer to: templates, and the kinds created from
+/// them.
 pub(crate) fn of_providers(objects: &[Value]) -> Vec<Value> {
     let mut kinds: BTreeSet<(String, String, String)> = BTreeSet::new();
     for object in objects {
@@ -147,7 +148,7 @@ pub(crate) fn of_providers(objects: &[Value]) -> Vec<Value> {
     versions.iter().map(|((group, kind), versions)| of_provider(group, kind, versions)).collect()
 }
 
-/// Cluster API's providers have groups below its own.
+/// Returns true if a group belongs to a Cluster API provider: providers have groups below Cluster API's own.
 fn is_of_provider(group: &str) -> bool {
     group.ends_with(&format!(".{GROUP}"))
 }
@@ -158,7 +159,7 @@ fn group_and_kind(reference: &Value) -> Option<(String, String)> {
     Some((group?.to_owned(), reference["kind"].as_str()?.to_owned()))
 }
 
-/// The definition of a provider's kind.
+/// Returns the definition of a provider's kind.
 pub(crate) fn of_provider(group: &str, kind: &str, versions: &[String]) -> Value {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");

@@ -1,5 +1,5 @@
-//! Faults on demand: what a server does wrong, for which requests, and how often. With no fault added the server
-//! behaves.
+//! Fault injection: the faults of a server, the requests that they affect, and how often. Without a fault the server
+//! behaves correctly.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// A fault of the server, and the requests that it strikes.
+/// A fault of the server, and the requests that it affects.
 #[derive(Debug, Clone)]
 pub struct Fault {
     method: Option<String>,
@@ -24,58 +24,58 @@ pub struct Fault {
 /// The effect of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// The request is answered like this and not looked at.
+    /// The request is answered with this and not processed.
     Answer {
         /// The HTTP status.
         status: u16,
-        /// Headers besides the type of the body.
+        /// The headers besides the content type.
         headers: Vec<(String, String)>,
         /// The body.
         body: Bytes,
     },
-    /// The request waits this long before it is looked at, by the clock of the API.
+    /// The request waits this long before it is processed, by the clock of the API.
     Delay(Duration),
     /// The request waits until [`FaultHandle::release`].
     Hold,
-    /// The connection is cut before the request is looked at.
+    /// The connection is cut before the request is processed.
     CutBefore,
-    /// The request is carried out, and the connection is cut instead of an answer.
+    /// The request is processed, and the connection is cut instead of an answer.
     CutAfter,
-    /// The request is carried out, and the answer waits until [`FaultHandle::release`].
+    /// The request is processed, and the answer waits until [`FaultHandle::release`].
     HoldAnswer,
-    /// The request is carried out, and the answer is no JSON.
+    /// The request is processed, and the answer isn't JSON.
     Garbage,
-    /// A watch goes wrong: one that is opened, or one that runs already.
+    /// A watch fails: one that is opened, or one in progress.
     Watch(WatchFault),
 }
 
-/// The fault of a watch. Each watch is hit at most once by one fault.
+/// The fault of a watch. Each fault affects a watch at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchFault {
-    /// The connection stays open, and nothing comes any more until the fault is removed.
+    /// The connection stays open, and nothing is sent until the fault is removed.
     Stall,
-    /// It ends after this many more events.
+    /// The watch ends after this many more events.
     EndAfter(usize),
     /// The connection is cut after this many more events.
     CutAfter(usize),
-    /// A line comes that is no JSON, and the watch ends.
+    /// A line is sent that isn't JSON, and the watch ends.
     Garbage,
-    /// An ERROR event comes that says that the revision has expired, and the watch ends.
+    /// An ERROR event reports that the revision has expired, and the watch ends.
     Expire,
-    /// Every event comes twice until the fault is removed.
+    /// Every event is sent twice until the fault is removed.
     Duplicate,
-    /// After every event the state before it comes once more until the fault is removed.
+    /// After every event the previous state is sent again, until the fault is removed.
     Outdated,
 }
 
 impl Fault {
-    /// A fault for all requests, until it is removed.
+    /// Creates a fault for all requests, which stays until it is removed.
     #[must_use]
     pub fn new(effect: Effect) -> Self {
         Self { method: None, verb: None, writes: false, path: None, skip: 0, times: None, effect }
     }
 
-    /// Requests are refused by a Status of this code, reason and message.
+    /// Refuses requests with a Status of this code, reason and message.
     #[must_use]
     pub fn refuse(code: u16, reason: &str, message: &str) -> Self {
         let status = serde_json::json!({
@@ -85,19 +85,19 @@ impl Fault {
         Self::answer(code, &status)
     }
 
-    /// Requests are answered with this JSON.
+    /// Answers requests with this JSON.
     #[must_use]
     pub fn answer(status: u16, body: &Value) -> Self {
         Self::new(Effect::Answer { status, headers: Vec::new(), body: Bytes::from(body.to_string()) })
     }
 
-    /// A watch goes wrong.
+    /// Creates a fault of watches.
     #[must_use]
     pub fn watch(fault: WatchFault) -> Self {
         Self::new(Effect::Watch(fault)).on_verb("watch")
     }
 
-    /// The same, with a header in the answer, if the fault is an answer.
+    /// Adds a header to the answer, if the fault is an answer.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         if let Effect::Answer { headers, .. } = &mut self.effect {
@@ -106,45 +106,46 @@ impl Fault {
         self
     }
 
-    /// The same for one HTTP method only.
+    /// Restricts the fault to one HTTP method.
     #[must_use]
     pub fn on_method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// The same for one verb only: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// Restricts the fault to one verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// `deletecollection`.
     #[must_use]
     pub fn on_verb(mut self, verb: &str) -> Self {
         self.verb = Some(verb.to_owned());
         self
     }
 
-    /// The same for requests only that change something.
+    /// Restricts the fault to requests that change something.
     #[must_use]
     pub fn on_writes(mut self) -> Self {
         self.writes = true;
         self
     }
 
-    /// The same for requests only whose path, with `?` and the query where there is one, has a match of this regular
+    /// Restricts the fault to requests whose path, with `?` and the query if there is one, matches this regular
     /// expression.
     ///
     /// # Errors
-    /// When the expression is none.
+    /// Fails if the expression is invalid.
     pub fn on_path(mut self, pattern: &str) -> Result<Self, regex::Error> {
         self.path = Some(Regex::new(pattern)?);
         Ok(self)
     }
 
-    /// The same, but the first `count` such requests pass.
+    /// Lets the first `count` such requests pass.
     #[must_use]
     pub fn after(mut self, count: usize) -> Self {
         self.skip = count;
         self
     }
 
-    /// The same, at most `count` times.
+    /// Restricts the fault to `count` requests.
     #[must_use]
     pub fn times(mut self, count: usize) -> Self {
         self.times = Some(count);
@@ -168,14 +169,14 @@ pub(crate) struct About<'a> {
     pub(crate) target: &'a str,
 }
 
-/// The faults of a server. Cheap to clone; clones are the same faults.
+/// The faults of a server. Clones are cheap and share the same faults.
 #[derive(Debug, Clone)]
 pub struct Faults(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     list: Mutex<List>,
-    /// Changes with the list, so that watches that run look again.
+    /// Notifies watches in progress of changes of the list.
     changed: watch::Sender<()>,
 }
 
@@ -194,7 +195,7 @@ struct Armed {
 }
 
 impl Armed {
-    /// Returns true if the fault strikes this time.
+    /// Returns true if the fault affects this request.
     fn strikes(&mut self) -> bool {
         self.seen += 1;
         let struck =
@@ -206,7 +207,7 @@ impl Armed {
     }
 }
 
-/// An effect that a request has met with.
+/// An effect on a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Struck {
     pub(crate) effect: Effect,
@@ -218,8 +219,8 @@ impl Faults {
         Self(Arc::new(Shared { list: Mutex::default(), changed: watch::Sender::new(()) }))
     }
 
-    /// Adds a fault. It stays until it is removed by its handle or by [`Faults::clear`], also when the handle is
-    /// dropped. Several faults that fit a request strike in the order in which they were added.
+    /// Adds a fault. It stays until it is removed by its handle or by [`Faults::clear`], even if the handle is dropped.
+    /// Several faults that match a request take effect in the order in which they were added.
     pub fn add(&self, fault: Fault) -> FaultHandle {
         let (hits, gate) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(false)));
         let armed = Armed { fault, seen: 0, hits: Arc::clone(&hits), gate: Arc::clone(&gate) };
@@ -232,7 +233,7 @@ impl Faults {
         FaultHandle { faults: self.clone(), id, hits, gate }
     }
 
-    /// Removes all faults; what they hold goes on.
+    /// Removes all faults; held requests continue.
     pub fn clear(&self) {
         let faults = std::mem::take(&mut self.0.list.lock().faults);
         for armed in faults.into_values() {
@@ -241,7 +242,7 @@ impl Faults {
         self.0.changed.send_replace(());
     }
 
-    /// The effects that a request meets with, but for those on watches.
+    /// Returns the effects on a request, except for those on watches.
     pub(crate) fn strike(&self, about: &About<'_>) -> Vec<Struck> {
         let mut list = self.0.list.lock();
         list.faults
@@ -253,7 +254,7 @@ impl Faults {
             .collect()
     }
 
-    /// The message of the fault that answers such a request with 403. It counts as no strike.
+    /// Returns the message of the fault that answers such a request with 403. The fault doesn't count this as a hit.
     pub(crate) fn forbids(&self, about: &About<'_>) -> Option<String> {
         let list = self.0.list.lock();
         list.faults.values().filter(|armed| armed.fault.is_for(about)).find_map(|armed| match &armed.fault.effect {
@@ -265,8 +266,7 @@ impl Faults {
         })
     }
 
-    /// The effects on a watch that has met with `met` already; those that are new strike now. What is removed is taken
-    /// out of `met`.
+    /// Applies the faults to a watch: new ones are added to `met`, and removed ones are removed from it.
     pub(crate) fn strike_watch(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) {
         let mut list = self.0.list.lock();
         met.retain(|id, _| list.faults.contains_key(id));
@@ -278,7 +278,7 @@ impl Faults {
         }
     }
 
-    /// Wakes its holder when faults come or go.
+    /// Returns a receiver that is notified when faults are added or removed.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()
     }
@@ -294,24 +294,24 @@ pub struct FaultHandle {
 }
 
 impl FaultHandle {
-    /// Returns how often the fault has struck.
+    /// Returns the number of requests that the fault has affected.
     #[must_use]
     pub fn hits(&self) -> usize {
         *self.hits.borrow()
     }
 
-    /// Waits until the fault has struck at least so often.
+    /// Waits until the fault has affected at least `count` requests.
     pub async fn wait_for_hits(&self, count: usize) {
         // The sender lives in `self`.
         let _ = self.hits.subscribe().wait_for(|hits| *hits >= count).await;
     }
 
-    /// Lets go what the fault holds, and all that comes later.
+    /// Releases the held requests, and all later ones.
     pub fn release(&self) {
         self.gate.send_replace(true);
     }
 
-    /// Takes the fault away; what it holds goes on.
+    /// Removes the fault; held requests continue.
     pub fn remove(&self) {
         self.faults.0.list.lock().faults.remove(&self.id);
         self.release();

@@ -1,6 +1,6 @@
-//! Fleets: many node groups with all their Machines and Nodes, made as settled objects without a controller's work, so
-//! that a hundred thousand Machines take seconds. What is made is what the controllers would have made: they find nothing
-//! to do.
+//! Fleets: many node groups with all their Machines and Nodes, created in their final state without running
+//! controllers, so that a hundred thousand Machines take seconds. The objects are the same as those of the controllers,
+//! which must find nothing to do.
 
 use std::sync::Arc;
 
@@ -20,25 +20,25 @@ use crate::{
     settings::{Contract, Settings, Times},
 };
 
-/// The infrastructure template of the groups.
+/// The API group of the node groups' infrastructure templates.
 const PROVIDER: &str = "infrastructure.cluster.x-k8s.io";
 const TEMPLATE: &str = "FleetMachineTemplate";
 
-/// A fleet to be made: MachineDeployments `group-0000` and so on.
+/// A fleet of MachineDeployments `group-0000` and so on.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     /// The number of MachineDeployments.
     pub groups: usize,
-    /// The number of Machines of each of them; all are Running, with a Node that is Ready.
+    /// The number of Machines of each MachineDeployment; all are Running, with a Node that is Ready.
     pub machines: usize,
     /// The namespace of all of them.
     pub namespace: String,
-    /// The name of their Cluster, which is made too.
+    /// The name of their Cluster, which is created too.
     pub cluster: String,
 }
 
 impl Fleet {
-    /// Makes the fleet in two APIs; `management` must know Cluster API's kinds.
+    /// Creates the fleet in two APIs; `management` must have Cluster API's kinds.
     pub fn build(&self, management: &Api, workload: &Api, contract: Contract) -> Result<(), LoadError> {
         let now = management.clock().now();
         let settings = Settings { contract, times: Times::ZERO };
@@ -46,7 +46,7 @@ impl Fleet {
         let cluster = maker.cluster();
         let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
         management.load_values(vec![kind, Value::clone(&cluster)])?;
-        // Controllers can take back what they pass on only where `managedFields` says that they have written it.
+        // Controllers can only remove a propagated annotation if `managedFields` shows that they have written it.
         let controllers = management.as_manager(passed_on::MANAGER);
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);
@@ -70,7 +70,7 @@ impl Maker<'_> {
         Context { now: self.now, settings: &self.settings, version: CapiVersion::default(), names: &mut self.names }
     }
 
-    /// The object with what an API gives to each.
+    /// Returns the object with the fields that an API sets on each.
     fn born(&mut self, mut object: Value) -> Arc<Value> {
         object.set("/metadata/uid", json!(self.uid()));
         object.set("/metadata/creationTimestamp", json!(conditions::time(self.now)));
@@ -146,7 +146,7 @@ impl Maker<'_> {
         })
     }
 
-    /// A reference to a template, in the form of the contract version.
+    /// Returns a reference to a template, in the form of the contract version.
     fn reference(&self, name: &str) -> Value {
         match self.settings.contract {
             Contract::V1Beta1 => {
@@ -156,7 +156,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A Machine of a MachineSet as it runs, and its Node.
+    /// Returns a running Machine of a MachineSet, and its Node.
     fn machine(&mut self, set: &Value, template: &Value) -> (Arc<Value>, Value) {
         let machine = machine_set::new_machine(set, &mut self.context());
         let mut machine = self.born(machine);
@@ -164,7 +164,7 @@ impl Maker<'_> {
         let mut node: Option<Arc<Value>> = None;
         let template = || Some(Arc::new(template.clone()));
         let course = machine::Course::of_label(&machine, self.settings.times);
-        // First it gets its Node, then it sees that the Node is Ready.
+        // The Machine first gets its Node, and then sees that the Node is Ready.
         for _ in 0..2 {
             let inputs = machine::Inputs {
                 machine: &machine,
@@ -182,7 +182,7 @@ impl Maker<'_> {
     }
 }
 
-/// The infrastructure template of a group, by the group's name.
+/// Returns the infrastructure template of a group, which has the group's name.
 fn template_of(group: &Value) -> Value {
     json!({
         "apiVersion": format!("{PROVIDER}/v1beta2"),
@@ -203,7 +203,7 @@ fn created(write: Write) -> Option<Value> {
     }
 }
 
-/// The object as the plan leaves it.
+/// Returns the object as the plan leaves it.
 fn after(plan: &Plan, object: &Arc<Value>) -> Arc<Value> {
     let changed = plan.writes.iter().find_map(|write| match write {
         Write::Change(_, before, after) if Arc::ptr_eq(before, object) => Some(Arc::new(after.clone())),
@@ -212,7 +212,7 @@ fn after(plan: &Plan, object: &Arc<Value>) -> Arc<Value> {
     changed.unwrap_or_else(|| Arc::clone(object))
 }
 
-/// The same Machine under another name.
+/// Returns the Machine under another name.
 fn named_machine(machine: &Value, name: &str, uid: String) -> Value {
     let mut machine = machine.clone();
     let namespace = machine.namespace().to_owned();
@@ -229,7 +229,7 @@ fn named_machine(machine: &Value, name: &str, uid: String) -> Value {
     machine
 }
 
-/// The same Node under another name.
+/// Returns the Node under another name.
 fn named_node(node: &Value, name: &str, fleet: &Fleet, uid: String) -> Value {
     let mut node = node.clone();
     for (place, value) in [

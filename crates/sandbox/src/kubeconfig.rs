@@ -1,8 +1,8 @@
-//! Kubeconfigs for a server of the sandbox: an address on loopback, and a token that it doesn't look at.
+//! Kubeconfigs for a server of the sandbox: a loopback address, and a token that the server ignores.
 
 use serde_json::json;
 
-/// A kubeconfig, as YAML.
+/// Returns a kubeconfig as YAML.
 #[must_use]
 pub fn kubeconfig(url: &str) -> String {
     let name = "sandbox";
@@ -14,6 +14,6 @@ pub fn kubeconfig(url: &str) -> String {
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
         "current-context": name,
     });
-    // JSON is YAML; a mapping of texts always has a YAML form of its own.
+    // JSON is valid YAML, in case the conversion should fail.
     serde_yaml::to_string(&config).unwrap_or_else(|_| config.to_string())
 }

@@ -1,5 +1,5 @@
-//! A Kubernetes API in memory, over HTTP on loopback, with simulated Cluster API controllers, faults on demand and a
-//! log of requests. For demonstrations, tests and measurements: it must never be part of the shipped binary, and must
+//! A Kubernetes API in memory, over HTTP on loopback, with simulated Cluster API controllers, fault injection and a log
+//! of requests. It is for demonstrations, tests and measurements: it must never be part of the shipped binary, and must
 //! use nothing of the program that is tested against it, so that no mistake is made twice.
 
 pub mod api;

@@ -1,4 +1,4 @@
-//! Reads manifests from files. What they mean is the API's business.
+//! Reading of manifests from files. Interpreting them is up to the API.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Why manifests can't be read.
+/// The reason why manifests can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A file or folder can't be read.
@@ -22,7 +22,7 @@ pub enum ManifestError {
     /// A folder has no manifests.
     #[error("{} has no manifests: files whose names end in .yaml or .yml are looked for", .0.display())]
     Empty(PathBuf),
-    /// A file is no YAML.
+    /// A file isn't YAML.
     #[error("{} is no YAML", path.display())]
     Yaml {
         /// Which.
@@ -32,7 +32,8 @@ pub enum ManifestError {
     },
 }
 
-/// All objects of a YAML file, or of the YAML files in a folder in the order of their names; lists one by one.
+/// Reads all objects of a YAML file, or of the YAML files in a folder in the order of their names. The items of lists
+/// are separate objects.
 pub fn read_manifests(path: &Path) -> Result<Vec<Value>, ManifestError> {
     let read = |source| ManifestError::Read { path: path.to_owned(), source };
     if !fs::metadata(path).map_err(read)?.is_dir() {
@@ -66,7 +67,7 @@ fn read_file(path: &Path) -> Result<Vec<Value>, ManifestError> {
     Ok(objects)
 }
 
-/// Lists become their items, empty documents nothing.
+/// Flattens lists into their items, and drops empty documents.
 fn flatten(document: Value, objects: &mut Vec<Value>) {
     match document {
         Value::Null => {}

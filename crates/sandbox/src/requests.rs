@@ -1,4 +1,4 @@
-//! The requests that the server got: a log that tests count.
+//! The log of the requests that the server received, which tests can count.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -6,31 +6,31 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The most requests that the log holds; the oldest go first.
+/// The maximum number of requests in the log; the oldest are dropped first.
 const LONGEST: usize = 200_000;
 
-/// A request that came in.
+/// A request that was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// `GET`, `PATCH` …
+    /// The HTTP method: `GET`, `PATCH` …
     pub method: String,
     /// The path, as it was sent.
     pub path: String,
     /// The query, as it was sent, without its `?`.
     pub query: String,
-    /// The client's name for itself.
+    /// The user agent.
     pub user_agent: String,
-    /// The type of the body.
+    /// The content type of the body.
     pub content_type: String,
     /// The body.
     pub body: Bytes,
-    /// The verb of the request in the words of RBAC: `get`, `list`, `watch`, `create` …
+    /// The RBAC verb of the request: `get`, `list`, `watch`, `create` …
     pub verb: &'static str,
-    /// The status of the answer; none while there is none, or if the connection was cut.
+    /// The status of the answer; `None` until it is sent, or if the connection was cut.
     pub status: Option<u16>,
 }
 
-/// The log of a server's requests. Cheap to clone; clones are the same log.
+/// The log of a server's requests. Clones are cheap and share the same log.
 #[derive(Debug, Clone)]
 pub struct Requests(Arc<Shared>);
 
@@ -42,7 +42,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Log {
-    /// The number of the first request that is still held.
+    /// The number of the first request in the list.
     first: u64,
     list: VecDeque<Request>,
 }
@@ -52,7 +52,7 @@ impl Requests {
         Self(Arc::new(Shared { log: Mutex::default(), changed: watch::Sender::new(()) }))
     }
 
-    /// Notes a request; its number is returned.
+    /// Records a request, and returns its number.
     pub(crate) fn note(&self, request: Request) -> u64 {
         let mut log = self.0.log.lock();
         log.list.push_back(request);
@@ -66,7 +66,7 @@ impl Requests {
         number
     }
 
-    /// Notes the answer to a request.
+    /// Records the answer to a request.
     pub(crate) fn answered(&self, number: u64, status: u16) {
         let mut log = self.0.log.lock();
         let at = number.checked_sub(log.first).and_then(|at| usize::try_from(at).ok());
@@ -77,25 +77,25 @@ impl Requests {
         self.0.changed.send_replace(());
     }
 
-    /// All requests that are held, in the order in which they came.
+    /// Returns all requests in the log, in the order in which they were received.
     #[must_use]
     pub fn all(&self) -> Vec<Request> {
         self.0.log.lock().list.iter().cloned().collect()
     }
 
-    /// Returns the number of requests for which `is_such` holds.
+    /// Returns the number of requests for which `is_such` returns true.
     pub fn count(&self, is_such: impl Fn(&Request) -> bool) -> usize {
         self.0.log.lock().list.iter().filter(|request| is_such(request)).count()
     }
 
-    /// Forgets all requests.
+    /// Removes all requests from the log.
     pub fn clear(&self) {
         let mut log = self.0.log.lock();
         log.first += log.list.len() as u64;
         log.list.clear();
     }
 
-    /// Waits until at least `number` requests are such.
+    /// Waits until `is_such` returns true for at least `number` requests.
     pub async fn wait_for(&self, number: usize, is_such: impl Fn(&Request) -> bool) {
         let mut changed = self.0.changed.subscribe();
         while self.count(&is_such) < number {

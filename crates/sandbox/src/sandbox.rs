@@ -1,5 +1,5 @@
-//! A whole sandbox: a management and a workload cluster as API servers, the controllers between them, and what a program
-//! needs to reach them.
+//! A whole sandbox: a management and a workload cluster as API servers, the controllers between them, and the
+//! kubeconfigs for a program to use them.
 
 use std::{
     io,
@@ -24,24 +24,24 @@ use crate::{
 /// The options of a sandbox.
 #[derive(Clone, Debug)]
 pub struct SandboxOptions {
-    /// The times, and the shape in which objects are held.
+    /// The times, and the contract version in which objects are stored.
     pub settings: Settings,
     /// The clock of both APIs and of the controllers.
     pub clock: Clock,
-    /// Address of the management cluster's API.
+    /// The address of the management cluster's API.
     pub management: SocketAddr,
-    /// Address of the workload cluster's API.
+    /// The address of the workload cluster's API.
     pub workload: SocketAddr,
-    /// The objects to begin with: Nodes are put into the workload cluster, all else into the management cluster.
+    /// The initial objects: Nodes are loaded into the workload cluster, everything else into the management cluster.
     pub manifests: Vec<Value>,
-    /// A fleet to begin with.
+    /// The initial fleet.
     pub fleet: Option<Fleet>,
-    /// True if the Machines that the manifests ask for are there from the start, whatever the times say.
+    /// True if the Machines that the manifests require exist from the start, whatever the times say.
     pub settled: bool,
 }
 
 impl Default for SandboxOptions {
-    /// An empty sandbox on free ports of loopback.
+    /// Returns the options of an empty sandbox on free ports of loopback.
     fn default() -> Self {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
@@ -56,17 +56,17 @@ impl Default for SandboxOptions {
     }
 }
 
-/// Why a sandbox can't be started.
+/// The reason why a sandbox can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An address can't be listened on.
+    /// The server can't listen on an address.
     #[error("can't serve the {cluster} cluster's API on {address}: {source}")]
     Listen {
-        /// Which cluster.
+        /// The cluster.
         cluster: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
     /// The manifests can't be loaded.
@@ -87,7 +87,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Starts both APIs and the controllers. The Secret `<cluster>-kubeconfig` of each Cluster leads to the workload API.
+    /// Starts both APIs and the controllers. The Secret `<cluster>-kubeconfig` of each Cluster refers to the workload
+    /// API.
     pub async fn start(options: SandboxOptions) -> Result<Self, StartError> {
         let SandboxOptions { settings, clock, management, workload, manifests, fleet, settled } = options;
         let management = serve("management", Api::new(clock.clone()), management).await?;
@@ -115,7 +116,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// The Secret of each Cluster by which its workload cluster is reached.
+    /// Returns the kubeconfig Secret of each Cluster.
     fn secrets(&self) -> Vec<Value> {
         let kubeconfig = self.workload.kubeconfig();
         let secret = |(namespace, cluster): (String, String)| {
@@ -134,44 +135,44 @@ impl Sandbox {
         self.all_clusters().into_iter().map(secret).collect()
     }
 
-    /// Namespace and name of each Cluster.
+    /// Returns namespace and name of each Cluster.
     fn all_clusters(&self) -> Vec<(String, String)> {
         let clusters = Resource::new(keys::GROUP, "v1beta2", "clusters");
         let clusters = self.management.api().list(&clusters, &Selection::default()).unwrap_or_default();
         clusters.iter().map(|cluster| (cluster.namespace().to_owned(), cluster.name().to_owned())).collect()
     }
 
-    /// The Clusters, as `namespace/name`.
+    /// Returns the Clusters, as `namespace/name`.
     #[must_use]
     pub fn clusters(&self) -> Vec<String> {
         self.all_clusters().into_iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect()
     }
 
-    /// The management cluster.
+    /// Returns the management cluster.
     #[must_use]
     pub fn management(&self) -> &ApiServer {
         &self.management
     }
 
-    /// The workload cluster.
+    /// Returns the workload cluster.
     #[must_use]
     pub fn workload(&self) -> &ApiServer {
         &self.workload
     }
 
-    /// The controllers.
+    /// Returns the controllers.
     #[must_use]
     pub fn simulation(&self) -> &Simulation {
         &self.simulation
     }
 
-    /// The file that leads to the management cluster.
+    /// Returns the path of the management cluster's kubeconfig.
     #[must_use]
     pub fn management_kubeconfig(&self) -> PathBuf {
         self.folder.path().join("management.kubeconfig")
     }
 
-    /// The file that leads to the workload cluster.
+    /// Returns the path of the workload cluster's kubeconfig.
     #[must_use]
     pub fn workload_kubeconfig(&self) -> PathBuf {
         self.folder.path().join("workload.kubeconfig")

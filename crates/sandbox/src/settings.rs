@@ -1,20 +1,20 @@
-//! The settings of a sandbox: its times, and which of Cluster API's two shapes its objects are held in.
+//! The settings of a sandbox: its times, and the Cluster API contract version in which its objects are stored.
 
 use std::time::Duration;
 
-/// The label of a Machine's template that says how its Machines turn out: see [`Behaviour`].
+/// The label of a Machine's template that selects the behaviour of its Machines: see [`Behaviour`].
 pub const BEHAVIOUR_LABEL: &str = "sandbox.capi-autoscaler-provider.io/machines";
 
-/// Settings of a sandbox.
+/// The settings of a sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The shape of objects.
+    /// The contract version of stored objects.
     pub contract: Contract,
     /// The durations of the steps.
     pub times: Times,
 }
 
-/// Cluster API's contract versions. Both are served; this is the shape in which the controllers write.
+/// The contract versions of Cluster API. Both are served; this is the one in which the controllers write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Contract {
     /// `cluster.x-k8s.io/v1beta1`
@@ -25,7 +25,7 @@ pub enum Contract {
 }
 
 impl Contract {
-    /// As in `apiVersion`, with the group.
+    /// Returns the `apiVersion`, with the group.
     #[must_use]
     pub fn api_version(self) -> &'static str {
         match self {
@@ -38,11 +38,11 @@ impl Contract {
 /// The durations of the steps. Zero means at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Times {
-    /// From a change of an object until its controller looks at it.
+    /// From a change of an object until its controller reconciles it.
     pub react: Duration,
-    /// From a Machine's creation until its bootstrap data is there (phase Pending).
+    /// From a Machine's creation until its bootstrap data exists (phase Pending).
     pub bootstrap: Duration,
-    /// From then until its infrastructure is there, or has failed (phase Provisioning).
+    /// From then until its infrastructure exists, or has failed (phase Provisioning).
     pub provision: Duration,
     /// From then until its Node joins (phase Provisioned).
     pub join: Duration,
@@ -50,14 +50,14 @@ pub struct Times {
     pub ready: Duration,
     /// From a Machine's deletion until its Node is drained.
     pub drain: Duration,
-    /// From then until its infrastructure, its Node and itself are gone.
+    /// From then until its infrastructure, its Node and the Machine itself are gone.
     pub terminate: Duration,
-    /// The factor by which all of it takes longer for Machines that are [`Behaviour::Slow`].
+    /// The factor by which all steps take longer for Machines that are [`Behaviour::Slow`].
     pub slow_factor: u32,
 }
 
 impl Times {
-    /// Everything at once.
+    /// Times without any delay.
     pub const ZERO: Self = Self {
         react: Duration::ZERO,
         bootstrap: Duration::ZERO,
@@ -71,7 +71,7 @@ impl Times {
 }
 
 impl Default for Times {
-    /// About as fast as a quick cloud.
+    /// Returns the times of a fast cloud.
     fn default() -> Self {
         Self {
             react: Duration::ZERO,
@@ -89,21 +89,21 @@ impl Default for Times {
 /// The behaviour of a Machine, by the label [`BEHAVIOUR_LABEL`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Behaviour {
-    /// It becomes a Node. This is so without the label, and for any other value.
+    /// The Machine becomes a Node. This is the default, without the label or with any other value.
     #[default]
     Joins,
-    /// `slow`: it becomes a Node, but everything takes longer.
+    /// `slow`: the Machine becomes a Node, but everything takes longer.
     Slow,
-    /// `never-join`: its infrastructure is there, its Node never comes.
+    /// `never-join`: the infrastructure exists, but the Node never joins.
     NeverJoins,
-    /// `fail`: its infrastructure fails for good.
+    /// `fail`: the infrastructure fails permanently.
     Fails,
-    /// `no-capacity`: its infrastructure provider finds no capacity, and goes on trying.
+    /// `no-capacity`: the infrastructure provider finds no capacity, and keeps trying.
     NoCapacity,
 }
 
 impl Behaviour {
-    /// The behaviour that the label's value names.
+    /// Returns the behaviour that the label's value selects.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Self {
         match text {

@@ -1,4 +1,4 @@
-//! The suite of API behaviours on the sandbox. The same cases run on a real API server among the end-to-end tests.
+//! The conformance suite on the sandbox. The same cases run on a real API server among the end-to-end tests.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -12,7 +12,7 @@ use sandbox::{
 };
 use tokio::runtime::Runtime;
 
-/// Cases wait more than they work.
+/// The number of cases that run concurrently: cases mostly wait.
 const AT_ONCE: usize = 8;
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn run() -> Result<ExitCode> {
     let client = {
         let _inside = runtime.enter();
         let mut config = kube::Config::new(server.url().parse()?);
-        // A case sees each answer as it is.
+        // A case sees each answer unchanged.
         config.default_retry = false;
         kube::Client::try_from(config)?
     };

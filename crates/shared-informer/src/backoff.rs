@@ -1,5 +1,5 @@
-//! Pauses between attempts that fail, and a little chance in all times. Must never let a failing server be asked in a
-//! hot loop: every pause has a floor.
+//! Pauses between failed attempts, and jitter for all times. Must never let a failing server be queried in a hot
+//! loop: every pause has a minimum.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -25,34 +25,34 @@ impl Backoff {
         Self { min, max: max.max(min), next: min }
     }
 
-    /// The pause after one more failure: between half and all of the present step, which then doubles.
+    /// Returns the pause after one more failure: between half and all of the current step, which then doubles.
     pub(super) fn pause(&mut self) -> Duration {
         let step = self.next;
         self.next = (step * 2).min(self.max);
         shorten(step, 0.5)
     }
 
-    /// The longest pause that the next failure would cause.
+    /// Returns the maximum pause that the next failure would cause.
     pub(super) fn step(&self) -> Duration {
         self.next
     }
 
-    /// After a success: the next failure is the first one again.
+    /// Starts over after a success.
     pub(super) fn reset(&mut self) {
         self.next = self.min;
     }
 }
 
-/// The duration, less up to `share` of it by chance.
+/// Returns the duration, less a random part of up to `share`.
 pub(super) fn shorten(duration: Duration, share: f64) -> Duration {
-    // Every `RandomState` has its own random keys: chance enough for jitter, with no dependency.
+    // Every `RandomState` has random keys of its own, which is enough for jitter and needs no dependency.
     let chance = f64::from(u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0)) / f64::from(u32::MAX);
     let shortened = duration.as_secs_f64() * (1.0 - share * chance);
-    // The longest durations can't be told from what is longer still.
+    // The greatest durations round up to more than a `Duration` can hold.
     Duration::try_from_secs_f64(shortened).unwrap_or(duration)
 }
 
-/// The time after so long; for durations that no clock can count, one that never comes.
+/// Returns the time after a duration; far in the future for a duration that an `Instant` can't hold.
 pub(super) fn after(now: Instant, duration: Duration) -> Instant {
     now + duration.min(FOREVER)
 }

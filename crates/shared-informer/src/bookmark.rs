@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::object::text;
 
-/// The annotation of the bookmark that ends the first part of a streamed list.
+/// The annotation of the bookmark that ends the initial events of a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// `metadata` of a bookmark.
@@ -26,14 +26,14 @@ struct BookmarkMetadata {
 /// The content of a bookmark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bookmark {
-    /// The resource version up to which the watch has told everything.
+    /// The resource version up to which the watch has sent everything.
     pub(super) reached: Option<String>,
-    /// Everything that was there has been told.
+    /// True if all initial events have been sent.
     pub(super) initial_events_end: bool,
 }
 
 impl Bookmark {
-    /// Reads a bookmark's object, leniently.
+    /// Reads a bookmark, leniently.
     pub(super) fn of(json: &str) -> Self {
         let metadata = serde_json::from_str::<BookmarkObject>(json).map(|found| found.metadata).unwrap_or_default();
         Self {

@@ -1,5 +1,4 @@
-//! The two ways from the bytes of a watch to its events, side by side, for tests and fuzz targets that hold one against the
-//! other. No informer uses it.
+//! A comparison of the two parsers for the bytes of a watch, for tests and fuzz targets. No informer uses it.
 
 use std::{fmt, sync::Arc};
 
@@ -11,19 +10,19 @@ use super::{
     wire::{Decoder, Frames},
 };
 
-/// The events of a watch as text.
+/// The events of a watch, as text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReadFrames {
-    /// Each event up to the first failure, then that or the end.
+    /// Each event up to the first failure, then the failure or the end.
     pub found: Vec<String>,
-    /// The number of batches in which events were taken.
+    /// The number of batches in which events were returned.
     pub pages: usize,
-    /// The number of bytes that were looked at one by one.
+    /// The number of bytes that were parsed one by one.
     pub looked_at: usize,
 }
 
-/// Reads the body of a watch as an informer does, in parts of `part` bytes, up to its end or first failure: `carefully` with all
-/// of it going byte by byte. An event of `longest` bytes is a failure.
+/// Reads the body of a watch as an informer does, in parts of `part` bytes, up to its end or first failure.
+/// `carefully` parses all of it byte by byte. An event of `longest` bytes is a failure.
 pub async fn read_frames<T: fmt::Debug>(
     body: &[u8],
     (part, longest): (usize, usize),

@@ -1,5 +1,5 @@
-//! The parts of an object that one pass over its JSON reads: its identity beside its content, borrowed from the text. Must
-//! never take anything for an identity that the identity read by itself isn't: whatever is odd is left to that.
+//! The parts of an object that one pass over its JSON reads: its identity and its content, borrowed from the text.
+//! Must never return an identity that `metadata_of` wouldn't: anything unusual is left to that.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -13,7 +13,8 @@ use super::{
     intern::Interner,
 };
 
-/// Names the type that a projection reads an object's JSON as; see [`Projection::typed`](super::Projection::typed).
+/// Names the type that a projection deserializes an object's JSON to; see
+/// [`Projection::typed`](super::Projection::typed).
 ///
 /// ```
 /// use shared_informer::{Document, Identified, Identity, IdentityText, Projection};
@@ -58,17 +59,17 @@ use super::{
 /// assert_eq!((&*read.metadata.key.name, *read.content.unwrap()), ("one", 3));
 /// ```
 pub trait Document {
-    /// The JSON of an object, as much of it as is read. It may borrow from the text.
+    /// The parts of an object's JSON that are read. May borrow from the text.
     type Json<'a>: Deserialize<'a> + Identified;
 }
 
-/// JSON that has the identity of its object.
+/// JSON that contains the identity of its object.
 pub trait Identified {
-    /// The identity, as it stands there.
+    /// Returns the identity, as it is in the JSON.
     fn identity(&self) -> Identity<'_>;
 }
 
-/// The fields of `metadata` that say which object something is, and which version of it.
+/// The fields of `metadata` that identify an object and its version.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// `metadata.namespace`
@@ -82,7 +83,7 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// The identity; `None` where it has no name, or a field that is neither a text nor absent.
+    /// Returns the identity, or `None` if it has no name, or a field that is neither text nor absent.
     pub(super) fn metadata(self, texts: &Interner) -> Option<Metadata> {
         let name = self.name.text().filter(|name| !name.is_empty())?;
         let (namespace, uid, version) = (self.namespace.text()?, self.uid.text()?, self.resource_version.text()?);
@@ -94,22 +95,22 @@ impl Identity<'_> {
     }
 }
 
-/// A field of an object's identity. It decodes whatever stands there, so that an odd one spoils no content.
+/// A field of an object's identity. It decodes from any JSON, so that an unusual value doesn't fail the content.
 #[derive(Debug, Default)]
 pub struct IdentityText<'a>(Found<'a>);
 
 #[derive(Debug, Default)]
 enum Found<'a> {
-    /// Nothing, or null.
+    /// Absent or null.
     #[default]
     Absent,
     Text(Cow<'a, str>),
-    /// Neither: a number, say.
+    /// Another type, such as a number.
     Odd,
 }
 
 impl IdentityText<'_> {
-    /// The text, which is empty where there is none; `None` where something else stands.
+    /// Returns the text, empty if absent, or `None` for another type.
     fn text(&self) -> Option<&str> {
         match &self.0 {
             Found::Absent => Some(""),
@@ -177,11 +178,11 @@ impl<'de> Visitor<'de> for FoundVisitor {
     }
 }
 
-/// Reads a struct from a JSON object alone. serde takes a JSON array for the fields in their order, which is an error here:
-/// an identity isn't found by its position.
+/// Deserializes a struct from a JSON object only. serde also accepts a JSON array with the fields in their order,
+/// which is an error here: an identity has no positions.
 ///
 /// # Errors
-/// When it is no JSON object, or one that isn't a `T`.
+/// When the JSON isn't an object, or the object isn't a `T`.
 pub fn from_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct ObjectVisitor<T>(PhantomData<T>);
 
@@ -200,7 +201,7 @@ pub fn from_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer:
     deserializer.deserialize_map(ObjectVisitor(PhantomData))
 }
 
-/// The content of a text that is one JSON object and nothing else.
+/// Deserializes a text that is exactly one JSON object.
 pub(super) fn document<'a, J: Deserialize<'a>>(json: &'a str) -> Option<J> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let document = from_object(&mut deserializer).ok()?;

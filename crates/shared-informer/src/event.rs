@@ -1,41 +1,42 @@
-//! The changes that handlers are called with. An event must never say more than what happened to one object.
+//! The changes that handlers are called with. An event must never cover more than one change of one object.
 
 use std::sync::Arc;
 
 use super::{identity::ObjectKey, object::Object};
 
-/// One change of one object, as a handler sees it.
+/// One change of one object, as a handler receives it.
 ///
-/// A handler that lags sees fewer changes, never wrong ones: changes of one object that wait for it are merged, so that
-/// `Updated::old` is always what it was told last, and an object that came and went unseen is never mentioned.
+/// A slow handler receives fewer changes, but never wrong ones. Changes of an object that wait for the handler are
+/// merged: `Updated::old` is always the state that it received last, and an object that was created and deleted
+/// meanwhile is left out.
 #[derive(Debug)]
 pub enum Event<T> {
     /// The object is new to this handler.
     Added {
         /// The object.
         object: Arc<Object<T>>,
-        /// It was there already: part of the informer's first list, or of its store when the handler was added.
+        /// True if the object is part of the informer's first list, or was in its store when the handler was added.
         initial: bool,
     },
-    /// The object changed, or was listed anew with another resource version; or nothing changed, and the handler is told
-    /// again because it asked for a resync ([`Event::is_resync`]).
+    /// The object changed, or was listed again with another resource version. Or nothing changed, and the handler
+    /// asked for resyncs ([`Event::is_resync`]).
     Updated {
         /// The state that this handler received last.
         old: Arc<Object<T>>,
         /// The current state.
         new: Arc<Object<T>>,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Deleted {
-        /// Its last known state: as the delete told it when that decodes, else as it was stored.
+        /// Its last known state: the one in the deletion event if that decodes, else the stored one.
         last: Arc<Object<T>>,
-        /// It was missing from a list; when it went and in what last state is not known.
+        /// True if the object was missing from a list; its last state and the time of its deletion are unknown then.
         found_by_relist: bool,
     },
 }
 
 impl<T> Event<T> {
-    /// The object after the event: added, new, or last.
+    /// Returns the object after the event: added, new, or last.
     #[must_use]
     pub fn object(&self) -> &Arc<Object<T>> {
         match self {
@@ -49,7 +50,7 @@ impl<T> Event<T> {
     #[must_use]
     pub fn is_resync(&self) -> bool {
         match self {
-            // A store may give the same content in an object of its own each time.
+            // A store may build a new `Object` around the same content on each read.
             Self::Updated { old, new } => {
                 Arc::ptr_eq(old, new)
                     || (old.metadata == new.metadata
@@ -59,7 +60,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// The key of the object.
+    /// Returns the key of the object.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         self.object().key()
@@ -78,19 +79,19 @@ impl<T> Clone for Event<T> {
     }
 }
 
-/// Someone who is told of changes, one at a time, by a task of its own. A slow handler delays nobody else; one that
-/// blocks holds a thread of the runtime while it does. One that panics is logged and told of the next event.
+/// The receiver of an informer's changes, called one at a time on a task of its own. A slow handler delays no other;
+/// a blocking one occupies a thread of the runtime. If one panics, that is logged, and it receives the next event.
 ///
-/// A handler must not hold a handle of the informer it listens to: neither would ever be dropped.
+/// A handler must not hold a handle of the informer that it is added to: neither would ever be dropped.
 pub trait Handler<T>: Send + 'static {
-    /// Takes one change.
+    /// Handles one change.
     fn handle(&mut self, event: Event<T>);
 
-    /// Called once, when everything of the first complete list has been handed over.
+    /// Called once, after all objects of the first complete list have been delivered.
     fn synced(&mut self) {}
 }
 
-/// A function is a handler that doesn't care about [`Handler::synced`].
+/// A function is a handler that ignores [`Handler::synced`].
 impl<T, F: FnMut(Event<T>) + Send + 'static> Handler<T> for F {
     fn handle(&mut self, event: Event<T>) {
         self(event);

@@ -1,5 +1,5 @@
-//! Where informers come from: one for each question, however many ask it. Must never hold an informer alive that nobody
-//! uses, nor leave a task behind.
+//! The factory of informers, which shares one per query. Must never keep an unused informer alive, nor leave a task
+//! behind.
 
 use std::{
     any::{Any, TypeId},
@@ -30,9 +30,9 @@ use super::{
 };
 use crate::tasks::Spawner;
 
-/// Hands out shared informers of one API server. Cheap to clone; clones are the same factory.
+/// A factory of shared informers for one API server. Cheap to clone; clones are the same factory.
 ///
-/// It holds no informer alive: that is for those who asked for it. Dropping the factory ends nothing.
+/// It keeps no informer alive: the handles do. Dropping the factory stops nothing.
 #[derive(Clone)]
 pub struct Factory {
     client: Client,
@@ -43,8 +43,9 @@ pub struct Factory {
 }
 
 impl Factory {
-    /// A factory that asks `client` and runs all its tasks on `runtime` (a tokio handle will do). The client should have no retries and no read
-    /// time-out of its own: they would hide what an informer has to know.
+    /// Creates a factory that sends its requests through `client` and runs its tasks on `runtime`, such as a tokio
+    /// handle. The client should have no retries and no read timeout of its own: they would hide failures from the
+    /// informers.
     #[must_use]
     pub fn new(client: Client, runtime: impl Into<Spawner>, settings: Settings) -> Self {
         Self {
@@ -56,19 +57,19 @@ impl Factory {
         }
     }
 
-    /// The same factory with texts shared through `texts`, as other factories of the program may do. For the beginning:
-    /// informers that run already keep what they had.
+    /// Sets the interner, which other factories of the program may share. To be called before any informer is
+    /// started: running informers keep theirs.
     #[must_use]
     pub fn with_texts(self, texts: Arc<Interner>) -> Self {
         Self { texts, ..self }
     }
 
-    /// The one informer for this query, this type and this projection's name; started if there is none yet. After
-    /// [`Factory::shutdown`] it is one that never syncs.
+    /// Returns the informer for this query, this type and this projection's name, and starts it if there is none yet.
+    /// After [`Factory::shutdown`] the returned informer never syncs.
     pub fn informer<T: Send + Sync + 'static>(&self, query: Query, projection: Projection<T>) -> Informer<T> {
         let key = Key { query, r#type: TypeId::of::<T>(), projection: Arc::clone(projection.name()) };
         let mut entries = self.registry.entries.lock();
-        // An entry whose informer is just being dropped is as good as none: it will forget itself only.
+        // An entry whose informer is just being dropped counts as none; its drop removes no other entry.
         if let Some(shared) = entries.get(&key).and_then(Entry::shared) {
             return Informer { shared };
         }
@@ -119,7 +120,7 @@ impl Factory {
         })
     }
 
-    /// Returns the status of each informer, in the order of resource, namespaces and selectors.
+    /// Returns the status of each informer, ordered by resource, namespaces and selectors.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
         let mut statuses: Vec<_> = self.all().iter().map(|progress| progress.status()).collect();
@@ -130,7 +131,8 @@ impl Factory {
         statuses
     }
 
-    /// Waits until all informers there are now have their first complete list. The error names all that don't in time.
+    /// Waits until all current informers have their first complete list. The error names those that miss the
+    /// deadline.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
         let all = self.all();
         let waits = all.iter().map(|progress| progress.wait_for_sync(deadline));
@@ -142,8 +144,8 @@ impl Factory {
         Err(NotSynced { missing, deadline })
     }
 
-    /// Ends all informers of this factory, for good, and waits until no task is left. A handler that is being called is
-    /// waited for; what waits in queues is dropped. Stores stay readable.
+    /// Stops all informers of this factory for good, and waits for their tasks. A handler call in progress is
+    /// finished; queued events are dropped. Stores stay readable.
     pub async fn shutdown(&self) {
         self.tasks.shutdown().await;
     }
@@ -163,7 +165,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-/// The identity of a request for an informer: equal requests share one.
+/// The identity of a request for an informer; equal requests share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) query: Query,
@@ -181,8 +183,8 @@ pub(super) struct Registry {
 struct Entry {
     id: u64,
     any: Weak<dyn Any + Send + Sync>,
-    /// Held apart from the informer: reading a status must not be what keeps an informer alive for a moment, since its
-    /// end needs the lock under which that would be.
+    /// Separate from the informer: reading a status must not hold the last reference to an informer, whose drop takes
+    /// the registry's lock.
     progress: Arc<Progress>,
 }
 
@@ -197,7 +199,7 @@ impl Registry {
         self.ids.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Takes an informer out that has ended, unless another has taken its place.
+    /// Removes a stopped informer, unless another has replaced it.
     pub(super) fn forget(&self, key: &Key, id: u64) {
         let mut entries = self.entries.lock();
         if entries.get(key).is_some_and(|entry| entry.id == id) {
@@ -206,12 +208,12 @@ impl Registry {
     }
 }
 
-/// The tasks of a factory: where they run, and how they end.
+/// The tasks of a factory: their runtime and their cancellation.
 pub(super) struct Tasks {
     spawner: Spawner,
     tracker: TaskTracker,
     cancel: CancellationToken,
-    /// Held while a task is spawned, so that none is after the end.
+    /// Held while a task is spawned, so that none is spawned after the shutdown.
     open: RwLock<bool>,
 }
 
@@ -220,7 +222,7 @@ impl Tasks {
         Self { spawner, tracker: TaskTracker::new(), cancel: CancellationToken::new(), open: RwLock::new(true) }
     }
 
-    /// Runs a task, or drops it when the end has come.
+    /// Spawns a task, or drops it after the shutdown.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let open = self.open.read();
         if *open {

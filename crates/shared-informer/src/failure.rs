@@ -1,4 +1,4 @@
-//! Failures between an informer and an API server, as people read them and as the loop must react to them. Must never
+//! Failures of requests to an API server, with texts for people and the reaction of the list-watch loop. Must never
 //! quote an object's content.
 
 use std::{error::Error as StdError, io, time::Duration};
@@ -8,39 +8,40 @@ use serde_json::Value;
 
 use super::object::text;
 
-/// Why a request, a list page or a watch failed.
+/// The reason for which a request, a list page or a watch failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
-    /// The API server refused, or told an error within a watch. `code` is 0 when it gave none.
+    /// The API server refused, or sent an error within a watch. `code` is 0 if it sent none.
     #[error("{reason}")]
     Api {
         code: u16,
         reason: String,
-        /// The time for which the server asks clients to stay away.
+        /// The time after which the server asks clients to retry.
         retry_after: Option<Duration>,
     },
-    /// No answer came through: connection, TLS, credentials, a cut body.
+    /// No answer arrived: connection, TLS, credentials, or a cut body.
     #[error("{0}")]
     Transport(String),
-    /// No answer came in time.
+    /// No answer arrived in time.
     #[error("no answer in {0:?}")]
     Timeout(Duration),
-    /// The watch gave nothing at all, no event and no bookmark.
+    /// The watch sent neither an event nor a bookmark.
     #[error("the watch stalled: no event and no bookmark in {0:?}")]
     Stalled(Duration),
     /// The watch ended before its time.
     #[error("the watch was cut after {0:.1?}")]
     Cut(Duration),
-    /// A list page has more bytes than are read.
+    /// A list page is longer than the limit.
     #[error("a page of the list is longer than {0} bytes")]
     TooLong(usize),
-    /// The answer isn't what was asked for.
+    /// The answer isn't of the requested form.
     #[error("unexpected answer: {0}")]
     Garbled(String),
 }
 
 impl Failure {
-    /// The resource version or the token for the next page has expired, or is none the server ever gave.
+    /// Returns true if the resource version or the token for the next page has expired, or the server never issued
+    /// it.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Api { code, reason, .. } => *code == 410 || reason.contains("Too large resource version"),
@@ -53,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// The server answered, and the answer is the trouble.
+    /// Returns true if the server answered, and the answer is the failure.
     pub(super) fn is_reported(&self) -> bool {
         match self {
             Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) => true,
@@ -61,9 +62,8 @@ impl Failure {
         }
     }
 
-    /// Returns true if the failure is typical of a server without streamed lists, of one that doesn't allow this client
-    /// to watch, or of one behind a proxy that holds answers back until they are whole. Such a server is asked for
-    /// pages at once.
+    /// Returns true if the failure is typical of a server without streamed lists, of one that doesn't allow this
+    /// client to watch, or of one behind a proxy that buffers answers. The list is then requested in pages at once.
     pub(super) fn refuses_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// The server will say the same of every streamed list.
+    /// Returns true if the server will fail every streamed list in the same way.
     pub(super) fn lacks_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
@@ -81,8 +81,8 @@ impl Failure {
         }
     }
 
-    /// Waiting may mend it: the same request can be right later. Refusals for want of permission count, since
-    /// permissions are mended from outside.
+    /// Returns true if the same request may succeed later. Missing permissions count, since they are granted from
+    /// outside.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 401 | 403 | 408 | 429 | 500..=599),
@@ -91,12 +91,12 @@ impl Failure {
         }
     }
 
-    /// An answer that isn't what was asked for, and why.
+    /// Creates a failure for an answer of the wrong form.
     pub(super) fn garbled(what: &str, error: &dyn StdError) -> Self {
         Self::Garbled(first_line(&format!("{what}: {error}")))
     }
 
-    /// The HTTP status that the API server gave, if it gave one.
+    /// Returns the HTTP status that the API server sent, if any.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
             Self::Api { code, .. } => Some(*code).filter(|code| *code > 0),
@@ -109,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// Returns the time for which the server asks clients to stay away.
+    /// Returns the time after which the server asks clients to retry.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Api { retry_after, .. } => *retry_after,
@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// An error of kube's client, about a resource named as in [`super::Query::resource_name`].
+    /// Converts an error of kube's client, for a resource named as in [`super::Query::resource_name`].
     pub(super) fn of_client(error: &kube::Error, resource: &str) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(status, resource),
@@ -130,13 +130,13 @@ impl Failure {
         }
     }
 
-    /// A refusal.
+    /// Converts a refusal.
     fn of_status(status: &Status, resource: &str) -> Self {
         let asked = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
         Self::told(status.code, &status.message, &status.reason, u64::from(asked), resource)
     }
 
-    /// An error told within a watch: the JSON of a `Status`, read leniently.
+    /// Converts an error within a watch: the JSON of a `Status`, read leniently.
     pub(super) fn of_watch(json: &str, resource: &str) -> Self {
         let status: Value = serde_json::from_str(json).unwrap_or_default();
         let code = status["code"].as_u64().unwrap_or(0);
@@ -179,7 +179,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// An error page of a proxy can be long; its first line says enough.
+/// Returns the first line: an error page of a proxy can be long.
 fn first_line(message: &str) -> String {
     const LIMIT: usize = 300;
     let line = message.lines().next().unwrap_or_default().trim();
@@ -189,7 +189,7 @@ fn first_line(message: &str) -> String {
     }
 }
 
-/// An error with all its causes, from the outside in; what a cause says again is left out.
+/// Joins an error and its sources, outermost first, without repetitions.
 fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut shown = String::new();
     let mut next = Some(error);
@@ -205,7 +205,7 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
         } else if !shown.contains(&message) {
             shown = format!("{shown}: {message}");
         }
-        // An `io::Error`'s source is the source of what it holds: what it holds itself would be passed over.
+        // The source of an `io::Error` is the source of its inner error, which itself would be skipped.
         let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = match held {
             Some(held) => Some(held),

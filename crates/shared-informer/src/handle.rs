@@ -1,5 +1,5 @@
-//! The handles of users: an informer, and a handler's registration with it. An informer lives as long as one of them
-//! does. Must never let the tasks keep the informer alive, or it would never end.
+//! The handles of users: an informer, and a handler's registration. An informer lives as long as any of them. Must
+//! never let the tasks keep the informer alive, or it would never stop.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,8 +17,8 @@ use super::{
     store::Store,
 };
 
-/// A shared informer. Clones are the same informer; when the last clone and the last [`Registration`] are dropped, its
-/// tasks end, its connections close, and its factory forgets it.
+/// A shared informer. Clones are the same informer; when the last clone and the last [`Registration`] are dropped,
+/// its tasks end, its connections close, and its factory forgets it.
 pub struct Informer<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Shared<T> {
     pub(super) tasks: Arc<Tasks>,
     pub(super) store: Arc<Store<T>>,
     pub(super) progress: Arc<Progress>,
-    /// Ends all tasks of this informer.
+    /// Cancels all tasks of this informer.
     pub(super) cancel: CancellationToken,
 }
 
@@ -43,13 +43,13 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T: Send + Sync + 'static> Informer<T> {
-    /// The objects it holds.
+    /// Returns the store with its objects.
     #[must_use]
     pub fn store(&self) -> &Store<T> {
         &self.shared.store
     }
 
-    /// Returns the query whose objects it holds.
+    /// Returns the query that it runs.
     #[must_use]
     pub fn query(&self) -> &Query {
         &self.shared.key.query
@@ -61,41 +61,41 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.progress.status()
     }
 
-    /// The state of the list and watch of each namespace: one value for each namespace of the query, or one for all.
+    /// Returns the state of each list and watch: one value per namespace of the query, or one for all.
     #[must_use]
     pub fn scopes(&self) -> Vec<ScopeStatus> {
         self.shared.progress.scopes()
     }
 
-    /// Waits no longer for the first list of a namespace: the informer is synced once it has those of the others. It goes on
-    /// asking for that list; its objects come as news then. Does nothing where the list is complete.
+    /// Stops waiting for the first list of a namespace: the informer is synced once it has those of the others. It
+    /// continues to request that list, and its objects arrive as changes. Does nothing if the list is complete.
     pub fn stop_waiting_for(&self, namespace: &str) {
         self.shared.store.stop_waiting_for(namespace);
     }
 
-    /// Returns true if the first list is complete, in every namespace that is waited for.
+    /// Returns true if the first list is complete in every awaited namespace.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.shared.progress.has_synced()
     }
 
-    /// Waits until the first list is complete. The error, after `deadline` or when the factory is shut down, says why it
-    /// isn't.
+    /// Waits until the first list is complete. The error, after `deadline` or a shutdown of the factory, holds the
+    /// reason.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
         let waited = self.shared.progress.wait_for_sync(deadline).await;
         waited.map_err(|missing| NotSynced { missing: vec![missing], deadline })
     }
 
-    /// Tells a handler of everything that is here (as [`super::Event::Added`] with `initial`), and then of every change,
-    /// from a task of its own, until the registration is dropped.
+    /// Calls a handler for every current object (as [`super::Event::Added`] with `initial`), and then for every
+    /// change, from a task of its own, until the registration is dropped.
     ///
-    /// Events that wait for a slow handler are merged by object, so that its queue never holds more than there are
-    /// objects.
+    /// Events that wait for a slow handler are merged by object, so that its queue never holds more entries than
+    /// there are objects.
     pub fn add_handler<H: Handler<T>>(&self, handler: H) -> Registration<T> {
         self.add_handler_with(HandlerOptions::default(), handler)
     }
 
-    /// As [`Informer::add_handler`], under a name, and with a resync if it asks for one.
+    /// Like [`Informer::add_handler`], with a name and an optional resync.
     pub fn add_handler_with<H: Handler<T>>(&self, options: HandlerOptions, handler: H) -> Registration<T> {
         let shared = Arc::clone(&self.shared);
         let slot = Arc::new(Slot::new(options, &shared.cancel));
@@ -106,8 +106,8 @@ impl<T: Send + Sync + 'static> Informer<T> {
         Registration { shared, slot }
     }
 
-    /// Calls a function for each list and watch that fails from now on, until what is given is dropped. It runs on the
-    /// informer's own task: it must be quick.
+    /// Calls a function for each list and watch that fails from now on, until the returned hook is dropped. It runs
+    /// on the informer's own task, so it must be quick.
     pub fn on_error(&self, hook: impl Fn(&WatchError) + Send + Sync + 'static) -> ErrorHook {
         self.shared.progress.hooks().add(hook)
     }
@@ -131,8 +131,8 @@ impl<T> fmt::Debug for Informer<T> {
     }
 }
 
-/// A handler's place with an informer, which it keeps alive. Dropping it removes the handler: at most the call that is
-/// under way is finished.
+/// The registration of a handler, which keeps the informer alive. Dropping it removes the handler; a call in progress
+/// is finished.
 #[must_use = "dropping the registration removes the handler"]
 pub struct Registration<T> {
     shared: Arc<Shared<T>>,
@@ -146,19 +146,19 @@ impl<T> Registration<T> {
         self.slot.has_synced()
     }
 
-    /// Waits until the handler has been told of everything of the first complete list, or never will be, because the
-    /// factory is shut down; [`Registration::has_synced`] tells which.
+    /// Waits until the handler has received every object of the first complete list, or the factory is shut down;
+    /// [`Registration::has_synced`] distinguishes the two.
     pub async fn synced(&self) {
         self.slot.synced().await;
     }
 
-    /// Returns the number of objects that wait in the handler's queue.
+    /// Returns the number of objects in the handler's queue.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.slot.gauge.status().queued
     }
 
-    /// Returns true if the handler has been told of everything that the informer holds now, and is done with it.
+    /// Returns true if the handler has processed every change so far.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slot.is_idle()

@@ -1,5 +1,5 @@
-//! Hooks that are called with each failure as it happens. Must never let a hook's panic out, nor call one while a lock
-//! is held that it could wait for.
+//! Hooks that are called for each failure. Must never let a hook's panic escape, nor call one while a lock is held
+//! that it could wait for.
 
 use std::{
     fmt,
@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 /// The operation in which an informer failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It listed, in pages or as a stream.
+    /// A list, in pages or as a stream.
     List,
-    /// It watched.
+    /// A watch.
     Watch,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One failure of a list or a watch. The informer goes on by itself; this is for telling people.
+/// A failure of a list or a watch. The informer retries by itself; this is for reports to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchError {
     /// The resource, as in [`super::Status::resource`].
@@ -37,12 +37,12 @@ pub struct WatchError {
     pub namespace: Option<String>,
     /// The operation that failed.
     pub phase: Phase,
-    /// The HTTP status that the API server gave, if it gave one. 410 is in order: the watch was away for long, and a
-    /// new list follows.
+    /// The HTTP status that the API server sent, if any. 410 is normal: the watch was away for long, and a new list
+    /// follows.
     pub code: Option<u16>,
-    /// Why, for people. It never quotes what an object holds.
+    /// The reason, for people. It never quotes an object's content.
     pub reason: String,
-    /// When the next attempt will be made.
+    /// The time until the next attempt.
     pub retry_in: Duration,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// A hook's place with an informer, which it doesn't keep alive. Dropping it removes the hook.
+/// The registration of a hook, which doesn't keep the informer alive. Dropping it removes the hook.
 #[must_use = "dropping it removes the hook"]
 pub struct ErrorHook {
     hooks: Weak<Hooks>,

@@ -1,11 +1,11 @@
-//! Which object something is, and which version of it, in as few bytes as that takes: an informer may hold a hundred
-//! thousand of these. Must never change a text: what is shown is what the API server sent.
+//! The identity of an object and its version, in as few bytes as possible: an informer may hold a hundred thousand of
+//! these. Must never change a text: it is displayed as the API server sent it.
 
 use std::{fmt, num::NonZeroU64};
 
 use arcstr::ArcStr;
 
-/// Namespace and name of an object. Shown as `namespace/name`, or as `name` when it is cluster-scoped.
+/// Namespace and name of an object. Displayed as `namespace/name`, or as `name` if it is cluster-scoped.
 ///
 /// ```
 /// use shared_informer::ObjectKey;
@@ -23,12 +23,12 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// The key of an object in a namespace.
+    /// Creates the key of an object in a namespace.
     pub fn new(namespace: impl Into<ArcStr>, name: impl Into<ArcStr>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of a cluster-scoped object.
+    /// Creates the key of a cluster-scoped object.
     pub fn cluster(name: impl Into<ArcStr>) -> Self {
         Self::new("", name)
     }
@@ -40,7 +40,8 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An object's uid: another uid under the same name is another object. Any text is one; a UUID takes 16 bytes.
+/// An object's uid: an object with another uid under the same name is another object. Any text is valid; a UUID takes
+/// 16 bytes.
 ///
 /// ```
 /// use shared_informer::Uid;
@@ -52,7 +53,7 @@ impl fmt::Display for ObjectKey {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Uid(UidForm);
 
-/// The first half of a UUID is never all zeros, which leaves room to tell the two forms apart for nothing.
+/// The first half of a UUID is never all zeros, so the enum needs no extra byte for its tag.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum UidForm {
     Uuid(NonZeroU64, u64),
@@ -83,8 +84,8 @@ impl From<String> for Uid {
     }
 }
 
-/// The halves of a UUID as Kubernetes writes it, in lower case with hyphens. Any other spelling is a text, so that it is
-/// shown as it came.
+/// Returns the halves of a UUID as Kubernetes writes it, in lower case with hyphens. Any other spelling stays a text,
+/// so that it is displayed unchanged.
 fn uuid_of(text: &str) -> Option<(u64, u64)> {
     let bytes = text.as_bytes();
     if bytes.len() != 36 {
@@ -124,7 +125,7 @@ impl fmt::Debug for Uid {
     }
 }
 
-/// An object's resource version: any text, of which decimal numbers can be compared.
+/// An object's resource version: any text. Decimal numbers can be compared.
 ///
 /// ```
 /// use shared_informer::ResourceVersion;
@@ -142,8 +143,8 @@ enum VersionForm {
 }
 
 impl ResourceVersion {
-    /// The version as a number, when it is one. Kubernetes API servers give decimal numbers that grow with every write;
-    /// an aggregated API server may give something else.
+    /// Returns the version as a number, if it is one. Kubernetes API servers use decimal numbers that grow with every
+    /// write; an aggregated API server may use something else.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         match self.0 {
@@ -164,7 +165,7 @@ impl ResourceVersion {
 
 impl From<&str> for ResourceVersion {
     fn from(text: &str) -> Self {
-        // Only what is written the same again: `007` and `+7` are other texts than `7`.
+        // Only texts that a number is displayed as: `007` and `+7` differ from `7`.
         let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
         let number = if plain { text.parse().ok() } else { None };
         Self(number.map_or_else(|| VersionForm::Text(text.into()), VersionForm::Number))
@@ -192,12 +193,12 @@ impl fmt::Debug for ResourceVersion {
     }
 }
 
-/// An object's identity, as read from its `metadata`. Fields that are absent or of an odd type are `""`.
+/// An object's identity, as read from its `metadata`. Fields that are absent or of another type are `""`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
-    /// Namespace and name, never empty. Its texts are shared by all who hold them.
+    /// Namespace and name. The name is never empty. The texts are interned.
     pub key: ObjectKey,
-    /// Differs between objects that had the same name one after the other.
+    /// The uid, which differs between objects that had the same name one after the other.
     pub uid: Uid,
     /// The version that was read.
     pub resource_version: ResourceVersion,

@@ -1,5 +1,5 @@
-//! Secondary indexes of a store: by any function of an object, over values that are texts. Must never hold an object that
-//! the store doesn't.
+//! Secondary indexes of a store, by any function from an object to texts. Must never hold an object that the store
+//! doesn't.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,15 +9,15 @@ use std::{
 
 use super::{identity::ObjectKey, object::Object};
 
-/// The values under which an object is found.
+/// A function that returns the values under which an object is indexed.
 pub(super) type IndexFn<T> = dyn Fn(&Object<T>) -> Vec<String> + Send + Sync;
 
-/// A store was asked for an index that it doesn't have.
+/// The error for an index that a store doesn't have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown index {0:?}")]
 pub struct UnknownIndex(pub String);
 
-/// Objects by the values that one function gives them.
+/// Objects by the values that one function returns for them.
 pub(super) struct Index<T> {
     values_of: Box<IndexFn<T>>,
     objects: HashMap<String, BTreeMap<ObjectKey, Arc<Object<T>>>>,
@@ -46,17 +46,17 @@ impl<T> Index<T> {
         }
     }
 
-    /// The objects under a value, in the order of their keys.
+    /// Returns the objects under a value, ordered by key.
     pub(super) fn get(&self, value: &str) -> Vec<Arc<Object<T>>> {
         self.objects.get(value).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// The values that there are.
+    /// Iterates over all values.
     pub(super) fn values(&self) -> impl Iterator<Item = &str> {
         self.objects.keys().map(String::as_str)
     }
 
-    /// An index function that panics gives no values: the watch must go on.
+    /// Returns the values of an object; none if the index function panics, since the watch must go on.
     fn values_of(&self, object: &Object<T>) -> Vec<String> {
         catch_unwind(AssertUnwindSafe(|| (self.values_of)(object))).unwrap_or_else(|_| {
             tracing::error!(object = %object.key(), "an index function panicked");

@@ -1,16 +1,16 @@
-//! Shares text that repeats from object to object: namespaces, names that others refer to, label values. It must never
-//! keep alive what nothing else holds for long: it sweeps itself as it grows.
+//! An interner for texts that repeat from object to object: namespaces, referenced names, label values. Must never
+//! keep unused texts alive for long: it sweeps itself as it grows.
 
 use arcstr::ArcStr;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-/// Below this weight a sweep isn't worth its time.
+/// The minimum weight for a sweep to be worth its time.
 const SWEEP_FLOOR: usize = 128 << 10;
-/// The weight of a text besides its bytes: its header and its place in the table.
+/// The weight of a text besides its bytes: its header and its slot in the table.
 const TEXT_WEIGHT: usize = 64;
 
-/// A set of shared texts. One may serve several factories, so that objects of different clusters share what they name.
+/// A set of shared texts. Several factories may use one, so that objects of different clusters share the texts.
 ///
 /// ```
 /// use shared_informer::Interner;
@@ -26,9 +26,9 @@ pub struct Interner {
 #[derive(Debug, Default)]
 struct Texts {
     known: HashSet<ArcStr, std::hash::RandomState>,
-    /// The weight of all that are known: many short ones are worth a sweep, and few long ones as well.
+    /// The weight of all texts: both many short and few long ones cause a sweep.
     weight: usize,
-    /// The weight of those that were left after the last sweep.
+    /// The weight after the last sweep.
     kept: usize,
 }
 
@@ -45,7 +45,7 @@ fn weight(text: &str) -> usize {
 }
 
 impl Interner {
-    /// The shared copy of `text`.
+    /// Returns the shared copy of `text`.
     pub fn intern(&self, text: &str) -> ArcStr {
         if text.is_empty() {
             return ArcStr::new();
@@ -63,12 +63,12 @@ impl Interner {
         text
     }
 
-    /// Returns the number of texts held, those that only the interner holds included.
+    /// Returns the number of texts, including unused ones.
     pub fn len(&self) -> usize {
         self.texts.lock().known.len()
     }
 
-    /// Returns true if no text is held.
+    /// Returns true if there is no text.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,6 +1,5 @@
-//! One object as a store keeps it: its content alone where that has the identity in it. A second copy of the identity, in an
-//! allocation of its own, would be a sixth of what a Machine and its Node take. Must never give another object than the one
-//! that was put in.
+//! A stored object: only its content if that contains the identity. A separate identity, in an allocation of its own,
+//! would be a sixth of the memory of a Machine and its Node. Must never return another object than the stored one.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ pub(super) enum Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Keeps an object. A content that has another identity than its object, or none, is kept with it.
+    /// Stores an object. If its content has another identity, or none, the whole object is kept.
     pub(super) fn new(object: &Arc<Object<T>>, identity: Option<IdentityOf<T>>) -> Self {
         match (&object.content, identity) {
             (Ok(content), Some(identity)) if *identity(content) == object.metadata => {
@@ -29,7 +28,7 @@ impl<T> Kept<T> {
         }
     }
 
-    /// The object, for whoever asks or is told.
+    /// Returns the object, for readers and handlers.
     pub(super) fn object(&self) -> Arc<Object<T>> {
         match self {
             Self::Content { content, identity } => {

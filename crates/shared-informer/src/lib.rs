@@ -1,8 +1,8 @@
 //! Shared informers: live, indexed copies of any kind of Kubernetes object, chosen at run time.
 //!
-//! A [`Factory`] hands out one [`Informer`] per question (resource, namespaces, selectors, Rust type, projection); all who
-//! ask the same question share one list and one watch. An informer keeps a [`Store`], tells [`Handler`]s what changed, and
-//! says in its [`Status`] how it fares, so that a broken watch can be told from a quiet one.
+//! A [`Factory`] shares one [`Informer`] per query (resource, namespaces, selectors, Rust type, projection): all
+//! users of the same query share one list and one watch. An informer keeps a [`Store`], calls [`Handler`]s for
+//! changes, and reports its health in a [`Status`], which distinguishes a broken watch from a quiet one.
 //!
 //! This crate must never know what the objects mean, never write to the API server, and never log what an object holds.
 //!
@@ -56,13 +56,13 @@
 //! | client-go | here |
 //! |---|---|
 //! | `SharedInformerFactory`, `DynamicSharedInformerFactory` | [`Factory`]: one for typed and for dynamic objects |
-//! | `factory.ForResource(gvr)`, `factory.Core().V1().Nodes()` | [`Factory::informer`]; asked from many tasks at once it starts one watch |
-//! | `factory.Start` | nothing: an informer runs from when it is asked for |
-//! | `factory.WaitForCacheSync`, `cache.WaitForCacheSync` | [`Factory::wait_for_sync`], [`Informer::wait_for_sync`], with a deadline; [`NotSynced`] says who is missing and why |
+//! | `factory.ForResource(gvr)`, `factory.Core().V1().Nodes()` | [`Factory::informer`]; concurrent calls start one watch |
+//! | `factory.Start` | nothing: an informer runs from its first request |
+//! | `factory.WaitForCacheSync`, `cache.WaitForCacheSync` | [`Factory::wait_for_sync`], [`Informer::wait_for_sync`], with a deadline; [`NotSynced`] names the missing ones with the reason |
 //! | `factory.Shutdown`, closing a stop channel | [`Factory::shutdown`]; or drop the last [`Informer`] and [`Registration`] |
 //! | `WithNamespace` (one) | [`Query::namespaced`]: any number in one informer, a watch for each |
 //! | `WithTweakListOptions` | [`Query::labels`], [`Query::fields`] |
-//! | `SetTransform` | [`Projection::transform`]; [`Projection::typed`] decodes to what is kept in the first place |
+//! | `SetTransform` | [`Projection::transform`]; [`Projection::typed`] decodes directly to the stored type |
 //! | `unstructured.Unstructured` | `Projection::<serde_json::Value>::serde()`, or `kube::core::DynamicObject` |
 //! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
 //! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
@@ -73,34 +73,34 @@
 //! | `OnAdd(obj, isInInitialList)` | [`Event::Added`] |
 //! | `OnUpdate(old, new)` | [`Event::Updated`]; for a resync both are one object ([`Event::is_resync`]) |
 //! | `OnDelete(obj)`, `DeletedFinalStateUnknown` | [`Event::Deleted`] with `found_by_relist` |
-//! | resync period, one for all that share | [`HandlerOptions::resync`], each handler its own, with jitter |
+//! | resync period, one for all that share | [`HandlerOptions::resync`], one per handler, with jitter |
 //! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
-//! | `DeltaFIFO`, `processorListener` | a queue for each handler |
-//! | unbounded buffers of slow listeners | events of one object that wait are merged: a queue never holds more than there are objects |
-//! | `WatchListClient` | [`Settings::streaming_lists`], with pages where the server has no streamed lists |
-//! | a list that fails for one object | the object is kept under its key with its [`DecodeError`]; see [`Store::undecodable`] |
+//! | `DeltaFIFO`, `processorListener` | a queue per handler |
+//! | unbounded buffers of slow listeners | queued events of one object are merged: a queue never holds more than there are objects |
+//! | `WatchListClient` | [`Settings::streaming_lists`], with pages if the server has no streamed lists |
+//! | a list that fails for one object | the object is stored under its key with its [`DecodeError`]; see [`Store::undecodable`] |
 //! | workqueue metrics, reflector metrics | [`Informer::status`], [`Factory::statuses`] |
 //!
-//! # What a handler may rely on
+//! # Guarantees for handlers
 //!
-//! - It is told of one change at a time, by a task of its own, and of each object's changes in order. It never hears of a
-//!   state older than one it has heard of.
-//! - First come the objects that are there, marked as initial; then [`Handler::synced`], once; then the news.
-//! - Between being told twice of an object, changes are merged: an update goes from what it was told last to what holds now;
-//!   an object that came and went meanwhile isn't mentioned; one that was deleted and made again under its name (another
-//!   uid) is a delete and an add.
-//! - At rest, what it was told adds up to what the store holds, whatever went wrong on the way: expired versions, cut
-//!   connections, repeated or late events, objects that don't decode.
+//! - A handler receives one change at a time, on a task of its own, and the changes of each object in order. It never
+//!   receives a state older than one it has received.
+//! - The current objects come first, marked as initial; then one call of [`Handler::synced`]; then the changes.
+//! - Changes of an object that wait for the handler are merged: an update goes from the state that the handler
+//!   received last to the current one; an object that was created and deleted meanwhile is left out; an object that
+//!   was deleted and created again under its name (with another uid) is a delete and an add.
+//! - Once no events wait, the received events add up to the store's content, whatever failed meanwhile: expired
+//!   versions, cut connections, repeated or late events, objects that don't decode.
 //!
-//! # Events that come too late
+//! # Late events
 //!
-//! An event is out of date, and skipped, when its version is smaller than that of the object held under its key, or not
-//! greater than that of the deletion of the same uid; versions are compared where both are numbers, as Kubernetes
-//! promises them to be. The last 1,024 deletions since the last list are remembered. A list overrules all of this, so
-//! that a restored backup is followed. A server whose versions are texts is believed in the order in which it sends
-//! events; one whose numbers grow for each object alone is followed too, as long as it sends the deletion of an object
-//! before its successor. One case can't be told apart from news: a late event of an object that was deleted before the
-//! last list. It stays until the next event of its key or the next list.
+//! An event is out of date, and skipped, if its version is smaller than that of the stored object under its key, or
+//! not greater than that of the deletion of the same uid. Versions are compared if both are numbers, as Kubernetes
+//! guarantees. The last 1,024 deletions since the last list are remembered. A list overrules all of this, so that a
+//! restored backup is followed. For a server whose versions are texts, events count in the order in which they
+//! arrive. A server whose numbers grow per object works too, as long as it sends the deletion of an object before its
+//! successor. One case can't be distinguished from a change: a late event of an object that was deleted before the
+//! last list. The object stays until the next event of its key or the next list.
 //!
 //! ```
 //! use shared_informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};
@@ -113,7 +113,7 @@
 //! # let client = doc::client();
 //! let factory = Factory::new(client, tokio::runtime::Handle::current(), Settings::default());
 //!
-//! // Any kind, as discovery names it at run time, as plain JSON without what nobody here reads.
+//! // Any kind, named at run time by discovery, as plain JSON without unused fields.
 //! let kind = GroupVersionKind::gvk("", "v1", "Node");
 //! let nodes = factory.informer(
 //!     Query::all(ApiResource::from_gvk_with_plural(&kind, "nodes")).labels("pool=web"),
@@ -125,7 +125,7 @@
 //! let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
 //! nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
 //!
-//! let told_on_failure = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
+//! let error_hook = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
 //! let options = HandlerOptions::named("audit").resync(Duration::from_secs(600));
 //! let audit = nodes.add_handler_with(options, |event: Event<Value>| {
 //!     if !event.is_resync() {
@@ -138,7 +138,7 @@
 //! assert_eq!(nodes.store().by_index("zone", "a")?.len(), 1);
 //! assert!(nodes.lister().namespace("").get("one").is_some());
 //! assert_eq!(nodes.status().handlers[0].queued, 0);
-//! # drop(told_on_failure);
+//! # drop(error_hook);
 //! factory.shutdown().await;
 //! # Ok(())
 //! # }

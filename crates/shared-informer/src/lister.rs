@@ -1,4 +1,5 @@
-//! Reading what an informer holds, in all namespaces or in one. Must never change anything, nor keep an informer alive.
+//! Read access to an informer's objects, in all namespaces or in one. Must never change anything, nor keep an
+//! informer alive.
 
 use std::{fmt, sync::Arc};
 
@@ -6,56 +7,56 @@ use arcstr::ArcStr;
 
 use super::{identity::ObjectKey, index::UnknownIndex, object::Object, store::Store};
 
-/// Reads what an informer holds. Cheap to clone and to hand on: it doesn't keep the informer alive. Once that has ended,
-/// what it held last stays readable.
+/// Read access to an informer's objects. Cheap to clone and to pass on: it doesn't keep the informer alive. After the
+/// informer has stopped, its last objects stay readable.
 pub struct Lister<T> {
     pub(super) store: Arc<Store<T>>,
 }
 
 impl<T> Lister<T> {
-    /// The object under a key.
+    /// Returns the object under a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
         self.store.get(key)
     }
 
-    /// The object under a key as it was at this resource version or later. The version may be that of another kind
-    /// where both are kept in one place, as all custom resources of an API server are: there a resource version counts
-    /// every write.
+    /// Returns the object under a key as of this resource version or later. The version may be one of another kind if
+    /// both are stored in one etcd, like all custom resources of an API server: there a resource version counts every
+    /// write.
     #[must_use]
     pub fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<T> {
-        // Asked for first: the store may be further by the time it is read, never less far.
+        // Read first: by the time the store is read it may be further, never less far.
         if self.store.reached(&key.namespace).is_none_or(|reached| reached < version) {
             return AsOf::Behind;
         }
         self.store.get(key).map_or(AsOf::Absent, AsOf::Held)
     }
 
-    /// All objects, in the order of namespace and name.
+    /// Returns all objects, ordered by namespace and name.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {
         self.store.list()
     }
 
-    /// The objects that an index has under a value.
+    /// Returns the objects that an index has under a value.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
         self.store.by_index(name, value)
     }
 
-    /// The same for one namespace.
+    /// Returns a lister for one namespace.
     pub fn namespace(&self, namespace: impl Into<ArcStr>) -> NamespaceLister<T> {
         NamespaceLister { lister: self.clone(), namespace: namespace.into() }
     }
 }
 
-/// The state of an object at a resource version or later, as far as the informer knows it.
+/// The state of an object as of a resource version or later, if the informer knows it.
 #[derive(Debug)]
 pub enum AsOf<T> {
-    /// It was there, and so it was.
+    /// The object exists, in this state.
     Held(Arc<Object<T>>),
-    /// It wasn't there.
+    /// The object doesn't exist.
     Absent,
-    /// Nothing: the informer hasn't come to that version yet, is listing anew, or has versions that are no numbers.
+    /// Unknown: the informer hasn't reached that version yet, is listing again, or has versions that aren't numbers.
     Behind,
 }
 
@@ -71,20 +72,20 @@ impl<T> fmt::Debug for Lister<T> {
     }
 }
 
-/// Reads what an informer holds of one namespace.
+/// Read access to an informer's objects in one namespace.
 pub struct NamespaceLister<T> {
     lister: Lister<T>,
     namespace: ArcStr,
 }
 
 impl<T> NamespaceLister<T> {
-    /// The object of that name.
+    /// Returns the object with that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<Object<T>>> {
         self.lister.get(&ObjectKey::new(self.namespace.clone(), name))
     }
 
-    /// All objects of the namespace, in the order of their names.
+    /// Returns all objects of the namespace, ordered by name.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {
         self.lister.store.in_namespace(&self.namespace)

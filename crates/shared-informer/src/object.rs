@@ -1,5 +1,5 @@
-//! One object as an informer holds it: its identity, and its decoded content or why it has none. Must never fail on an
-//! object that is odd: identity is read leniently, and whatever else is wrong becomes the object's [`DecodeError`].
+//! A stored object: its identity, and its decoded content or the error. Must never fail on an unusual object: the
+//! identity is read leniently, and any other defect becomes the object's [`DecodeError`].
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -12,42 +12,42 @@ use super::{
     intern::Interner,
 };
 
-/// Why an object has no content. Cheap to clone.
+/// The reason for which an object has no content. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(ArcStr);
 
 impl DecodeError {
-    /// An error with this message.
+    /// Creates an error with this message.
     #[must_use]
     pub fn new(message: impl Into<ArcStr>) -> Self {
         Self(message.into())
     }
 
-    /// The message: what did not decode and why.
+    /// Returns the message, with the part that didn't decode and the reason.
     #[must_use]
     pub fn message(&self) -> &ArcStr {
         &self.0
     }
 }
 
-/// One object as an informer holds it.
+/// An object of an informer.
 #[derive(Debug)]
 pub struct Object<T> {
     /// Its identity.
     pub metadata: Metadata,
-    /// Its decoded content, or why it could not be decoded.
+    /// Its decoded content, or the decoding error.
     pub content: Result<Arc<T>, DecodeError>,
 }
 
 impl<T> Object<T> {
-    /// The key under which the object is stored.
+    /// Returns the key under which the object is stored.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         self.metadata.key.clone()
     }
 
-    /// The content, when it decoded.
+    /// Returns the content, if it decoded.
     #[must_use]
     pub fn decoded(&self) -> Option<&Arc<T>> {
         self.content.as_ref().ok()
@@ -60,7 +60,7 @@ impl<T> Clone for Object<T> {
     }
 }
 
-/// `metadata` and nothing else, each field whatever it may be.
+/// Only `metadata`, with fields of any type.
 #[derive(Deserialize)]
 struct Identified {
     metadata: Identity,
@@ -87,13 +87,13 @@ impl Identity {
     }
 }
 
-/// Reads the identity out of an object's JSON without looking at anything else in it. `None` when it has no name.
+/// Reads the identity from an object's JSON and skips everything else. Returns `None` if the object has no name.
 pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
     let Identified { metadata } = serde_json::from_str(json).ok()?;
     metadata.into_metadata(texts)
 }
 
-/// A non-empty text; a number is taken as its digits.
+/// Returns a non-empty text; a number as its digits.
 pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) if !text.is_empty() => Some(text.into()),

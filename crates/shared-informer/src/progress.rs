@@ -1,5 +1,5 @@
-//! The state of an informer while it runs: written by its tasks, read as a [`Status`]. Knows no object type, so that a
-//! factory can hold all of them side by side. Must never call anything that its lock could wait for.
+//! The state of a running informer: written by its tasks, read as a [`Status`]. Independent of the object type, so
+//! that a factory can hold all of them in one collection. Must never call anything that could wait for its lock.
 
 use std::{
     sync::{Arc, Weak},
@@ -20,7 +20,7 @@ use super::{
     status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
 };
 
-/// Why a list is begun.
+/// The cause of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListCause {
     First,
@@ -29,7 +29,7 @@ pub(super) enum ListCause {
     Error,
 }
 
-/// One informer's record.
+/// The record of one informer.
 #[derive(Debug)]
 pub(super) struct Progress {
     resource: String,
@@ -60,16 +60,16 @@ struct Record {
 
 #[derive(Debug)]
 struct ScopeRecord {
-    /// For people.
+    /// The namespace's name, for people.
     namespace: String,
-    /// The namespace it covers; `None`: all.
+    /// The namespace that the scope covers; `None` for all.
     covers: Option<String>,
-    /// Up to which version the server has told all there was to tell; `None` while that isn't known.
+    /// The version up to which the server has sent everything; `None` if unknown.
     reached: Option<u64>,
-    /// The number of objects of the list under way that are still to come, where the server reports it.
+    /// The number of objects of the current list that are still to come, if the server reports it.
     remaining: Option<u64>,
     listed: bool,
-    /// A list is under way.
+    /// True while a list is in progress.
     lists: bool,
     broken: Option<BrokenScope>,
 }
@@ -111,7 +111,7 @@ impl Progress {
         *self.synced.borrow()
     }
 
-    /// Waits for the first complete list. The error says who is missing.
+    /// Waits for the first complete list. The error names the missing namespaces.
     pub(super) async fn wait_for_sync(&self, deadline: Duration) -> Result<(), Unsynced> {
         let mut synced = self.synced.subscribe();
         let wait = async {
@@ -169,7 +169,7 @@ impl Progress {
         }
     }
 
-    /// The state of each scope, in the order of the query.
+    /// Returns the state of each scope, in the order of the query.
     pub(super) fn scopes(&self) -> Vec<ScopeStatus> {
         let record = self.record.lock();
         let scopes = record.scopes.iter().map(|scope| ScopeStatus {
@@ -181,8 +181,8 @@ impl Progress {
         scopes.collect()
     }
 
-    /// A list of a scope begins. Until its end nothing is known of what the scope has reached: the versions of a
-    /// restored backup may be smaller.
+    /// Records the beginning of a scope's list. The reached version is unknown until the list's end, since the
+    /// versions of a restored backup may be smaller.
     pub(super) fn list_begins(&self, scope: usize, cause: ListCause) {
         let mut record = self.record.lock();
         if let Some(scope) = record.scopes.get_mut(scope) {
@@ -199,19 +199,19 @@ impl Progress {
         }
     }
 
-    /// So many objects of a list are still to come; `None` where the server doesn't say.
+    /// Records the number of a list's objects that are still to come; `None` if the server doesn't report it.
     pub(super) fn remain(&self, scope: usize, objects: Option<u64>) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
             scope.remaining = objects;
         }
     }
 
-    /// A list was told as a stream.
+    /// Records a streamed list.
     pub(super) fn list_was_streamed(&self) {
         self.record.lock().lists.streamed += 1;
     }
 
-    /// All that the server had to tell of a scope up to this version is in the store.
+    /// Records that the store has everything of a scope up to this version.
     pub(super) fn reaches(&self, scope: usize, version: &str) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
             scope.reached = ResourceVersion::from(version).number();
@@ -219,14 +219,14 @@ impl Progress {
         }
     }
 
-    /// Up to which version all is in the store that concerns this namespace.
+    /// Returns the version up to which the store has everything of a namespace.
     pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
         let record = self.record.lock();
         let covers = |scope: &&ScopeRecord| scope.covers.as_deref().is_none_or(|covered| covered == namespace);
         record.scopes.iter().find(covers)?.reached
     }
 
-    /// A list of a scope is complete.
+    /// Records the complete list of a scope.
     pub(super) fn list_ends(&self, scope: usize) {
         let mut record = self.record.lock();
         record.last_list = Some(Instant::now());
@@ -235,24 +235,25 @@ impl Progress {
         }
     }
 
-    /// Every scope's first list is complete.
+    /// Records that the first lists of all awaited scopes are complete.
     pub(super) fn all_synced(&self) {
         self.synced.send_replace(true);
     }
 
-    /// A list page failed. True when the scope worked until now, or failed for another reason.
+    /// Records a failed list page. Returns true if the scope worked before, or failed for another reason.
     pub(super) fn list_failed(&self, scope: usize, failure: &Failure) -> bool {
         self.record.lock().failed(scope, failure)
     }
 
-    /// A watch could not begin, was cut, stalled, or told an error. True as in [`Self::list_failed`].
+    /// Records a watch that couldn't begin, was cut, stalled, or received an error. Returns the same as
+    /// [`Self::list_failed`].
     pub(super) fn watch_failed(&self, scope: usize, failure: &Failure) -> bool {
         let mut record = self.record.lock();
         record.watch_errors += 1;
         record.failed(scope, failure)
     }
 
-    /// A list page or the beginning of a watch was had. Gives how long the scope was broken, if it was.
+    /// Records a list page or the beginning of a watch. Returns for how long the scope was broken, if it was.
     pub(super) fn works(&self, scope: usize) -> Option<Duration> {
         let mut record = self.record.lock();
         let broken = record.scopes.get_mut(scope)?.broken.take()?;
@@ -277,7 +278,7 @@ impl Progress {
         self.record.lock().decode_errors += 1;
     }
 
-    /// A handler was added; its gauge tells when it is gone.
+    /// Records a handler, and forgets those whose gauge was dropped.
     pub(super) fn handler_came(&self, gauge: &Arc<Gauge>) {
         let handlers = &mut self.record.lock().handlers;
         handlers.retain(|known| known.strong_count() > 0);
@@ -305,7 +306,7 @@ impl Progress {
 }
 
 impl Record {
-    /// Returns the number of objects still to come in the first lists, when every server reports it.
+    /// Returns the number of objects still to come in the first lists, if every server reports it.
     fn remaining(&self) -> Option<u64> {
         self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
     }
@@ -319,7 +320,7 @@ impl Record {
         let before = scope.broken.take();
         let new = before.as_ref().is_none_or(|broken| broken.reason != reason);
         let now = Instant::now();
-        // An outage in between says nothing of rights.
+        // Another failure in between doesn't mean that the right was granted.
         let forbidden_since = before.as_ref().and_then(|broken| broken.forbidden_since);
         let forbidden_since = forbidden_since.or_else(|| (failure.code() == Some(403)).then_some(now));
         let since = before.map_or(now, |broken| broken.since);

@@ -1,5 +1,5 @@
-//! Decoding of an object's JSON into the Rust value that is held. Must never let one object's oddity reach beyond that
-//! object: a projection that panics is a projection that failed.
+//! Decoding of an object's JSON into the stored Rust value. Must never let an unusual object affect others: a
+//! projection that panics counts as failed.
 
 use std::{
     fmt,
@@ -20,19 +20,19 @@ use super::{
 type Quick<T> = dyn Fn(&str, &Interner) -> Option<(Metadata, T)> + Send + Sync;
 type Careful<T> = dyn Fn(&Metadata, Value) -> Result<T, String> + Send + Sync;
 
-/// Where a content has the identity of its object.
+/// A function that returns the identity within a content.
 pub(super) type IdentityOf<T> = fn(&T) -> &Metadata;
 
 /// A named decoder from JSON to a `T`. Cheap to clone.
 ///
-/// Informers are shared by (query, `T`, name): two projections with the same `T` and the same name count as the same,
-/// and the first one asked for is used.
+/// Informers are shared by (query, `T`, name): two projections with the same `T` and the same name count as equal,
+/// and the first one requested is used.
 ///
-/// Each object is read in one pass over its text. Where that fails it takes the careful path, which reads the identity by
-/// itself, leniently, and the content from a tree of the JSON: so numbers may stand for a version, of a field that comes
-/// twice the last counts, and what doesn't decode is known by its name and has its error. What one pass reads, the careful
-/// path reads alike, but for this: a tree must hold what nobody reads as well, so that a number beyond all bounds, half a
-/// surrogate pair or a depth of more than 128 there spoil the tree and not the pass.
+/// Each object is read in one pass over its text. If that fails, the tree-based path follows: it reads the identity
+/// separately, leniently, and the content from a tree of the JSON. So a number may stand for a version, the last of
+/// repeated fields counts, and an object that doesn't decode has its name and an error. Both paths read the same,
+/// with one exception: a tree must hold unread values as well. A number out of range, half a surrogate pair or a
+/// depth of more than 128 in an unread value fails the tree, but not the pass.
 pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
@@ -41,8 +41,8 @@ pub struct Projection<T> {
 }
 
 impl<T> Projection<T> {
-    /// A projection by a function of an object's identity and its whole JSON. Its error says what is wrong in it, and
-    /// must not quote what is secret. An object for which it gives one is shown to it once more.
+    /// Creates a projection from a function of an object's identity and its whole JSON. Its error describes the
+    /// defect, and must not quote secrets. An object for which it fails is passed to it a second time.
     pub fn new(
         name: impl Into<Arc<str>>,
         project: impl Fn(&Metadata, Value) -> Result<T, String> + Send + Sync + 'static,
@@ -58,8 +58,8 @@ impl<T> Projection<T> {
         Self { name: name.into(), quick: Arc::new(quick), careful, identity: None }
     }
 
-    /// A projection by a function of an object's identity and its JSON as a type of its own, which is read without a tree
-    /// and may borrow from the text. Its error is as that of [`Projection::new`].
+    /// Creates a projection from a function of an object's identity and its JSON as a type of its own, which is read
+    /// without a tree and may borrow from the text. Its error is like that of [`Projection::new`].
     pub fn typed<D: Document>(
         name: impl Into<Arc<str>>,
         project: impl Fn(Metadata, D::Json<'_>) -> Result<T, String> + Send + Sync + 'static,
@@ -79,8 +79,8 @@ impl<T> Projection<T> {
         Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), identity: None }
     }
 
-    /// The same, saying where the content has the identity that it was given: then a store keeps the content alone, some 90
-    /// bytes less for each object. A content that has another one is kept with its own beside it.
+    /// Declares where the content contains the identity that was passed to the function. A store then keeps only the
+    /// content, some 90 bytes less per object. A content with another identity is stored with its own beside it.
     ///
     /// ```
     /// use shared_informer::{Metadata, Projection};
@@ -106,26 +106,26 @@ impl<T> Projection<T> {
         self.identity
     }
 
-    /// The name, part of what an informer is shared by.
+    /// Returns the name, which is part of the key that informers are shared by.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Reads one object as an informer does; `None` when it has no name.
+    /// Reads an object as an informer does; `None` if it has no name.
     #[must_use]
     pub fn read(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         self.read_quickly(json, texts).or_else(|| self.read_carefully(json, texts))
     }
 
-    /// Reads one object by the careful path alone, to compare.
+    /// Reads an object only by the tree-based path, for comparisons.
     #[must_use]
     pub fn read_carefully(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         let metadata = metadata_of(json, texts)?;
         let content = serde_json::from_str(json)
             .map_err(|error| error.to_string())
             .and_then(|value| {
-                // Nothing half-made outlives a panic: the closure gives its value whole or not at all.
+                // A panic leaves no half-built value: the closure returns its value whole or not at all.
                 catch_unwind(AssertUnwindSafe(|| (self.careful)(&metadata, value)))
                     .unwrap_or_else(|_| Err(format!("the projection {} panicked", self.name)))
             })
@@ -134,7 +134,7 @@ impl<T> Projection<T> {
         Some(Object { metadata, content })
     }
 
-    /// Reads one object by one pass; `None` for the careful path.
+    /// Reads an object in one pass; `None` if the tree-based path is needed.
     #[must_use]
     pub fn read_quickly(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         let (metadata, content) = catch_unwind(AssertUnwindSafe(|| (self.quick)(json, texts))).ok()??;
@@ -143,8 +143,8 @@ impl<T> Projection<T> {
 }
 
 impl<T: 'static> Projection<T> {
-    /// The same with a transform: what it gives is what is stored and told. For dropping what nobody reads, before it
-    /// takes room. Its name is added to the projection's, since it changes what is shared.
+    /// Adds a transform, whose result is stored and passed to handlers. It can drop unused parts before they take
+    /// memory. Its name is appended to the projection's, since it changes the shared value.
     ///
     /// ```
     /// use shared_informer::Projection;

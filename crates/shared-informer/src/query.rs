@@ -1,5 +1,5 @@
-//! Which objects an informer holds, and the URLs that ask an API server for them. Must never be told what a kind means:
-//! any resource will do.
+//! The objects that an informer holds, and the URLs to request them. Must never depend on a kind's meaning: any
+//! resource will do.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
@@ -9,13 +9,13 @@ use kube::{
     core::{ApiResource, DynamicObject, Request, request},
 };
 
-/// Which namespaces an informer covers.
+/// The namespaces that an informer covers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Namespaces {
-    /// All of them, by one watch. The only choice for cluster-scoped resources.
+    /// All namespaces, by one watch. The only choice for cluster-scoped resources.
     All,
-    /// Only these, by one watch each, which works without permission for all. With none named, the informer is empty
-    /// and synced at once.
+    /// Only these, by one watch each, which needs no permission for all namespaces. With an empty set, the informer
+    /// is empty and synced at once.
     Only(BTreeSet<String>),
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for Namespaces {
     }
 }
 
-/// Which objects an informer holds. Two equal queries for the same type share one informer.
+/// The selection of objects that an informer holds. Two equal queries for the same type share one informer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Query {
-    /// The resource: group, version and plural make the URL.
+    /// The resource; group, version and plural make the URL.
     pub resource: ApiResource,
-    /// Where.
+    /// The namespaces.
     pub namespaces: Namespaces,
     /// Label selector in Kubernetes' syntax, such as `app=web,tier!=cache`.
     pub labels: Option<String>,
@@ -51,31 +51,31 @@ pub struct Query {
 }
 
 impl Query {
-    /// All objects of a resource.
+    /// Selects all objects of a resource.
     #[must_use]
     pub fn all(resource: ApiResource) -> Self {
         Self { resource, namespaces: Namespaces::All, labels: None, fields: None }
     }
 
-    /// All objects of a resource in these namespaces.
+    /// Selects all objects of a resource in these namespaces.
     #[must_use]
     pub fn namespaced<N: Into<String>>(resource: ApiResource, namespaces: impl IntoIterator<Item = N>) -> Self {
         Self { namespaces: Namespaces::Only(namespaces.into_iter().map(Into::into).collect()), ..Self::all(resource) }
     }
 
-    /// Narrowed by a label selector.
+    /// Adds a label selector.
     #[must_use]
     pub fn labels(self, selector: impl Into<String>) -> Self {
         Self { labels: Some(selector.into()), ..self }
     }
 
-    /// Narrowed by a field selector.
+    /// Adds a field selector.
     #[must_use]
     pub fn fields(self, selector: impl Into<String>) -> Self {
         Self { fields: Some(selector.into()), ..self }
     }
 
-    /// The resource as people name it: `plural.group/version`, or `plural/version` in the core group.
+    /// Returns the resource for display: `plural.group/version`, or `plural/version` in the core group.
     #[must_use]
     pub fn resource_name(&self) -> String {
         let ApiResource { group, version, plural, .. } = &self.resource;
@@ -87,7 +87,7 @@ impl Query {
         self.resource.group.is_empty() && self.resource.plural == "secrets"
     }
 
-    /// The lists and watches this query takes.
+    /// Returns the scopes to list and watch.
     pub(super) fn scopes(&self) -> Vec<Scope> {
         let scope = |namespace: Option<&String>| Scope {
             namespace: namespace.cloned(),
@@ -113,8 +113,8 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// The request for one page, or for everything when `limit` is `None`. Without a resource version, so that the
-    /// answer is the most recent state and never one older than what was seen before.
+    /// Builds the request for one page, or for the whole list if `limit` is `None`. It has no resource version, so
+    /// the answer is the most recent state and never older than an earlier answer.
     pub(super) fn list(
         &self,
         limit: Option<u32>,
@@ -130,13 +130,14 @@ impl Scope {
         Request::new(&self.path).list(&params)
     }
 
-    /// The request for a list told as a watch: everything there is, a bookmark that says so, and then what changes. As
-    /// with [`Scope::list`], without a resource version, so that it is the most recent state.
+    /// Builds the request for a streamed list: a watch that begins with all objects and a bookmark at their end. Like
+    /// [`Scope::list`] it has no resource version, so the answer is the most recent state.
     pub(super) fn stream(&self, timeout: Duration) -> Result<http::Request<Vec<u8>>, request::Error> {
         self.watch_with(true, "", timeout)
     }
 
-    /// The request for a watch with bookmarks, which the server ends after `timeout` (rounded up to whole seconds).
+    /// Builds the request for a watch with bookmarks, which the server ends after `timeout` (rounded up to whole
+    /// seconds).
     pub(super) fn watch(
         &self,
         resource_version: &str,
@@ -160,7 +161,7 @@ impl Scope {
             send_initial_events,
         };
         let mut request = Request::new(&self.path).watch(&params, resource_version)?;
-        // A watch that is compressed event by event is decoded only up to its first event (tower-http#737).
+        // A watch whose events are compressed one by one is decoded only up to its first event (tower-http#737).
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
         Ok(request)
     }

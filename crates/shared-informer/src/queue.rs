@@ -1,27 +1,28 @@
-//! Events waiting for one handler, merged by key: at most two per object, whatever happens to it meanwhile. Must never
-//! let a handler see a state older than one it has seen, nor a change of something it wasn't told of.
+//! The events that wait for one handler, merged by key: at most two per object, however often it changes. Must never
+//! let a handler receive a state older than one it has received, nor a change of an object that it doesn't know.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{event::Event, identity::ObjectKey};
 
-/// Room for so many waiting objects is kept while none waits.
+/// The capacity that an empty queue keeps.
 const KEPT: usize = 256;
 
 /// The next call of a handler.
 #[derive(Debug)]
 pub(super) enum Next<T> {
-    /// A change.
+    /// A change of an object.
     Event(Event<T>),
-    /// All that belongs to the first complete list has been handed over.
+    /// All objects of the first complete list have been delivered.
     Synced,
 }
 
-/// Events waiting, in the order in which their objects first came.
+/// Waiting events, in the order in which their objects were queued first.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     pending: HashMap<ObjectKey, Waiting<T>>,
-    /// The order of arrival. Numbered, so that an object that came and went gives its place back.
+    /// The order of arrival. It is numbered, so that the entry of an object that was created and deleted can be
+    /// removed.
     order: BTreeMap<u64, Turn>,
     /// The number of the next arrival.
     arrival: u64,
@@ -42,7 +43,7 @@ struct Waiting<T> {
 #[derive(Debug)]
 enum Pending<T> {
     One(Event<T>),
-    /// An object went and another came under its name.
+    /// An object was deleted and another one created under its name.
     Replaced {
         deleted: Event<T>,
         added: Event<T>,
@@ -56,7 +57,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Takes an event in, merged into what waits for the same object.
+    /// Adds an event, merged into those that wait for the same object.
     pub(super) fn push(&mut self, event: Event<T>) {
         let key = event.key();
         let Some(waiting) = self.pending.remove(&key) else {
@@ -72,20 +73,20 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Puts the mark of the complete first list behind all that waits now.
+    /// Adds the mark of the complete first list behind all current entries.
     pub(super) fn push_synced(&mut self) {
         self.arrive(Turn::Synced);
     }
 
-    /// Objects that have events waiting.
+    /// Returns the number of objects with waiting events.
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Takes the next event, if any waits.
+    /// Removes and returns the next event, if any.
     pub(super) fn pop(&mut self) -> Option<Next<T>> {
         let Some((arrival, turn)) = self.order.pop_first() else {
-            // The memory of a long first list isn't kept for good.
+            // The memory of a long first list isn't kept.
             self.pending.shrink_to(KEPT);
             return None;
         };
@@ -115,11 +116,11 @@ impl<T> Queue<T> {
     }
 }
 
-/// Merges one more event into those that wait for an object; `None` when the handler doesn't need to see any of them.
+/// Merges another event into those that wait for an object. Returns `None` if the handler needs none of them.
 fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     let merged = match (waiting, event) {
         (Pending::One(Event::Added { .. }), Event::Deleted { .. }) => return None,
-        // A store gives no delete after a delete; the last one is as good as the first.
+        // A store sends no delete after a delete, so the last one is as good as the first.
         (Pending::One(Event::Updated { .. } | Event::Deleted { .. }), deleted @ Event::Deleted { .. })
         | (Pending::Replaced { deleted, .. }, Event::Deleted { .. }) => Pending::One(deleted),
         (
@@ -243,7 +244,7 @@ mod tests {
         assert!(queue.order.is_empty() && queue.pending.is_empty());
     }
 
-    /// A handler's own picture, which checks every event against what it was told before.
+    /// A copy of the store that a handler builds, which checks every event against the earlier ones.
     #[derive(Default)]
     struct Mirror(HashMap<ObjectKey, u32>);
 

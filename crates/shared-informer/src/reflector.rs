@@ -1,5 +1,5 @@
-//! The loop that keeps one scope of a store true: list, watch, resume, list again. Must never give up, never ask a failing
-//! server in a hot loop, and never take silence for trouble before the time for it has come.
+//! The loop that keeps one scope of a store up to date: list, watch, resume, list again. Must never give up, never
+//! query a failing server in a hot loop, and never take silence for a failure too early.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -19,18 +19,18 @@ use super::{
     wire::{Decoder, Frame, Frames, Page},
 };
 
-/// The longest a server's `Retry-After` is followed.
+/// The maximum `Retry-After` of a server that is respected.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// The shortest time for which the server is asked to keep a watch: one that ends sooner was cut.
+/// The minimum time for which the server is asked to keep a watch. A watch that ends sooner was cut.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-/// A list whose page token expired this often is asked for in one piece.
+/// The number of expired page tokens after which a list is requested without pages.
 const EXPIRED_TOKENS: u32 = 2;
-/// A watch that tells nothing but errors this often in a row gives way to a list.
+/// The number of consecutive watches that only send errors after which a list replaces them.
 const TOLD_ERRORS: u32 = 3;
-/// A watch may say as many events again that it has said, and each object twice more, until it is given up.
+/// The number of repeated events, besides two per stored object, after which a watch is closed.
 const REPEATS: usize = 10_000;
 
-/// One scope's list and watch.
+/// The list and watch of one scope.
 pub(super) struct Reflector<T> {
     pub(super) client: Client,
     pub(super) settings: Arc<Settings>,
@@ -41,15 +41,15 @@ pub(super) struct Reflector<T> {
     pub(super) progress: Arc<Progress>,
     pub(super) decoder: Decoder<T>,
     pub(super) backoff: Backoff,
-    /// The first list isn't complete.
+    /// True until the first list is complete.
     pub(super) first: bool,
-    /// Watches in a row that told nothing but an error: being connected proves nothing then.
+    /// The number of consecutive watches that sent only an error: a connection proves nothing then.
     pub(super) barren: u32,
-    /// Watches in a row whose version had expired: more than one isn't in order.
+    /// The number of consecutive watches whose version had expired: more than one isn't normal.
     pub(super) gone: u32,
-    /// Lists are asked for as streams.
+    /// True if lists are requested as streams.
     pub(super) streams: bool,
-    /// The greatest number of objects of a page, where pages of more were too long.
+    /// The maximum number of objects in a page, after larger pages exceeded the length limit.
     pub(super) fewer: Option<u32>,
 }
 
@@ -58,27 +58,27 @@ type Body = Pin<Box<dyn AsyncBufRead + Send>>;
 /// A watch whose answer has begun.
 pub(super) struct Open {
     pub(super) frames: Frames<Body>,
-    /// When it was asked for.
+    /// The time of the request.
     began: Instant,
-    /// For how long it was asked for.
+    /// The requested duration.
     asked: Duration,
 }
 
 /// A complete list.
 pub(super) struct Listed {
-    /// The version from which to watch.
+    /// The version to watch from.
     pub(super) version: String,
-    /// The watch that told it, which goes on.
+    /// The open watch of a streamed list.
     pub(super) open: Option<Open>,
 }
 
 /// The end of one watch.
 struct Ended {
-    /// `None`: by the server, at its time.
+    /// The failure; `None` if the server ended the watch at its time.
     failure: Option<Failure>,
-    /// It gave at least one event or bookmark.
+    /// True if there was at least one event or bookmark.
     productive: bool,
-    /// The answer had begun.
+    /// True if the answer had begun.
     connected: bool,
     lived: Duration,
 }
@@ -111,14 +111,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Err(failure) if failure.is_gone() => {
                     cause = ListCause::ExpiredToken;
                     expired += 1;
-                    // Once is in order: the list took longer than the server keeps its state.
+                    // Once is normal: the list took longer than the server keeps its state.
                     if expired > 1 {
                         self.list_failed(&failure).await;
                     }
                 }
                 Err(failure) => {
                     cause = ListCause::Error;
-                    // In one piece it is too long.
+                    // The list without pages is too long.
                     expired = 0;
                     self.list_failed(&failure).await;
                 }
@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Lists page by page, from the first; a page that may yet come is asked for again. An error means that the list
+    /// Lists page by page from the first, and requests a page again if that may succeed. An error means that the list
     /// must begin anew.
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
         let listing = self.begin_list();
@@ -147,13 +147,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
-                // Few objects may be as long as many.
+                // A few objects may be as long as many.
                 Err(Failure::TooLong(_)) if limit.is_some_and(|limit| limit > 1) => {
                     self.fewer = limit.map(|limit| limit / 2);
                     limit = self.fewer;
                     continue;
                 }
-                // Without a token there is nothing to begin anew.
+                // The first page has no earlier pages to repeat.
                 Err(failure) if token.is_none() || (failure.may_pass() && !failure.is_gone()) => {
                     self.list_failed(&failure).await;
                     continue;
@@ -166,11 +166,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             self.works();
             self.skip_nameless(page.nameless);
             self.progress.remain(self.position, page.remaining);
-            // A page without an object would have a list go on for ever.
+            // Empty pages must not make a list endless.
             came += page.objects.len().max(1);
             self.store.apply_page(listing, page.objects);
             self.bounded(came)?;
-            // The next objects may be short again.
+            // The next objects may be shorter.
             if self.fewer.is_some() && page.bytes < self.settings.longest_page / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
                 self.fewer = limit;
@@ -201,7 +201,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.store.begin_list(self.first, namespace)
     }
 
-    /// Refuses a list of which as many objects have come, repeated ones included.
+    /// Fails a list with more objects than the limit, repeated ones included.
     pub(super) fn bounded(&self, came: usize) -> Result<(), Failure> {
         if came > self.settings.most_objects { Err(self.too_many()) } else { Ok(()) }
     }
@@ -219,19 +219,19 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Watches, and resumes where the last watch ended, until a list is needed; gives the cause for that.
+    /// Watches, and resumes where the last watch ended, until a list is needed; returns the cause of the list.
     async fn watch(&mut self, listed: Listed) -> ListCause {
         let Listed { mut version, mut open } = listed;
         let mut told = 0;
         loop {
             let ended = self.watch_once(&mut version, open.take()).await;
-            // An attempt that lived longer than the pause it would be punished with has earned none.
+            // An attempt that lived longer than the next pause resets the backoff.
             let outlived = ended.connected && ended.lived > self.backoff.step();
             if ended.productive || outlived {
                 self.backoff.reset();
                 self.barren = 0;
                 told = 0;
-                // An event before each expiry must not make a hot loop of lists.
+                // One event before each expiry must not cause a hot loop of lists.
                 if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
                     self.gone = 0;
                 }
@@ -239,13 +239,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             let Some(failure) = ended.failure else {
                 continue;
             };
-            // Refused before it began it says nothing of watches that do begin.
+            // An error before the watch began doesn't count: it is no evidence about watches that do begin.
             if ended.connected && failure.is_reported() {
                 self.barren += 1;
                 told += 1;
             }
             if failure.is_gone() {
-                // One expired version in a row is normal, whatever went wrong before, and no reason to wait.
+                // A single expired version is normal, whatever failed before, and no reason to wait.
                 self.gone += 1;
                 if self.gone > 1 {
                     self.watch_failed(&failure).await;
@@ -261,7 +261,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// One watch, from its request or from where a list has left it, to its end. `version` follows what it tells.
+    /// Runs one watch to its end, from a new request or from a streamed list's open watch. `version` follows the
+    /// events.
     async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
         let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
         let (mut began, mut asked) = (Instant::now(), Duration::MAX);
@@ -286,7 +287,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let in_time = ended.lived >= asked;
         ended.failure = match failure {
             None if in_time => None,
-            // Not every server and proxy ends a watch in good form when its time has come.
+            // Some servers and proxies end a watch at its time with a transport error.
             Some(Failure::Transport(_)) if ended.connected && in_time => None,
             None => Some(Failure::Cut(ended.lived)),
             Some(failure) => Some(failure),
@@ -294,12 +295,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         ended
     }
 
-    /// For how long the next watch is asked for.
+    /// Returns the duration to request for the next watch.
     pub(super) fn watch_time(&self) -> Duration {
         shorten(self.settings.watch_timeout, 0.1).max(SHORTEST_WATCH)
     }
 
-    /// Opens a watch that is asked for by this request.
+    /// Sends the request for a watch and waits for the answer to begin.
     pub(super) async fn open(
         &self,
         request: Result<http::Request<Vec<u8>>, request::Error>,
@@ -312,7 +313,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         Ok(Open { frames: Frames::new(Box::pin(body), self.settings.longest_event), began, asked })
     }
 
-    /// Takes in what a watch tells until it ends; `None` when it just ends.
+    /// Applies the events of a watch until its end; returns `None` if it just ends.
     async fn follow<B: AsyncBufRead + Unpin>(
         &self,
         frames: &mut Frames<B>,
@@ -349,9 +350,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Takes in the frames that came together, of a watch that has come to `version`; returns the version that it reaches by
-    /// them. One that is out of date or comes twice reaches none: resumed from there, the watch would send all that came since
-    /// once more. `repeats` counts those in a row. With the first object beyond as many as may be it ends, and says so.
+    /// Applies a batch of frames of a watch at `version`. Returns the version that they reach. A frame that is out of
+    /// date or repeated reaches none: if the watch resumed from there, it would send all later events once more.
+    /// `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a failure.
     fn take(&self, page: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
         let mut reached: Option<ResourceVersion> = None;
         let mut failure = None;
@@ -428,9 +429,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.pause(Phase::Watch, failure, new).await;
     }
 
-    /// Waits before the next attempt. What is said already is said again only in detail.
+    /// Waits before the next attempt. A repeated failure is logged only at debug level.
     async fn pause(&mut self, phase: Phase, failure: &Failure, new: bool) {
-        // A server that says when to come again knows better than a guess, and isn't failing ever longer.
+        // A server's `Retry-After` is better than a guess, and doesn't increase the backoff.
         let asked = failure.retry_after().map(|asked| asked.min(LONGEST_RETRY_AFTER).max(self.settings.backoff_min));
         let pause = asked.unwrap_or_else(|| self.backoff.pause());
         let resource = self.progress.resource();
@@ -444,7 +445,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         tokio::time::sleep(pause).await;
     }
 
-    /// Tells those who asked to hear of failures.
+    /// Calls the error hooks.
     fn tell(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
         self.progress.hooks().tell(|| WatchError {
             resource: self.progress.resource().to_owned(),

@@ -1,5 +1,6 @@
-//! One handler's place: its queue and the task that empties it. Must never run a handler while any lock is held, nor let
-//! a handler's panic out, nor make anyone else wait for it, but for a streamed list, and that for a while only.
+//! The slot of one handler: its queue and the task that empties it. Must never run a handler while any lock is held,
+//! nor let a handler's panic escape, nor let a slow handler delay anything but a streamed list, and that only for a
+//! limited time.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -28,11 +29,11 @@ use super::{
     store::Store,
 };
 
-/// Events handed over before the task lets others of its thread run.
+/// The number of events that a task delivers before it yields to others of its thread.
 const BATCH: usize = 128;
-/// The longest it hands over before that: what waits for the thread behind a slow handler waits for one call, not many.
+/// The maximum time before a task yields: other tasks of the thread then wait for one slow call, not for many.
 const TURN: Duration = Duration::from_millis(1);
-/// A streamed list waits while more objects than this wait for a handler.
+/// The number of objects queued for a handler beyond which a streamed list waits.
 const ROOM: usize = 1_000;
 /// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
@@ -58,23 +59,24 @@ impl Default for HandlerOptions {
 }
 
 impl HandlerOptions {
-    /// A handler of this name, which metrics show. Several handlers may have the same.
+    /// Creates options with a name, which metrics show. Several handlers may have the same.
     #[must_use]
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), resync: None }
     }
 
-    /// Tells the handler of every object that is there once per period, less up to a tenth of it by chance, as an
-    /// [`Event::Updated`] whose old and new are the same ([`Event::is_resync`]). For handlers whose work may have been
-    /// undone by others. It begins when the handler has synced; objects are queued a few at a time, when nothing else
-    /// waits, so that a resync delays neither the handler's news nor anyone else. A period of zero is none.
+    /// Calls the handler for every stored object once per period, less a random part of up to a tenth, with an
+    /// [`Event::Updated`] whose old and new are the same ([`Event::is_resync`]). This is for handlers whose work
+    /// others may undo. It begins once the handler has synced. Objects are queued a few at a time, when the queue is
+    /// empty, so that a resync delays neither the handler's changes nor other handlers. A period of zero means no
+    /// resync.
     #[must_use]
     pub fn resync(self, period: Duration) -> Self {
         Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
     }
 }
 
-/// The counters of a handler that its status is read from.
+/// The counters of a handler, read for its status.
 #[derive(Debug)]
 pub(super) struct Gauge {
     name: Arc<str>,
@@ -99,24 +101,24 @@ pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     filled: Notify,
     caught_up: Notify,
-    /// Somebody waits for [`Self::caught_up`]; changed under the queue's lock only.
+    /// True if somebody waits for [`Self::caught_up`]; changed only under the queue's lock.
     lagged: AtomicBool,
     resync: Option<Duration>,
     pub(super) gauge: Arc<Gauge>,
     /// Ends the handler's task.
     pub(super) removed: CancellationToken,
-    /// The handler is being called; changed under the queue's lock only.
+    /// True while the handler is called; changed only under the queue's lock.
     busy: AtomicBool,
 }
 
-/// The resync of one handler: when the next one is due, and what is left of the one under way.
+/// The resync of one handler: the time of the next one, and the remaining objects of the current one.
 struct Resync {
     due: Option<Instant>,
     left: Vec<ObjectKey>,
 }
 
 impl<T> Slot<T> {
-    /// A place that ends when `parent` does.
+    /// Creates a slot that is cancelled with `parent`.
     pub(super) fn new(options: HandlerOptions, parent: &CancellationToken) -> Self {
         let gauge = Gauge {
             name: options.name,
@@ -136,19 +138,19 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Queues an event, for which the handler's task isn't woken yet. Cheap: runs under the store's lock.
+    /// Queues an event without waking the handler's task. Cheap, since it runs under the store's lock.
     pub(super) fn push(&self, event: Event<T>) {
         let mut queue = self.queue.lock();
         queue.push(event);
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
     }
 
-    /// Queues the mark of the complete first list; as [`Self::push`].
+    /// Queues the mark of the complete first list, like [`Self::push`].
     pub(super) fn push_synced(&self) {
         self.queue.lock().push_synced();
     }
 
-    /// Wakes the handler's task for what was queued.
+    /// Wakes the handler's task for the queued events.
     pub(super) fn wake(&self) {
         self.filled.notify_one();
     }
@@ -165,16 +167,16 @@ impl<T> Slot<T> {
         next
     }
 
-    /// More objects wait for the handler than a list should add to.
+    /// Returns true if a streamed list should wait for this handler.
     pub(super) fn lags(&self) -> bool {
         self.queue.lock().len() > ROOM
     }
 
-    /// Waits until the handler doesn't lag any more, or is no more.
+    /// Waits until the handler doesn't lag any more, or is removed.
     pub(super) async fn caught_up(&self) {
         let caught_up = self.caught_up.notified();
         let mut caught_up = pin!(caught_up);
-        // From here on none is missed.
+        // No notification from here on is missed.
         caught_up.as_mut().enable();
         {
             let queue = self.queue.lock();
@@ -189,7 +191,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// True if nothing waits for the handler, and it isn't being called.
+    /// Returns true if no event waits for the handler, and it isn't being called.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue.lock();
         queue.len() == 0 && !self.busy.load(Ordering::Relaxed)
@@ -200,7 +202,7 @@ impl<T> Slot<T> {
         *self.gauge.synced.borrow()
     }
 
-    /// Waits until [`Handler::synced`] was called or the handler is no more.
+    /// Waits until [`Handler::synced`] was called or the handler is removed.
     pub(super) async fn synced(&self) {
         let mut synced = self.gauge.synced.subscribe();
         tokio::select! {
@@ -209,7 +211,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// The handler's task: hands over what waits, until removed.
+    /// Runs the handler's task: delivers queued events, until removed.
     pub(super) async fn run<H: Handler<T>>(
         self: Arc<Self>,
         mut handler: H,
@@ -231,7 +233,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Waits for news, for the next resync, or for the end.
+    /// Waits for an event, the next resync, or the removal.
     async fn wait(&self, resync: &Resync) {
         let due = async {
             match resync.due {
@@ -246,8 +248,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Queues a few objects of the resync under way, or begins one that is due; false when there is nothing to do. Called
-    /// when nothing waits, so that a resync never adds more than a few objects to the queue.
+    /// Queues a few objects of the current resync, or begins one that is due; returns false if there is nothing to
+    /// do. Called when the queue is empty, so that a resync never adds more than a few objects to it.
     fn go_on_with_resync(&self, resync: &mut Resync, store: &Store<T>) -> bool {
         let Some(period) = self.resync.filter(|_| self.has_synced()) else { return false };
         if resync.left.is_empty() {
@@ -269,7 +271,7 @@ impl<T> Slot<T> {
         true
     }
 
-    /// Hands over what comes next; false when nothing waits.
+    /// Delivers the next entry; returns false if there is none.
     pub(super) fn hand_over<H: Handler<T>>(&self, handler: &mut H, progress: &Progress) -> bool {
         // The queue isn't locked while the handler runs.
         let Some(next) = self.pop() else {

@@ -1,4 +1,4 @@
-//! The status of an informer, as people and metrics read it. Must never hold an object's content.
+//! The status of an informer, for people and metrics. Must never hold an object's content.
 
 use std::{
     fmt,
@@ -6,60 +6,63 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The status of one informer at one moment.
+/// The status of one informer at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The resource: `plural.group/version`, or `plural/version` in the core group.
     pub resource: String,
     /// `all namespaces`, or their names, separated by `, `.
     pub namespaces: String,
-    /// Selectors, as `labels a=b` and `fields c=d`; empty without any.
+    /// Selectors, as `labels a=b` and `fields c=d`; empty if there are none.
     pub selectors: String,
-    /// The first list is complete, in every namespace that is waited for.
+    /// True if the first list is complete in every awaited namespace.
     pub synced: bool,
-    /// The task has ended: the factory was shut down, or the last handle is gone.
+    /// True if the task has ended, since the factory was shut down or the last handle dropped.
     pub stopped: bool,
-    /// Why it is broken now, for people: `forbidden: …`, `not found: the API server doesn't serve …`. `None` while it
-    /// works.
+    /// The reason for which it is broken now, for people: `forbidden: …`, `not found: the API server doesn't serve
+    /// …`. `None` while it works.
     pub reason: Option<String>,
-    /// The last failure, also when it is over.
+    /// The last failure, even if it is over.
     pub last_error: Option<String>,
-    /// Since when a list or watch fails. A quiet watch isn't broken, nor is one that the server ended at its time.
+    /// The time since which a list or watch fails. A quiet watch isn't broken, nor is one that the server ended at
+    /// its time.
     pub broken_since: Option<Instant>,
-    /// Objects held, the undecodable ones included.
+    /// The number of stored objects, including undecodable ones.
     pub objects: usize,
-    /// Objects of the first lists that are still to come; `None` where a server doesn't say, as for a streamed list.
+    /// The number of objects of the first lists that are still to come; `None` if a server doesn't report it, as for
+    /// a streamed list.
     pub remaining: Option<u64>,
-    /// Objects held that don't decode.
+    /// The number of stored objects that don't decode.
     pub undecodable: usize,
-    /// Items received without a name, which are skipped.
+    /// The number of received items without a name, which are skipped.
     pub nameless: u64,
-    /// Changes, by kind of change.
+    /// The number of changes, by kind.
     pub events: EventCounts,
-    /// Lists begun, by cause.
+    /// The number of lists begun, by cause.
     pub lists: ListCounts,
-    /// Watches that could not be started, were cut, stalled, or told an error. Ends at the server's time don't count.
+    /// The number of watches that couldn't be started, were cut, stalled, or received an error. Ends at the server's
+    /// time don't count.
     pub watch_errors: u64,
-    /// Objects received that did not decode, each time one came.
+    /// The number of received objects that didn't decode, repetitions included.
     pub decode_errors: u64,
-    /// Calls of handlers that panicked.
+    /// The number of handler calls that panicked.
     pub handler_panics: u64,
     /// Its handlers, in the order in which they were added.
     pub handlers: Vec<HandlerStatus>,
-    /// When a watch last gave an event or a bookmark.
+    /// The time of the last event or bookmark of a watch.
     pub last_event: Option<Instant>,
-    /// When a list was last completed.
+    /// The time of the last complete list.
     pub last_list: Option<Instant>,
 }
 
-/// The state of the list and watch of one namespace, or of all namespaces, at one moment.
+/// The state of the list and watch of one namespace, or of all namespaces, at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeStatus {
     /// The namespace; `None` for all namespaces and for cluster-scoped resources.
     pub namespace: Option<String>,
-    /// Its first list is complete.
+    /// True if its first list is complete.
     pub listed: bool,
-    /// A list is under way, the first one or a later one.
+    /// True while a list is in progress, the first one or a later one.
     pub lists: bool,
     /// The failure, while it is broken.
     pub broken: Option<BrokenScope>,
@@ -68,61 +71,61 @@ pub struct ScopeStatus {
 /// A list or watch that fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenScope {
-    /// Since when.
+    /// The time of the first failure.
     pub since: Instant,
     /// The reason, for people.
     pub reason: String,
-    /// When it was first refused for want of a right (403) since then; `None` while it has not been.
+    /// The time at which a right was first missing (403) since then; `None` if that didn't happen.
     pub forbidden_since: Option<Instant>,
 }
 
-/// The status of one handler at one moment.
+/// The status of one handler at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerStatus {
-    /// The name it was added under; `unnamed` without one.
+    /// The name it was added with; `unnamed` without one.
     pub name: Arc<str>,
-    /// Objects of which it has yet to be told.
+    /// The number of objects in its queue.
     pub queued: usize,
-    /// It has been told of everything of the first complete list.
+    /// True if it has received every object of the first complete list.
     pub synced: bool,
-    /// Rounds of resync begun.
+    /// The number of resyncs begun.
     pub resyncs: u64,
 }
 
-/// Changes told to handlers, and bookmarks received, since the informer began.
+/// The number of changes sent to handlers, and of bookmarks received, since the informer began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCounts {
-    /// New objects, those of the first list included.
+    /// New objects, including those of the first list.
     pub added: u64,
     /// Changed objects.
     pub updated: u64,
-    /// Objects gone.
+    /// Deleted objects.
     pub deleted: u64,
     /// Bookmarks of watches.
     pub bookmarks: u64,
 }
 
-/// Lists begun since the informer began, by cause. Retries of a page don't count.
+/// The number of lists since the informer began, by cause. Retries of a page don't count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListCounts {
     /// First lists, one per namespace of the query.
     pub first: u64,
-    /// The watch's resource version had expired (410 Gone).
+    /// Lists after the watch's resource version had expired (410 Gone).
     pub gone: u64,
-    /// The token for the next page had expired, so the list began anew.
+    /// Lists that began anew after the token for the next page had expired.
     pub expired_token: u64,
-    /// The watch or the list failed in a way that a retry can't mend.
+    /// Lists after a failure of the watch or the list that a retry can't fix.
     pub error: u64,
-    /// Of all these, lists that were told as a stream and not in pages.
+    /// The number of lists, of all these, that were streamed instead of paged.
     pub streamed: u64,
 }
 
-/// Not every informer had its first complete list in time.
+/// The error for informers that didn't have their first complete list in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotSynced {
-    /// The informers that are missing.
+    /// The missing informers.
     pub missing: Vec<Unsynced>,
-    /// The time for which they were waited for.
+    /// The time for which they were awaited.
     pub deadline: Duration,
 }
 
@@ -131,9 +134,9 @@ pub struct NotSynced {
 pub struct Unsynced {
     /// The resource, as in [`Status::resource`].
     pub resource: String,
-    /// The namespaces still missing, separated by `, `, or `all namespaces`.
+    /// The missing namespaces, separated by `, `, or `all namespaces`.
     pub namespaces: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 

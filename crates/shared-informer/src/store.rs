@@ -1,5 +1,6 @@
-//! The objects an informer holds, and the one place where a change is decided: every change goes through here, and what
-//! it means is queued for every handler under the same lock, so that all see the same order. Must never call a handler.
+//! The objects of an informer, and the one place where changes are decided: each change is applied here, and its
+//! event is queued for every handler under the same lock, so that all handlers see the same order. Must never call a
+//! handler.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,28 +24,28 @@ use super::{
     tombstones::Tombstones,
 };
 
-/// A live picture of the objects an informer covers. What they say is shared, never copied.
+/// The objects that an informer covers, kept up to date. Their content is shared, never copied.
 ///
-/// Until the informer has synced it is incomplete; after that, every page of a list and every event of a watch shows at
-/// once. Lists and keys come in the order of namespace and name.
+/// Until the informer has synced the store is incomplete. After that, every page of a list and every event of a watch
+/// is visible at once. Lists and keys are ordered by namespace and name.
 pub struct Store<T> {
     state: RwLock<State<T>>,
     progress: Arc<Progress>,
 }
 
-/// One list from its first page to its last; what it doesn't name by its end is gone.
+/// A list from its first page to its last. Objects that it doesn't contain are deleted at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Listing {
     number: u32,
-    /// It is the first one of its scope.
+    /// True if it is the first one of its scope.
     first: bool,
 }
 
 struct State<T> {
-    /// By namespace.
+    /// The objects by namespace.
     objects: BTreeMap<ArcStr, Names<T>>,
     hashing: RandomState,
-    /// Where a content has the identity of its object, if it has.
+    /// The function that returns the identity within a content, if there is one.
     identity: Option<IdentityOf<T>>,
     indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
@@ -55,27 +56,27 @@ struct State<T> {
     complete: HashMap<Option<ArcStr>, u32>,
     /// Tombstones of the objects that watches have reported as deleted since the last list.
     tombstones: Tombstones,
-    /// The namespaces whose first complete list is waited for; `None`: that of all.
+    /// The scopes whose first complete list is awaited; `None` is the scope of all namespaces.
     awaited: BTreeSet<Option<String>>,
-    /// Handlers have something queued for which they weren't woken.
+    /// True if handlers have queued events for which they weren't woken.
     queued: bool,
 }
 
-/// Changes that are taken in together, under one lock. At its end each handler is woken once for all of them.
+/// Changes that are applied together under one lock. When it is dropped, each handler is woken once for all of them.
 pub(super) struct Batch<'a, T> {
     state: RwLockWriteGuard<'a, State<T>>,
     progress: &'a Progress,
 }
 
-/// The objects of one namespace, found by their own names: a table of pointers, which holds no name a second time and no
-/// order that only a list needs.
+/// The objects of one namespace by name, in a table of pointers: it stores no name a second time, and no order, which
+/// only lists need.
 type Names<T> = HashTable<Entry<T>>;
 
 struct Entry<T> {
     kept: Kept<T>,
-    /// The last list that named it.
+    /// The last list that contained it.
     listing: u32,
-    /// The last list that had begun when it came.
+    /// The last list that had begun when it was added.
     since: u32,
 }
 
@@ -86,7 +87,7 @@ impl<T> Entry<T> {
 }
 
 impl<T> Store<T> {
-    /// An empty store that is complete after the first list of each of `scopes`: a namespace, or all of them.
+    /// Creates an empty store that is complete after the first list of each of `scopes`: a namespace, or all of them.
     pub(super) fn new(
         scopes: impl IntoIterator<Item = Option<String>>,
         identity: Option<IdentityOf<T>>,
@@ -111,25 +112,25 @@ impl<T> Store<T> {
         }
     }
 
-    /// The object under a key.
+    /// Returns the object under a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
         self.state.read().held(key).map(Kept::object)
     }
 
-    /// Up to which version all that concerns a namespace is here; `None` where that isn't known.
+    /// Returns the version up to which the store has everything of a namespace; `None` if unknown.
     pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
         self.progress.reached(namespace)
     }
 
-    /// All objects.
+    /// Returns all objects.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {
         let objects = self.state.read().objects().collect();
         sorted(objects)
     }
 
-    /// The keys of all objects.
+    /// Returns the keys of all objects.
     #[must_use]
     pub fn keys(&self) -> Vec<ObjectKey> {
         let mut keys: Vec<_> = self.state.read().entries().map(|entry| entry.kept.metadata().key.clone()).collect();
@@ -137,7 +138,7 @@ impl<T> Store<T> {
         keys
     }
 
-    /// Returns the number of objects, the undecodable ones included.
+    /// Returns the number of objects, including undecodable ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.read().count
@@ -149,7 +150,7 @@ impl<T> Store<T> {
         self.len() == 0
     }
 
-    /// The objects of one namespace; `""` for cluster-scoped ones.
+    /// Returns the objects of one namespace; `""` for cluster-scoped ones.
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
         let state = self.state.read();
@@ -159,8 +160,8 @@ impl<T> Store<T> {
         sorted(objects)
     }
 
-    /// Adds an index under a name, over what is there and what will come. Does nothing and gives false when there is an
-    /// index of that name already. `values` must give the same values for the same object whenever asked, and must not
+    /// Adds an index under a name, over current and future objects. Does nothing and returns false if there is an
+    /// index with that name already. `values` must always return the same values for the same object, and must not
     /// use the store: it runs while the store is locked.
     pub fn add_index(
         &self,
@@ -180,7 +181,7 @@ impl<T> Store<T> {
         true
     }
 
-    /// The objects that an index has under a value.
+    /// Returns the objects that an index has under a value.
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
         match self.state.read().indexes.get(name) {
             Some(index) => Ok(index.get(value)),
@@ -188,7 +189,7 @@ impl<T> Store<T> {
         }
     }
 
-    /// The values that an index has, in no order.
+    /// Returns the values of an index, unordered.
     pub fn index_values(&self, name: &str) -> Result<Vec<String>, UnknownIndex> {
         match self.state.read().indexes.get(name) {
             Some(index) => Ok(index.values().map(ToOwned::to_owned).collect()),
@@ -196,13 +197,13 @@ impl<T> Store<T> {
         }
     }
 
-    /// The namespaces that hold anything, in order; `""` stands for cluster-scoped objects.
+    /// Returns the namespaces with objects, in order; `""` stands for cluster-scoped objects.
     #[must_use]
     pub fn namespaces(&self) -> Vec<ArcStr> {
         self.state.read().objects.keys().cloned().collect()
     }
 
-    /// The objects that don't decode, and why. Free while there are none.
+    /// Returns the objects that don't decode, with the error. Free if there are none.
     #[must_use]
     pub fn undecodable(&self) -> Vec<(ObjectKey, DecodeError)> {
         let state = self.state.read();
@@ -215,7 +216,7 @@ impl<T> Store<T> {
         all
     }
 
-    /// Adds a handler's place: what is there is queued for it first, then what changes, with no gap between.
+    /// Adds a handler's slot: the current objects are queued for it first, then all changes, without a gap.
     pub(super) fn add_handler(&self, slot: Arc<Slot<T>>) {
         let mut state = self.state.write();
         for object in sorted(state.objects().collect()) {
@@ -228,8 +229,8 @@ impl<T> Store<T> {
         state.handlers.push(slot);
     }
 
-    /// Queues those of these objects that are here for one handler, as updates that change nothing. Under the lock, so
-    /// that none comes after its delete.
+    /// Queues the stored ones of these objects for one handler, as updates without a change. It holds the lock, so
+    /// that none is queued after its delete.
     pub(super) fn report_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
         for object in keys.filter_map(|key| state.held(&key).map(Kept::object)) {
@@ -238,12 +239,12 @@ impl<T> Store<T> {
         slot.wake();
     }
 
-    /// A handler that lags behind.
+    /// Returns a handler that lags behind.
     pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
         self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)
     }
 
-    /// Takes a handler's place away.
+    /// Removes a handler's slot.
     pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
         let mut state = self.state.write();
         state.handlers.retain(|handler| !Arc::ptr_eq(handler, slot));
@@ -257,8 +258,8 @@ impl<T> Store<T> {
         Listing { number: state.listings, first }
     }
 
-    /// Takes away what has come since the last complete list of a scope: of a server whose lists have no end, or give other
-    /// objects each time, nothing piles up.
+    /// Removes the objects that were added since the last complete list of a scope: a server whose lists never end,
+    /// or contain other objects each time, must not fill the memory.
     pub(super) fn drop_unlisted(&self, namespace: Option<&str>) {
         let mut batch = self.batch();
         let state = &mut *batch.state;
@@ -269,8 +270,9 @@ impl<T> Store<T> {
         }
     }
 
-    /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
-    /// versions are smaller, as after a restored backup; but not what it told itself, as a streamed one may.
+    /// Applies one page. A list is the API server's most recent state: it overrules the stored objects, even if its
+    /// versions are smaller, as after a restored backup. It doesn't overrule newer states from the same list, as a
+    /// streamed one may contain.
     pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
         let mut batch = self.batch();
         for object in objects {
@@ -280,8 +282,8 @@ impl<T> Store<T> {
         }
     }
 
-    /// Ends a list: what it covers (one namespace, or all) and didn't name is gone. With the last of the
-    /// first lists the informer is synced; then this gives true.
+    /// Ends a list: objects in its scope (one namespace, or all) that it didn't contain are deleted. With the last of
+    /// the first lists the informer is synced; then this returns true.
     pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
         let mut batch = self.batch();
         let state = &mut *batch.state;
@@ -294,29 +296,29 @@ impl<T> Store<T> {
         listing.first && state.stop_waiting_for(namespace, &self.progress)
     }
 
-    /// Waits no longer for the first list of a namespace.
+    /// Stops waiting for the first list of a namespace.
     pub(super) fn stop_waiting_for(&self, namespace: &str) {
         self.batch().state.stop_waiting_for(Some(namespace), &self.progress);
     }
 
-    /// Begins to take in changes that came together.
+    /// Begins to apply a batch of changes.
     pub(super) fn batch(&self) -> Batch<'_, T> {
         Batch { state: self.state.write(), progress: &self.progress }
     }
 }
 
 impl<T> Batch<'_, T> {
-    /// Returns true for the key of an object that isn't held where there are as many as may be.
+    /// Returns true if the key's object isn't stored and the limit is reached.
     pub(super) fn exceeds(&self, key: &ObjectKey, most: usize) -> bool {
         self.state.count >= most && self.state.held(key).is_none()
     }
 
-    /// Takes in what a watch says holds now; false when that is out of date or was known.
+    /// Applies a state that a watch reports; returns false if it is out of date or known.
     pub(super) fn put(&mut self, object: Object<T>) -> bool {
         !self.state.is_outdated(&object) && self.state.put(Arc::new(object), None, self.progress)
     }
 
-    /// Takes out what a watch says is gone; false when that is out of date.
+    /// Applies a deletion that a watch reports; returns false if it is out of date.
     pub(super) fn delete(&mut self, object: Object<T>) -> bool {
         let state = &mut *self.state;
         if state.is_outdated(&object) {
@@ -353,7 +355,7 @@ fn is_newer(one: &Metadata, other: &Metadata) -> bool {
     version.is_some() && one.resource_version.number() > version
 }
 
-/// In the order of namespace and name.
+/// Sorts by namespace and name.
 fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
     objects.sort_unstable_by(|a, b| a.metadata.key.cmp(&b.metadata.key));
     objects
@@ -377,22 +379,21 @@ impl<T> State<T> {
         self.entry(key).map(|entry| &entry.kept)
     }
 
-    /// Returns true if a watch sends a state that is older than the one it sent before, of an object that is held or of
-    /// one that was deleted.
+    /// Returns true if the state from a watch is older than the one it sent before, for a stored or a deleted object.
     fn is_outdated(&self, object: &Object<T>) -> bool {
         let held = self.held(&object.metadata.key);
         held.is_some_and(|held| is_newer(held.metadata(), &object.metadata)) || self.tombstones.has(&object.metadata)
     }
 
-    /// Returns true if a list has a state that is older than the one it had before, of an object that is held or of one
-    /// that was deleted.
+    /// Returns true if the state from a list is older than the one it contained before, for a stored or a deleted
+    /// object.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
         let told = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
         told.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))
             || self.tombstones.has(&object.metadata)
     }
 
-    /// Puts an object under its key and tells what that means; false when it is held in this version.
+    /// Stores an object under its key and queues the event; returns false if it is stored in this version.
     fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) -> bool {
         if object.content.is_err() {
             progress.undecodable_came();
@@ -437,11 +438,11 @@ impl<T> State<T> {
         true
     }
 
-    /// A first list is complete, or isn't waited for any more. True when it was the last.
+    /// Marks a first list as complete or not awaited any more. Returns true if it was the last awaited one.
     fn stop_waiting_for(&mut self, namespace: Option<&str>, progress: &Progress) -> bool {
         let last = self.awaited.remove(&namespace.map(str::to_owned)) && self.awaited.is_empty();
         if last {
-            // First, so that no handler hears of it sooner than those who ask the informer.
+            // First, so that the informer reports the sync no later than any handler.
             progress.all_synced();
             for handler in &self.handlers {
                 handler.push_synced();
@@ -451,7 +452,7 @@ impl<T> State<T> {
         last
     }
 
-    /// Takes the object of that key out and gives it.
+    /// Removes and returns the object with that key.
     fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
         let ObjectKey { namespace, name } = &object.metadata.key;
         let names = self.objects.get_mut(namespace)?;
@@ -465,7 +466,7 @@ impl<T> State<T> {
         Some(held)
     }
 
-    /// The objects in a namespace, or anywhere, of whose entries this holds.
+    /// Returns the objects in a namespace, or anywhere, whose entries match.
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
         let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
         let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));

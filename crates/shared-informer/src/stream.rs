@@ -1,5 +1,5 @@
-//! Lists told as watches: every object as an event, then a bookmark that says that this was all, then what changes, all on
-//! one connection. Neither side holds a page in memory. Must never wait long for a server that doesn't have them.
+//! Streamed lists: a watch that sends every object as an event, then a bookmark at their end, then changes, all on
+//! one connection. Neither side holds a page in memory. Must never wait long for a server that doesn't support them.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::{
     wire::Frame,
 };
 
-/// For so long in all one list waits for handlers that take objects in more slowly than the server sends them.
+/// The total time that one list waits for handlers that are slower than the server.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
-/// Streamed lists that fail this often in a row give way to pages, this once.
+/// The number of consecutive failures of a streamed list after which this list is requested in pages.
 const ATTEMPTS: u32 = 3;
 
 impl<T: Send + Sync + 'static> Reflector<T> {
-    /// One streamed list; `None` when it is to be asked for in pages.
+    /// Requests a streamed list; returns `None` if pages should be requested.
     pub(super) async fn streamed(&mut self) -> Option<Listed> {
         for _ in 0..ATTEMPTS {
             if !self.streams {
@@ -55,7 +55,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         Ok(Listed { version, open: Some(open) })
     }
 
-    /// Takes in what there is, up to the bookmark that ends it; gives the version it reaches.
+    /// Applies the initial events up to the bookmark that ends them; returns its version.
     async fn take_all(&self, open: &mut Open, listing: Listing) -> Result<String, Failure> {
         let began = Instant::now();
         let idle = self.settings.stream_idle;
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             self.bounded(came)?;
             self.let_handlers_catch_up(&mut to_wait).await;
-            // A plain watch has bookmarks too, so that they say nothing for a list.
+            // A plain watch has bookmarks too, so they are no evidence of a list.
             if !says_something {
                 continue;
             }
@@ -83,8 +83,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Waits while a handler lags, since whatever waits for it is held beside what the store holds. Takes what that took off
-    /// `to_wait`: a handler that is slow for good delays the others no longer than that.
+    /// Waits while a handler lags, since its queue takes memory besides the store. The time is subtracted from
+    /// `to_wait`: a permanently slow handler delays the others no longer than that.
     async fn let_handlers_catch_up(&self, to_wait: &mut Duration) {
         while let Some(handler) = self.store.lagging()
             && !to_wait.is_zero()
@@ -95,7 +95,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Takes in what came together; gives the version of the list where this is its end.
+    /// Applies a batch of frames; returns the list's version if it contains the end.
     fn take_page(&self, page: Vec<Frame<T>>, listing: Listing) -> Result<Option<String>, Failure> {
         let mut objects = Vec::with_capacity(page.len());
         for frame in page {

@@ -1,6 +1,5 @@
-//! Tombstones: the objects that a watch reported as deleted, remembered for a while so that a late event doesn't bring
-//! them back. Must never grow beyond its bound, nor outlive the list that the watch began with: a list overrules
-//! everything reported before it.
+//! Tombstones: recently deleted objects, remembered so that a late event doesn't bring them back. Must never grow
+//! beyond its limit, nor outlive the list that the watch began with: a list overrules everything before it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,14 +7,14 @@ use arcstr::ArcStr;
 
 use super::identity::{Metadata, Uid};
 
-/// Deletions that are remembered, for each informer. Each takes about a hundred bytes.
+/// The maximum number of deletions that an informer remembers. Each takes about a hundred bytes.
 pub(super) const REMEMBERED: usize = 1024;
 
-/// Objects that are gone, by uid: no two objects ever have the same.
+/// The recently deleted objects by uid, which is unique.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     gone: HashMap<Uid, Departure>,
-    /// In the order in which they were told.
+    /// The uids in the order of their deletions.
     order: VecDeque<Uid>,
 }
 
@@ -25,25 +24,25 @@ struct Departure {
     until: Until,
 }
 
-/// Which states of an object are out of date.
+/// The states of a deleted object that are out of date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// Those up to this version. A newer one is news: what a selector no longer chose can be chosen again.
+    /// States up to this version. A newer state is current, since an object that a selector dropped can match again.
     Version(u64),
-    /// All: another object has its name.
+    /// All states, since another object has the name.
     Forever,
 }
 
 impl Tombstones {
-    /// Remembers that a watch told an object's end. Without a uid or a version that can be compared there is nothing to
-    /// know it again by.
+    /// Remembers a deletion that a watch reported. An object without a uid or a comparable version can't be
+    /// recognized later, and isn't remembered.
     pub(super) fn went(&mut self, last: &Metadata) {
         if let Some(version) = last.resource_version.number() {
             self.remember(last, Until::Version(version));
         }
     }
 
-    /// Remembers that a watch told of another object under the same name.
+    /// Remembers an object that another one has replaced under its name.
     pub(super) fn was_replaced(&mut self, old: &Metadata) {
         self.remember(old, Until::Forever);
     }
@@ -57,7 +56,7 @@ impl Tombstones {
         }
     }
 
-    /// Forgets what is gone from a namespace, or from all.
+    /// Forgets the deletions in a namespace, or all.
     pub(super) fn forget(&mut self, namespace: Option<&str>) {
         let covered = |departure: &Departure| namespace.is_none_or(|namespace| departure.namespace == *namespace);
         self.gone.retain(|_, departure| !covered(departure));

@@ -1,6 +1,6 @@
-//! Lists and watches as an API server sends them, turned into objects one at a time, so that no more than one object's
-//! JSON lives decoded at once. Must never fail an answer for one object in it, and never log what an object holds. Events as a real
-//! API server writes them have a fast path, which gives what the careful one would, or leaves them to that.
+//! Parsing of an API server's lists and watches into objects one at a time, so that no more than one object's JSON is
+//! decoded at once. Must never fail an answer for one object in it, and never log an object's content. Events in the
+//! usual form of an API server have a fast path, which returns the same as the careful one, or leaves them to it.
 
 use std::{fmt, sync::Arc};
 
@@ -19,11 +19,11 @@ use super::{
     projection::Projection,
 };
 
-/// Turns one object's JSON into what is held.
+/// The decoder of one object's JSON.
 pub(super) struct Decoder<T> {
     pub(super) projection: Projection<T>,
     pub(super) texts: Arc<Interner>,
-    /// Errors must not quote the objects.
+    /// True if errors must not quote the objects.
     pub(super) secret: bool,
 }
 
@@ -34,7 +34,7 @@ impl<T> Clone for Decoder<T> {
 }
 
 impl<T> Decoder<T> {
-    /// The object, or `None` when it has no name.
+    /// Decodes an object; `None` if it has no name.
     fn decode(&self, json: &RawValue) -> Option<Object<T>> {
         self.decode_quickly(json.get()).or_else(|| {
             let mut object = self.projection.read_carefully(json.get(), &self.texts)?;
@@ -45,30 +45,30 @@ impl<T> Decoder<T> {
         })
     }
 
-    /// The object where one pass reads it, and its text is nothing but it; `None` for the careful path.
+    /// Decodes an object in one pass, if the text is exactly one object; `None` if the careful path is needed.
     fn decode_quickly(&self, json: &str) -> Option<Object<T>> {
         self.projection.read_quickly(json, &self.texts)
     }
 }
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Debug)]
 pub(super) struct Page<T> {
     pub(super) objects: Vec<Object<T>>,
-    /// Items without a name, left out.
+    /// The number of items without a name, which are skipped.
     pub(super) nameless: u64,
     pub(super) resource_version: String,
-    /// The token for the next page; `None` on the last one.
+    /// The token for the next page; `None` on the last page.
     pub(super) next: Option<String>,
-    /// The number of objects on later pages, where the server reports it.
+    /// The number of objects on later pages, if the server reports it.
     pub(super) remaining: Option<u64>,
-    /// Its length in bytes.
+    /// The length of the page in bytes.
     pub(super) bytes: usize,
 }
 
 impl<T> Page<T> {
-    /// Reads a whole answer. Something that isn't a list, or a list without a resource version, is an error: taking it
-    /// for an empty list would delete everything.
+    /// Reads a whole answer. An answer that isn't a list, or a list without a resource version, is an error: as an
+    /// empty list it would delete everything.
     pub(super) async fn read(body: impl AsyncBufRead, longest: usize, decoder: &Decoder<T>) -> Result<Self, Failure> {
         let mut json = Vec::new();
         let one_more = u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(1);
@@ -93,7 +93,7 @@ impl<T> Page<T> {
     }
 }
 
-/// A list's own metadata. Null and absent fields are empty.
+/// The metadata of a list. Null and absent fields are empty.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct ListMetadata {
@@ -143,7 +143,7 @@ impl<'de, T> Visitor<'de> for PageSeed<'_, T> {
     }
 }
 
-/// The items, each decoded before the next one is read. Null, as Go writes an empty list, is empty.
+/// The items, each decoded before the next one is read. Null, which Go writes for an empty list, is empty.
 struct ItemsSeed<'a, T>(&'a Decoder<T>);
 
 impl<'de, T> DeserializeSeed<'de> for ItemsSeed<'_, T> {
@@ -178,14 +178,14 @@ impl<'de, T> Visitor<'de> for ItemsSeed<'_, T> {
     }
 }
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Debug)]
 pub(super) enum Frame<T> {
-    /// Added or modified: what holds now.
+    /// Added or modified, with the current state.
     Put(Object<T>),
-    /// Gone, with its last state.
+    /// Deleted, with the last state.
     Delete(Object<T>),
-    /// Added, modified or deleted, but without a name.
+    /// Added, modified or deleted, without a name.
     Nameless,
     /// A bookmark: the version up to which the watch has sent everything.
     Bookmark(Bookmark),
@@ -198,14 +198,14 @@ struct RawFrame<'a> {
     object: &'a RawValue,
 }
 
-/// The beginnings of events as a real API server writes them.
+/// The beginnings of events in the usual form of an API server.
 const BEGINNINGS: [&[u8]; 3] =
     [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#, br#"{"type":"DELETED","object":"#];
 
 impl<T> Frame<T> {
-    /// The event on the first line of `part`, and what follows that line. `None` for the careful path: what isn't whole,
-    /// isn't written as usual, is longer than `longest`, or has no object that one pass reads. A line that is a usual beginning,
-    /// one JSON value and a brace is one event, so that the careful path would find the same.
+    /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` for the careful
+    /// path: if the line is incomplete, unusual, longer than `longest`, or its object can't be read in one pass. A
+    /// line with a usual beginning, one JSON value and a brace is one event, so the careful path would find the same.
     fn of_line<'a>(part: &'a [u8], longest: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
         let begun = part.trim_ascii_start();
         let beginning = BEGINNINGS.into_iter().find(|beginning| begun.starts_with(beginning))?;
@@ -234,35 +234,35 @@ impl<T> Frame<T> {
     }
 }
 
-/// As many frames are taken at once.
+/// The maximum number of frames in a batch.
 const LONGEST_PAGE: usize = 128;
 
-/// The body of a watch, event by event. A real API server writes each on a line of its own; others indent them, or put nothing
-/// between two.
+/// The body of a watch, event by event. An API server writes each on a line of its own; others indent them, or put
+/// nothing between them.
 pub(super) struct Frames<B> {
     body: B,
     event: Vec<u8>,
-    /// The longest event in bytes: one without end would take all memory.
+    /// The maximum length of an event in bytes: an endless one would take all memory.
     longest: usize,
-    /// The last page had more than one frame.
+    /// True if the last batch had more than one frame.
     took_many: bool,
-    /// The number of bytes that were looked at one by one.
+    /// The number of bytes that were parsed one by one.
     pub(super) looked_at: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
-    /// The events of a body, none of them longer than `longest` bytes.
+    /// Creates the frames of a body, each at most `longest` bytes long.
     pub(super) fn new(body: B, longest: usize) -> Self {
         Self { body, event: Vec::new(), longest, took_many: false, looked_at: 0 }
     }
 
-    /// The frames whose lines have come together, else the next one; none when the watch has ended.
+    /// Returns the frames whose lines are buffered, else the next one; none if the watch has ended.
     pub(super) async fn next_page<T>(
         &mut self,
         decoder: &Decoder<T>,
         resource: &str,
     ) -> Result<Vec<Frame<T>>, Failure> {
-        // A body that comes faster than it is read must not keep its thread from everybody else.
+        // A body that arrives faster than it is read must not starve other tasks of the thread.
         if std::mem::take(&mut self.took_many) {
             tokio::task::yield_now().await;
         }
@@ -283,10 +283,10 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         Ok(page)
     }
 
-    /// The next frame; `None` when the watch has ended. A last event that was cut off counts as the end, and an error
-    /// that the server tells as an error.
+    /// Returns the next frame; `None` if the watch has ended. A last event that was cut off counts as the end, and an
+    /// error that the server sends as an error.
     pub(super) async fn next<T>(&mut self, decoder: &Decoder<T>, resource: &str) -> Result<Option<Frame<T>>, Failure> {
-        /// A buffer grown by one large object isn't kept for a watch's whole life.
+        /// The buffer of a large object isn't kept for the watch's whole life.
         const KEPT: usize = 64 << 10;
         self.event.clear();
         self.event.shrink_to(KEPT);
@@ -300,7 +300,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             let taken = found.map_or(part.len(), |at| at + 1);
             self.looked_at += taken;
             let taken_part = &part[..taken];
-            // Between events there may be line breaks, as many as a server likes.
+            // There may be any number of line breaks between events.
             let of_event = if self.event.is_empty() { taken_part.trim_ascii_start() } else { taken_part };
             self.event.extend_from_slice(of_event);
             self.body.consume_unpin(taken);
@@ -319,7 +319,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
     }
 }
 
-/// Finds the end of an event, byte by byte: that of its object, and where there is none that of the line.
+/// Finds the end of an event byte by byte: the end of its object, or of the line if there is no object.
 #[derive(Default)]
 struct End {
     depth: usize,
@@ -328,13 +328,13 @@ struct End {
     at_line_start: bool,
 }
 
-/// Where within JSON a byte stands.
+/// The position of a byte within JSON.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 enum At {
     #[default]
     Structure,
     Text,
-    /// In a text, after a backslash.
+    /// In a string, after a backslash.
     Escape,
 }
 
@@ -351,12 +351,12 @@ impl End {
                 (At::Text, b'\\') => At::Escape,
                 (At::Structure | At::Text | At::Escape, _) => At::Text,
             };
-            // A string has no line breaks: this one was cut off.
+            // A string has no line breaks, so this one was cut off.
             return byte == b'\n';
         }
         match byte {
             b'"' if self.depth > 0 => self.at = At::Text,
-            // Only another event begins at the start of a line: this one was cut off.
+            // Only another event begins at the start of a line, so this one was cut off.
             b'{' if at_line_start && !first => return true,
             b'{' => self.depth += 1,
             b'}' => {

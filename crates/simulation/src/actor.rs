@@ -1,4 +1,4 @@
-//! Parts that actors share: their script, clients of any kind, and answers that are as good as success.
+//! Helpers that actors share: their script, clients of any kind, and the answers that count as success.
 
 use std::{
     collections::BTreeSet,
@@ -21,8 +21,8 @@ use serde_json::json;
 
 use crate::{faults::Decision, network::Port};
 
-/// The script of all who act in a world: when the quiet end begins, in which nobody is to ask for anything any more, and
-/// which acts are left out. All clones are the same one.
+/// The script of all actors of a world: the start of the quiet end, in which no actor may request anything, and the
+/// acts that are skipped. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script(Arc<Acts>);
 
@@ -38,7 +38,7 @@ impl Script {
         Self(Arc::new(Acts { skipped, ..Acts::default() }))
     }
 
-    /// From now on it is quiet.
+    /// Begins the quiet end.
     pub(crate) fn begin_quiet(&self) {
         self.0.is_quiet.store(true, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl Script {
         self.0.is_quiet.load(Ordering::Relaxed)
     }
 
-    /// Returns true if an act isn't left out, and writes it down then.
+    /// Returns true if an act isn't skipped, and records it then.
     pub(crate) fn has(&self, what: &'static str, ordinal: u64) -> bool {
         let act = Decision { what, actor: 0, ordinal };
         let has = !self.0.skipped.contains(&act);
@@ -57,13 +57,13 @@ impl Script {
         has
     }
 
-    /// Takes what was done so far.
+    /// Takes the acts that were recorded so far.
     pub(crate) fn take_done(&self) -> Vec<Decision> {
         std::mem::take(&mut self.0.done.lock())
     }
 }
 
-/// A client of the objects of a kind, in one namespace or in none.
+/// Returns a client for the objects of a kind, in one namespace or in all.
 pub(crate) fn objects(port: &Port, kind: &GroupVersionKind, namespace: Option<&str>) -> Api<DynamicObject> {
     let (client, resource) = (port.client(Policy::WRITES), ApiResource::from_gvk(kind));
     match namespace {
@@ -72,18 +72,18 @@ pub(crate) fn objects(port: &Port, kind: &GroupVersionKind, namespace: Option<&s
     }
 }
 
-/// A patch as kubectl sends it.
+/// Returns the parameters of a patch by kubectl.
 pub(crate) fn by_kubectl() -> PatchParams {
     PatchParams { field_manager: Some("kubectl".to_owned()), ..PatchParams::default() }
 }
 
-/// Makes a namespace, if it isn't there.
+/// Creates a namespace unless it exists.
 pub(crate) async fn make_namespace(namespaces: &Api<Namespace>, name: &str) -> Result<()> {
     let namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
     tolerate(namespaces.create(&PostParams::default(), &namespace).await, Status::is_already_exists)
 }
 
-/// Takes a refusal for success if it is as good, such as that of an object which is gone already.
+/// Counts a refusal as success if it is equivalent, such as that of deleting an object that is already gone.
 pub(crate) fn tolerate<T>(answer: kube::Result<T>, is_as_good: impl FnOnce(&Status) -> bool) -> Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if is_as_good(&status) => Ok(()),

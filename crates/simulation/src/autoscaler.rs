@@ -1,5 +1,5 @@
-//! A Cluster Autoscaler of some version, which is restarted now and then. It calls one copy of the program until that is
-//! gone, and another one then.
+//! A Cluster Autoscaler of some version, which is restarted now and then. It calls one copy of the program until that
+//! fails, and then another.
 
 use std::{
     future::Future,
@@ -25,7 +25,7 @@ use crate::{
     network::{Body, Port},
 };
 
-/// Versions that differ in what they ask, send or decide.
+/// Versions that differ in their calls, fields or decisions.
 const VERSIONS: [Version; 6] = [
     Version::new(33, 6),
     Version::new(34, 1),
@@ -35,14 +35,14 @@ const VERSIONS: [Version; 6] = [
     Version::new(37, 0),
 ];
 
-/// When it is disturbed no more, and when it ends.
+/// The time from which no fault strikes, and the time of the end.
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) calm: Nanos,
     pub(crate) end: Nanos,
 }
 
-/// Goes on until its time is over. What it remembers, calls and deletes ends with each of its lives.
+/// Runs until the end. Each restart loses the driver's state, calls and deletes.
 pub(crate) async fn run(port: Port, copies: usize, seed: u64, times: Times) {
     let chance = Chance::new(seed);
     let mut draw = chance.of("autoscaler", 0, 0);
@@ -68,10 +68,10 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, times: Times) {
         let driver =
             Driver::new(caller.clone(), Workload::new(port.client(Policy::WRITES)), version, settings, rng, note);
         let left = Duration::from_nanos(until.saturating_sub(now));
-        // Without an end of its own it has failed for long.
+        // A driver that returns by itself has failed for long.
         let was_ended = timeout(left, driver.run()).await.is_err();
         if was_ended && draw.bool() {
-            // One that is killed says nothing.
+            // A killed process sends no Cleanup.
             let _ = caller.cleanup().await;
         }
         if entropy::now() >= times.end {
@@ -81,7 +81,7 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, times: Times) {
     }
 }
 
-/// Cluster Autoscaler's own, but for times that would let little happen in a world.
+/// Returns Cluster Autoscaler's defaults, except for times that are too long for a world.
 fn settings(draw: &mut Rng) -> Settings {
     let mut seconds = |from: u64, to: u64| Duration::from_secs(draw.u64(from..=to));
     Settings {
@@ -99,7 +99,7 @@ fn settings(draw: &mut Rng) -> Settings {
     }
 }
 
-/// Leads to one copy of the program, until that breaks it.
+/// A connection to one copy of the program, which moves to the next copy once a call fails.
 #[derive(Clone)]
 struct Connection {
     port: Port,
@@ -128,7 +128,7 @@ impl Service<Request<tonic::body::Body>> for Connection {
             let to = connection.to.load(Ordering::Relaxed);
             let answer = connection.port.caller(to).call(request).await;
             if answer.is_err() {
-                // Calls that fail together move it once.
+                // Calls that fail together move it only once.
                 let next = (to + 1) % connection.copies;
                 let _ = connection.to.compare_exchange(to, next, Ordering::Relaxed, Ordering::Relaxed);
             }

@@ -1,5 +1,5 @@
-//! Decisions of the plan: each is drawn from the seed, who decides, and how many decisions of the kind came before. One
-//! that is taken away shifts no other.
+//! Decisions of the plan. Each is drawn from the seed, its subject, its actor and its ordinal among its kind, so
+//! removing one shifts no other.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -16,9 +16,9 @@ impl Chance {
         Self { seed }
     }
 
-    /// The draws of one decision.
+    /// Returns the random generator of one decision.
     pub(crate) fn of(self, what: &str, actor: usize, ordinal: u64) -> Rng {
-        // Its keys are fixed, whatever the operating system gives.
+        // The hasher's keys are fixed, unlike those of a HashMap.
         let mut hasher = DefaultHasher::new();
         (self.seed, what, actor, ordinal).hash(&mut hasher);
         Rng::with_seed(hasher.finish())

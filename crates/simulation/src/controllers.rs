@@ -1,5 +1,5 @@
-//! Cluster API's controllers, kubelets, MachineHealthCheck and hooks on the host of the API: the plan decides how far each
-//! view lags, when each step happens, which writes fail, and how every Machine turns out.
+//! Cluster API's controllers, kubelets, MachineHealthCheck and hooks on the host of the API. The plan decides the lag
+//! of each view, the time of each step, the writes that fail, and the fate of every Machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use crate::{
     shortage::Shortage,
 };
 
-/// The most steps that lead to the beginning of a world.
+/// The upper limit of steps in which a world must settle at its start.
 const FIRST_STEPS: usize = 100_000;
 
 /// The state that controllers share with the world.
@@ -41,11 +41,11 @@ const FIRST_STEPS: usize = 100_000;
 pub(crate) struct Shared {
     /// The revisions that a MachineHealthCheck wrote.
     pub(crate) foreign: Arc<Mutex<BTreeSet<u64>>>,
-    /// The state that the MachineSet controller had observed for its newest writes, by their revisions.
+    /// The state that the MachineSet controller had observed for its newest writes, by revision.
     pub(crate) observed: Arc<Mutex<BTreeMap<u64, Observed>>>,
     /// The faults that struck.
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
-    /// Cluster API is down until then, where it isn't calm.
+    /// The time until which Cluster API is down, unless habits are calm.
     pub(crate) down_until: Arc<Mutex<Nanos>>,
 }
 
@@ -71,17 +71,17 @@ impl fmt::Display for Habits {
 /// The lag, faults and trouble of the controllers of one world.
 #[derive(Clone, Debug)]
 struct Weather {
-    /// From 0, where views lag by milliseconds, to 2, where they lag by up to 40 s.
+    /// The level of the views' lag, from 0 (milliseconds) to 2 (up to 40 s).
     lag: usize,
-    /// From 0, where writes follow each other within milliseconds, to 2, where seconds may lie between them.
+    /// The level of the pauses between writes, from 0 (milliseconds) to 2 (seconds).
     pause: usize,
-    /// Of 10,000 writes so many fail.
+    /// The number of failing writes in 10,000.
     faults: u32,
-    /// Of 100 Machines so many don't turn out plainly.
+    /// The percentage of Machines with an unusual fate.
     trouble: u32,
     /// The number of restarts of Cluster API.
     restarts: u64,
-    /// The time from which every reconcile of a MachineSet ends with an error, to the end.
+    /// The time from which every reconcile of a MachineSet ends with an error, up to the end.
     ails_from: Option<Nanos>,
 }
 
@@ -99,14 +99,14 @@ impl Weather {
         }
     }
 
-    /// In a third of the worlds something ails every MachineSet from some time on.
+    /// In a third of the worlds every MachineSet fails to reconcile from some time on.
     fn ailing(self, draw: &mut Rng, until: Nanos) -> Self {
         let from = draw.u64(0..until.max(1));
         Self { ails_from: (draw.u32(0..3) == 0).then_some(from), ..self }
     }
 }
 
-/// Something that is going to happen.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Wake {
     Observe(Controller, Kind),
@@ -114,13 +114,13 @@ enum Wake {
     Restart(u64),
 }
 
-/// Drives the controllers.
+/// Runs the controllers.
 pub(crate) struct Driver {
     controllers: Controllers,
     api: Api,
     chance: Chance,
     weather: Weather,
-    /// Faults and trouble end then.
+    /// The time at which faults and trouble end.
     until: Nanos,
     skipped: BTreeSet<Decision>,
     shared: Shared,
@@ -129,7 +129,7 @@ pub(crate) struct Driver {
     planned: BTreeSet<Wake>,
     ordinals: BTreeMap<Wake, u64>,
     drawn: u64,
-    /// Cluster API's controllers do nothing until then.
+    /// The time until which Cluster API's controllers do nothing.
     down_until: Nanos,
 }
 
@@ -137,13 +137,13 @@ fn draw_version(draw: &mut Rng) -> CapiVersion {
     CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())]
 }
 
-/// Returns true in a world whose MachineSets take unhealthy Machines as soon as marked ones.
+/// Returns true in a world whose MachineSets give unhealthy Machines the same delete priority as marked ones.
 pub(crate) fn ties_with_unhealthy(chance: Chance) -> bool {
     draw_version(&mut chance.of("controllers", 0, 0)) == CapiVersion::V1_8
 }
 
 impl Driver {
-    /// Controllers of an API, before anything has happened.
+    /// Creates the controllers of an API, before any event.
     pub(crate) fn new(
         api: &Api,
         chance: Chance,
@@ -216,7 +216,7 @@ impl Driver {
         driver
     }
 
-    /// Does all there is to do at the beginning.
+    /// Runs all steps of the world's start.
     pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.controllers.settle(FIRST_STEPS),
@@ -225,7 +225,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Goes on until its host ends.
+    /// Runs until the host ends.
     pub(crate) async fn run(mut self, port: Port) {
         port.note(format!("Cluster API {:?}: {:?}", self.controllers.version(), self.weather));
         let [mut management, mut workload] = self.controllers.subscribe();
@@ -254,7 +254,7 @@ impl Driver {
         entropy::now() >= self.until
     }
 
-    /// The time until which a controller does nothing.
+    /// Returns the time until which a controller does nothing.
     fn down_until(&self, controller: Controller) -> Nanos {
         let by_others = if self.habits == Habits::Calm { 0 } else { *self.shared.down_until.lock() };
         let is_concerned = Controller::OF_CLUSTER_API.contains(&controller);
@@ -273,7 +273,7 @@ impl Driver {
         *ordinal
     }
 
-    /// Does what is due.
+    /// Runs the events that are due.
     fn wake(&mut self, port: &Port) {
         while let Some(&(at, _, wake)) = self.wakes.first()
             && at <= entropy::now()
@@ -349,7 +349,7 @@ impl Driver {
         }
     }
 
-    /// Gives a time to everything that can happen now and has none.
+    /// Schedules every event that can occur now and isn't scheduled.
     fn plan(&mut self) {
         for controller in Controller::ALL {
             for kind in controller.reads() {
@@ -372,7 +372,7 @@ impl Driver {
         }
     }
 
-    /// The time until something happens by itself.
+    /// Returns the time until the next event.
     fn next(&self) -> Option<Duration> {
         let wake = self.wakes.first().map(|(at, ..)| Duration::from_nanos(at.saturating_sub(entropy::now())));
         let now = Timestamp::now();
@@ -386,12 +386,12 @@ fn is_struck(step: &Step) -> bool {
     matches!(step.act, Act::Failed(_) | Act::Lost(_))
 }
 
-/// The number of a controller's decisions, or of its decisions about a kind.
+/// Returns the actor number of a controller's decisions, or of its decisions about a kind.
 fn actor(controller: Controller, kind: Option<Kind>) -> usize {
     controller as usize * 10 + kind.map_or(9, |kind| kind as usize)
 }
 
-/// The lag of a view.
+/// Draws the lag of a view.
 fn lag(draw: &mut Rng, level: usize) -> Nanos {
     let milliseconds = match (level, draw.u32(0..100)) {
         (0, _) => draw.u64(1..50),
@@ -403,7 +403,7 @@ fn lag(draw: &mut Rng, level: usize) -> Nanos {
     milliseconds * TICK
 }
 
-/// The pause before a step.
+/// Draws the pause before a step.
 fn pause(draw: &mut Rng, level: usize) -> Nanos {
     let milliseconds = match (level, draw.u32(0..100)) {
         (0, _) => draw.u64(1..10),
@@ -415,7 +415,7 @@ fn pause(draw: &mut Rng, level: usize) -> Nanos {
     milliseconds * TICK
 }
 
-/// The fate of a Machine.
+/// Draws the fate of a Machine.
 fn fate(draw: &mut Rng, trouble: u32) -> Fate {
     let seconds = |draw: &mut Rng, usual: std::ops::Range<u64>, most: u64| {
         let rarely = draw.u32(0..100) < trouble / 2;

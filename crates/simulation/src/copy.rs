@@ -1,4 +1,4 @@
-//! A copy of the program: its informers, index, writes and gRPC service, as `serve` joins them, on a host of its own.
+//! A copy of the program: its informers, index, writes and gRPC service, joined as in `serve`, on a host of its own.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -33,7 +33,7 @@ use crate::{
     witness::Witness,
 };
 
-/// Cluster Autoscaler's own limit for a call: beyond it the handler is dropped.
+/// Cluster Autoscaler's own limit for a call, beyond which the handler is dropped.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The time that commands under way have once a copy is asked to end, as in `serve`.
@@ -115,7 +115,7 @@ impl Copy {
         }
     }
 
-    /// Answers a call on its host.
+    /// Answers a call on the copy's host.
     pub(crate) fn answer(&self, number: u64, parts: http::request::Parts, body: Bytes) {
         let (server, port, scheduler) = (self.server.clone(), self.port.clone(), self.scheduler.clone());
         self.host.spawn(self.calls.track_future(async move {
@@ -130,7 +130,7 @@ impl Copy {
         }));
     }
 
-    /// Asks it to end as `serve` does: what has begun is finished within a time, and the world is told of that.
+    /// Drains the copy as `serve` does, and reports to the world whether everything ended in time.
     pub(crate) fn drain(&self) {
         let (scale, calls, port) = (self.scale.clone(), self.calls.clone(), self.port.clone());
         self.host.spawn(async move {
@@ -140,22 +140,23 @@ impl Copy {
         });
     }
 
-    /// The number of groups with commands under way, or with something left of one.
+    /// Returns the number of groups with commands under way or with remembered state.
     pub(crate) fn lanes(&self) -> usize {
         self.scale.remembered()
     }
 
-    /// Returns true if it answers a size of a group, without having been refreshed.
+    /// Returns true if the copy answers the size of a group, without a Refresh before.
     pub(crate) fn has_group(&self, id: &str) -> bool {
         let mut client = CloudProviderClient::new(self.server.clone());
         let request = NodeGroupTargetSizeRequest { id: id.to_owned() };
         self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
     }
 
-    /// Its answers to reads, after a Refresh: a line for each group's bounds and size, for its options, for its template if one of
-    /// the `ready` Nodes is its, by providerID, and for each instance with the group of its Node. Who may not write sends no errors,
-    /// and options of its own: those are left out if they aren't asked for. The template of a group without a ready Node follows those
-    /// that a copy has seen.
+    /// Returns the copy's answers to reads after a Refresh: one line for each group's bounds and size, for its options,
+    /// for its template if one of the `ready` Nodes (by providerID) belongs to it, and for each instance with the group
+    /// of its Node. A read-only copy sends no errors and has options of its own, so both are left out unless
+    /// `of_writer`. The template of a group without a ready Node is left out, since it follows the Nodes that a copy
+    /// has seen.
     pub(crate) fn answers(&self, of_writer: bool, ready: &BTreeSet<String>) -> Result<Vec<String>, tonic::Status> {
         let mut client = CloudProviderClient::new(self.server.clone());
         let ready = ready.clone();
@@ -195,7 +196,7 @@ impl Copy {
     }
 }
 
-/// An answer as text: its message, or the code of its error.
+/// Returns an answer as text: its message, or the code of its error.
 fn text_of<T: std::fmt::Debug>(answer: Result<tonic::Response<T>, tonic::Status>) -> String {
     match answer {
         Ok(answer) => format!("{:?}", answer.into_inner()),

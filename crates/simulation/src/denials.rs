@@ -1,5 +1,5 @@
-//! Single Machines that are denied: in some worlds nothing is done for a while about some of them, as where a webhook fails
-//! for those, or their objects can't be converted. Whatever else a copy has to do must go on.
+//! Denied Machines: in some worlds requests about some Machines fail for a while, as if a webhook failed for them or
+//! their objects couldn't be converted. All other work of a copy must go on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,14 +17,14 @@ use crate::{
 /// The denials of one world.
 #[derive(Clone, Debug)]
 struct Denial {
-    /// Of 100 Machines so many are denied.
+    /// The percentage of denied Machines.
     percent: u32,
     from: Nanos,
     to: Nanos,
     code: u16,
-    /// Set if they can't be read either.
+    /// True if they can't be read either.
     reads: bool,
-    /// Set if the first mark is still let through.
+    /// True if the first mark is still allowed.
     once_marked: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Denials {
     chance: Chance,
     denial: Option<Denial>,
     marked: BTreeSet<String>,
-    /// The Machines that were asked about, and whether each is denied.
+    /// The Machines that were requested, each with true if it is denied.
     known: BTreeMap<String, bool>,
 }
 
@@ -56,7 +56,7 @@ impl Denials {
         Self { chance, denial, marked: BTreeSet::new(), known: BTreeMap::new() }
     }
 
-    /// The fault of a request that a copy sends, unless `strikes` takes its Machine's denial away.
+    /// Returns the fault of a copy's request, unless `strikes` removes the denial of its Machine.
     pub(crate) fn of_request(
         &mut self,
         parts: &Parts,

@@ -1,8 +1,8 @@
-//! Chance and time of one thread: all that the program draws or reads from the operating system comes from the seed and
-//! from virtual time. A thread that was never seeded, such as a test runner's, gets the real ones.
+//! Randomness and time of one thread: everything that the program draws or reads from the operating system comes from
+//! the seed and from virtual time. A thread that was never seeded, such as a test runner's, gets the real ones.
 //!
-//! Two functions of libc are taken over, because what uses them (hash maps, uuids, `select!`, both clocks of std) has no
-//! seam of its own. Whatever else asks the kernel by a system call of its own isn't controlled.
+//! Two functions of libc are replaced, because their users (hash maps, uuids, `select!`, both clocks of std) offer no
+//! other hook. Direct system calls aren't controlled.
 #![allow(unsafe_code, reason = "functions of libc are taken over, in a crate that never ships")]
 
 use std::cell::Cell;
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 /// Nanoseconds since a world began.
 pub(crate) type Nanos = u64;
 
-/// The wall clock's reading when a world begins: 2026-01-01T00:00:00Z.
+/// The wall clock when a world begins: 2026-01-01T00:00:00Z.
 const EPOCH: u64 = 1_767_225_600;
-/// The monotonic clock's time then, in seconds: far enough from zero to be subtracted from.
+/// The monotonic clock when a world begins, in seconds: far enough from zero to be subtracted from.
 const BOOT: u64 = 1_000_000;
 /// A second.
 pub(crate) const SECOND: Nanos = 1_000_000_000;
@@ -29,14 +29,14 @@ thread_local! {
 /// The host whose runtime is being polled: its clock may be ahead of the world's.
 #[derive(Clone, Copy)]
 pub(crate) struct Running {
-    /// When it began, and what its runtime's clock showed then.
+    /// The time at which it began, and its runtime's clock at that time.
     pub(crate) began: Nanos,
     pub(crate) origin: Instant,
     /// The error of its wall clock, in nanoseconds.
     pub(crate) skew: i64,
 }
 
-/// Seeds this thread. Call it before anything of the thread draws.
+/// Seeds this thread. Must be called before anything on the thread draws.
 pub(crate) fn seed(seed: u64) {
     CHANCE.set(Some(mix(seed)));
     TIME.set(Some(0));
@@ -47,24 +47,24 @@ pub(crate) fn set_time(time: Nanos) {
     TIME.set(Some(time));
 }
 
-/// Has the clocks follow a host until [`leave`].
+/// Makes the clocks follow a host until [`leave`].
 pub(crate) fn enter(running: Running) {
     RUNNING.set(Some(running));
 }
 
-/// Ends what [`enter`] began.
+/// Ends the effect of [`enter`].
 pub(crate) fn leave() {
     RUNNING.set(None);
 }
 
-/// Virtual time, without the skew of a wall clock; zero on a thread that isn't seeded.
+/// Returns virtual time without the skew of a wall clock, or zero on a thread that isn't seeded.
 pub(crate) fn now() -> Nanos {
     virtual_time().map_or(0, |(time, _)| time)
 }
 
 fn virtual_time() -> Option<(Nanos, i64)> {
     let fixed = TIME.get()?;
-    // Reading a runtime's clock outside of it reads that of std, which ends here again.
+    // Outside of a runtime, its clock is std's, whose reading ends here again.
     if IS_READING.get() {
         return Some((fixed, 0));
     }
@@ -76,7 +76,7 @@ fn virtual_time() -> Option<(Nanos, i64)> {
     Some((running.began.saturating_add(elapsed), running.skew))
 }
 
-/// One round of splitmix64.
+/// Runs one round of splitmix64.
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -85,7 +85,7 @@ fn mix(state: u64) -> u64 {
 }
 
 /// # Safety
-/// As libc's: `buffer` must be writable for `length` bytes.
+/// The same as libc's: `buffer` must be writable for `length` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(buffer: *mut libc::c_void, length: libc::size_t, flags: libc::c_uint) -> libc::ssize_t {
     let Some(mut state) = CHANCE.get() else {
@@ -104,7 +104,7 @@ unsafe extern "C" fn getrandom(buffer: *mut libc::c_void, length: libc::size_t, 
 }
 
 /// # Safety
-/// As libc's: `time` must be writable.
+/// The same as libc's: `time` must be writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
     let Some((now, skew)) = virtual_time() else {

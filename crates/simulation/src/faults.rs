@@ -1,5 +1,4 @@
-//! Faults of messages, hosts and clocks: each is a decision of the plan that can be taken away without
-//! shifting another.
+//! Faults of messages, hosts and clocks. Each is a decision of the plan that can be removed without shifting another.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -12,17 +11,17 @@ use crate::{
     host::TICK,
 };
 
-/// The message of a refusal that is made up on the way.
+/// The message of a made-up refusal.
 pub(crate) const MADE_UP: &str = "made up by the simulation";
 
-/// The identity of a decision: its subject, its actor, and the number that came before.
+/// The identity of a decision: its subject, its actor, and its ordinal.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Decision {
     /// The subject.
     pub what: &'static str,
-    /// Whose.
+    /// The actor.
     pub actor: usize,
-    /// The number among those of the same kind.
+    /// The ordinal among the decisions of the same kind.
     pub ordinal: u64,
 }
 
@@ -32,7 +31,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The kinds of decisions that are no faults, but acts of people and other programs, and what befalls Machines.
+/// The kinds of decisions that aren't faults: acts of people and other programs, and the fates of Machines.
 const ACTS: [&str; 8] = ["operator", "people", "workloads", "tenant", "kinds", "fate", "shortage", "ailing"];
 
 /// The kinds of faults.
@@ -55,7 +54,7 @@ const FAULTS: [&str; 15] = [
 ];
 
 impl Decision {
-    /// Returns true for a fault, and false for an act of somebody or what befalls a Machine.
+    /// Returns true for a fault, and false for an act or the fate of a Machine.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         !ACTS.contains(&self.what)
@@ -65,7 +64,7 @@ impl Decision {
 impl FromStr for Decision {
     type Err = anyhow::Error;
 
-    /// Reads `kind actor ordinal`.
+    /// Parses `kind actor ordinal`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts: Vec<_> = text.split(' ').collect();
         let [what, actor, ordinal] = parts.as_slice() else {
@@ -84,54 +83,54 @@ impl FromStr for Decision {
 pub(crate) enum RequestFault {
     /// It never arrives.
     LostBefore,
-    /// It is done, and its answer never arrives.
+    /// The request is carried out, and its answer never arrives.
     LostAfter,
-    /// It is answered with this status and not looked at.
+    /// The request is answered with this status and not carried out.
     Refused(u16),
-    /// It arrives late, perhaps after it was given up.
+    /// The request arrives late, perhaps after its sender gave up.
     Late(Nanos),
-    /// It is done, and answered with this status, as by a gateway that has waited too long.
+    /// The request is carried out and answered with this status, as by a gateway that has timed out.
     DoneBut(u16),
     /// Its answer arrives late.
     AnswerLate(Nanos),
-    /// It is done, and its answer is no JSON.
+    /// The request is carried out, and its answer is no JSON.
     Garbage,
 }
 
-/// A fault of a piece of a watch.
+/// A fault of a chunk of a watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PieceFault {
-    /// It and all after it come late.
+    /// The chunk and all after it come late.
     Late(Nanos),
-    /// The connection is cut before it.
+    /// The connection is cut before the chunk.
     Cut,
-    /// It comes twice.
+    /// The chunk comes twice.
     Doubled,
-    /// It never comes, if it is a bookmark.
+    /// The chunk never comes, if it is a bookmark.
     NoBookmark,
-    /// Neither it nor anything after it comes, nor an end: the connection is dead, and nobody says so.
+    /// Neither the chunk nor anything after it comes, nor an end: the connection is silently dead.
     Silent,
-    /// The one before it comes once more after it.
+    /// The chunk before it comes once more after it.
     Outdated,
 }
 
 /// The end of a watch that nothing else has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WatchEnd {
-    /// The connection is cut, be it idle or not.
+    /// The connection is cut, idle or not.
     Cut,
-    /// The API says that the version has expired.
+    /// The API reports that the version has expired.
     Expired,
 }
 
-/// A fault of a call of the program.
+/// A fault of a call to the program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CallFault {
     /// It never arrives.
     LostBefore,
-    /// It is carried out, and its answer never arrives.
+    /// The call is carried out, and its answer never arrives.
     LostAfter,
-    /// It arrives late.
+    /// The call arrives late.
     Late(Nanos),
     /// Its answer arrives late.
     AnswerLate(Nanos),
@@ -141,12 +140,12 @@ pub(crate) enum CallFault {
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     chance: Chance,
-    /// Of 10,000.
+    /// The number of faults in 10,000 requests.
     requests: u32,
     pieces: u32,
     calls: u32,
     kills: u32,
-    /// Messages have no faults from then on.
+    /// The time from which messages have no faults.
     pub(crate) until: Nanos,
     skipped: BTreeSet<Decision>,
     pub(crate) struck: Vec<Decision>,
@@ -161,7 +160,7 @@ impl Faults {
         Self { chance, requests, pieces, calls, kills, until, skipped, struck: Vec::new() }
     }
 
-    /// Returns true if a decision stands; one that does is written down.
+    /// Returns true if a decision isn't skipped, and records it then.
     pub(crate) fn strikes(&mut self, decision: Decision) -> bool {
         let strikes = !self.skipped.contains(&decision);
         if strikes {
@@ -170,7 +169,7 @@ impl Faults {
         strikes
     }
 
-    /// Draws whether a fault of so many in 10,000 strikes at this time. The chance that is returned says which.
+    /// Draws a fault at a rate per 10,000. Returns the generator with which its kind is drawn.
     fn draws(&mut self, mut draw: Rng, rate: u32, decision: Decision, at: Nanos) -> Option<Rng> {
         (at < self.until && draw.u32(0..10_000) < rate && self.strikes(decision)).then_some(draw)
     }
@@ -191,7 +190,7 @@ impl Faults {
         })
     }
 
-    /// Draws the fault of a piece of a watch.
+    /// Draws the fault of a chunk of a watch.
     pub(crate) fn of_piece(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<PieceFault> {
         let draw = self.chance.of("fault of piece", actor, ordinal);
         let mut draw = self.draws(draw, self.pieces, Decision { what: "piece", actor, ordinal }, at)?;
@@ -205,7 +204,7 @@ impl Faults {
         })
     }
 
-    /// Draws when and how a watch ends that begins at this time, if nothing else ends it.
+    /// Draws the time and kind of the end of a watch that begins at this time, unless something else ends it.
     pub(crate) fn of_watch(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<(Nanos, WatchEnd)> {
         let mut draw = self.chance.of("fault of watch", actor, ordinal);
         let ends = at + draw.u64(1..250) * SECOND;
@@ -228,15 +227,15 @@ impl Faults {
         })
     }
 
-    /// Draws whether a copy is killed by a write that it sends at this time, and when: before it arrives, or after. The kill
-    /// is a decision of its own.
+    /// Draws the time at which a copy is killed by a write that it sends now: before the write arrives, or after. The
+    /// kill is a decision of its own.
     pub(crate) fn of_kill(&self, actor: usize, ordinal: u64, at: Nanos) -> Option<Nanos> {
         let mut draw = self.chance.of("kill at a write", actor, ordinal);
         (at < self.until && draw.u32(0..10_000) < self.kills).then(|| at + draw.u64(0..60) * TICK)
     }
 }
 
-/// Draws the latency of a message: mostly some milliseconds, now and then seconds.
+/// Draws the latency of a message: mostly milliseconds, now and then seconds.
 pub(crate) fn latency(draw: &mut Rng) -> Nanos {
     let milliseconds = match draw.u32(0..100) {
         0 => draw.u64(500..4000),

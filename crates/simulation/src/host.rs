@@ -1,4 +1,4 @@
-//! A host: a runtime of one thread with a paused clock, driven step by step. Dropping it ends all its tasks at their
+//! A host: a single-threaded runtime with a paused clock, driven step by step. Dropping it ends all its tasks at their
 //! awaits, as a kill does.
 
 use std::{cell::Cell, sync::Arc, time::Duration};
@@ -21,12 +21,12 @@ pub(crate) struct Host {
     now: Cell<Nanos>,
     /// Notified when one of its tasks has sent something.
     sent: Arc<Notify>,
-    /// Set if something was delivered to it since it ran.
+    /// True if something was delivered since it last ran.
     has_mail: Cell<bool>,
 }
 
 impl Host {
-    /// A host that begins now.
+    /// Creates a host that begins now.
     pub(crate) fn new(now: Nanos) -> anyhow::Result<Self> {
         entropy::set_time(now);
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
@@ -35,27 +35,27 @@ impl Host {
         Ok(Self { runtime, running, now: Cell::new(now), sent: Arc::default(), has_mail: Cell::new(true) })
     }
 
-    /// The notification of its senders.
+    /// Returns the notification for its senders.
     pub(crate) fn sent(&self) -> Arc<Notify> {
         Arc::clone(&self.sent)
     }
 
-    /// Its time, which may be ahead of the world's.
+    /// Returns its time, which may be ahead of the world's.
     pub(crate) fn now(&self) -> Nanos {
         self.now.get()
     }
 
-    /// Something was delivered to it: it runs in the next round, whatever its time.
+    /// Records a delivery: the host runs in the next round, whatever its time.
     pub(crate) fn deliver(&self) {
         self.has_mail.set(true);
     }
 
-    /// Sets its wall clock off.
+    /// Sets the error of its wall clock.
     pub(crate) fn skew(&mut self, by: i64) {
         self.running.skew = by;
     }
 
-    /// Moves its clock to `now` as one that stood still: all that was due meanwhile is due at once.
+    /// Moves its clock to `now` as after a standstill: everything that was due meanwhile is due at once.
     pub(crate) fn jump(&self, now: Nanos) {
         let by = now.saturating_sub(self.now.get());
         self.enter(tokio::time::advance(Duration::from_nanos(by)));
@@ -77,7 +77,7 @@ impl Host {
         });
     }
 
-    /// Runs a future on it to its end, which must not wait for another host.
+    /// Runs a future on it to completion. The future must not wait for another host.
     pub(crate) fn enter<T>(&self, future: impl Future<Output = T>) -> T {
         entropy::set_time(self.now.get());
         entropy::enter(self.running);
@@ -87,7 +87,7 @@ impl Host {
         output
     }
 
-    /// Starts a task on it.
+    /// Spawns a task on it.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
         self.deliver();

@@ -1,5 +1,5 @@
-//! Kinds that change while everybody runs: the infrastructure's templates go, come back and change their version, and Cluster
-//! API's kinds are served in one version, in the other, or in both, as before, during and after an upgrade.
+//! Kinds that change at run time: the infrastructure's templates vanish, come back and change their version, and
+//! Cluster API's kinds are served in one version, the other or both, as before, during and after an upgrade.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use crate::{
     setup,
 };
 
-/// The definition of the infrastructure's templates.
+/// The CustomResourceDefinition of the infrastructure's templates.
 const TEMPLATES: &str = "cloudmachinetemplates.infrastructure.cluster.x-k8s.io";
 /// Cluster API's kinds.
 const PLURALS: [&str; 5] = ["clusters", "machinedeployments", "machinesets", "machinepools", "machines"];
-/// The time between two looks.
+/// The interval at which the script is polled.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Returns true if kinds change in a world.
@@ -32,11 +32,11 @@ pub(crate) fn change(seed: u64) -> bool {
     Chance::new(seed).of("kinds", 0, 0).u32(0..3) == 0
 }
 
-/// Goes on until it is quiet, and makes sure then that everything is served.
+/// Runs until it is quiet, and makes sure then that everything is served.
 pub(crate) async fn run(port: Port, seed: u64, script: Script) {
     let kinds = Kinds::new(port, script);
     let chance = Chance::new(seed);
-    // Rarely, or again and again.
+    // The mean pause: short in some worlds, long in others.
     let mean = [200, 600][chance.of("kinds", 0, 1).usize(0..2)];
     for ordinal in 0.. {
         let mut draw = chance.of("kinds act", 0, ordinal);
@@ -69,7 +69,7 @@ impl Kinds {
         Self { port, definitions, script }
     }
 
-    /// Ends early when it is quiet.
+    /// Sleeps, and ends early once it is quiet.
     async fn pause(&self, seconds: u64) {
         for _ in 0..seconds {
             if self.script.is_quiet() {
@@ -86,7 +86,7 @@ impl Kinds {
         }
     }
 
-    /// The definition of templates is deleted, with all of them, and comes back.
+    /// Deletes the definition of the templates, with all of them, and creates it again.
     async fn templates_vanish(&self, seconds: u64) {
         let gone = self.definitions.delete(TEMPLATES, &DeleteParams::default()).await;
         self.tell("templates vanish", gone.map(drop).map_err(Into::into));
@@ -94,7 +94,7 @@ impl Kinds {
         self.tell("templates come back", self.make_templates().await);
     }
 
-    /// Makes whatever isn't there of the definition and the templates.
+    /// Creates the definition and the templates unless they exist.
     async fn make_templates(&self) -> Result<()> {
         let definition: DynamicObject = serde_json::from_value(setup::definition())?;
         tolerate(self.definitions.create(&PostParams::default(), &definition).await, Status::is_already_exists)?;
@@ -107,14 +107,14 @@ impl Kinds {
         Ok(())
     }
 
-    /// Templates are served in the other version alone, and then as they were.
+    /// Serves templates in the other version only, and then as before.
     async fn templates_move(&self, seconds: u64) {
         self.tell("templates are of v1beta1", self.serve(TEMPLATES, [false, true]).await);
         self.pause(seconds).await;
         self.tell("templates are of v1beta2", self.serve(TEMPLATES, [true, false]).await);
     }
 
-    /// Cluster API's kinds are served in other versions, one after the other, for a while.
+    /// Serves Cluster API's kinds in other versions, one after the other, for a while.
     async fn upgrade(&self, draw: &mut Rng) {
         for _ in 0..draw.u32(1..4) {
             let served = [[true, false], [false, true], [true, true]][draw.usize(0..3)];

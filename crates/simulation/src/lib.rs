@@ -1,4 +1,4 @@
-//! The whole program under one seed.
+//! Runs the whole program under one seed.
 
 mod actor;
 mod autoscaler;

@@ -1,5 +1,5 @@
-//! Runs worlds: one seed after the other, each in a process of its own, since some libraries keep counters for the whole
-//! process. A seed that breaks a rule is printed with the shortest story that still breaks it.
+//! Runs worlds, one seed after the other, each in a process of its own, since some libraries keep counters for the
+//! whole process. A seed that breaks a rule is printed with the shortest history that still breaks it.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use simulation::{Habits, Outcome, Plan, shrink};
 
-/// A fifth of a world's time is allocation, and this one makes a world a sixth faster than the system's.
+/// A fifth of a world's time is allocation, and this allocator makes a world a sixth faster than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -80,7 +80,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// The arguments that make another world of the same seed.
+    /// Returns the arguments that reproduce a world from the same seed.
     fn of_worlds(&self) -> Vec<String> {
         let mut given = vec![format!("--seconds={}", self.seconds), format!("--quiet={}", self.quiet)];
         given.extend(self.copies.map(|copies| format!("--copies={copies}")));
@@ -132,7 +132,7 @@ fn one(arguments: &Arguments) -> Result<bool> {
     Ok(outcome.findings.is_empty())
 }
 
-/// Runs many worlds, some at a time.
+/// Runs many worlds, several at a time.
 fn many(arguments: &Arguments) -> Result<bool> {
     let jobs = arguments.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {msg}, {eta} left")?;
@@ -227,7 +227,7 @@ impl Sums {
 fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decision>) -> Result<Outcome> {
     let mut command = Command::new(std::env::current_exe().context("this program's own path")?);
     command.args(["--json", "--seed", &seed.to_string()]);
-    // A world is over in seconds: memory that it gives back to the system, and asks for again, costs a seventh of its time.
+    // A world takes seconds: returning memory to the system and requesting it again costs a seventh of its time.
     command.env("MIMALLOC_PURGE_DELAY", "-1");
     command.args(arguments.of_worlds());
     for decision in skipped {
@@ -271,7 +271,7 @@ fn print(outcome: &Outcome) {
     }
 }
 
-/// Takes away faults and acts as long as the same rule is broken.
+/// Removes faults and acts as long as the same rule is broken.
 fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let Some(rule) = outcome.rule() else { return Ok(()) };
     println!("looking for the shortest story of seed {} that breaks {rule}", outcome.seed);

@@ -1,5 +1,5 @@
-//! The messages between hosts, before they are given a time: each host puts what it sends into one outbox, and the world
-//! decides when it arrives, and whether.
+//! The messages between hosts, before they are given a time: each host sends into one outbox, and the world decides
+//! whether and when a message arrives.
 
 use std::{
     future::Future,
@@ -30,10 +30,10 @@ use crate::{
 /// The number of a host in its world.
 pub(crate) type HostId = usize;
 
-/// A body that comes whole or in pieces.
+/// A body that comes whole or in chunks.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Something that a host has sent.
+/// A sent message.
 pub(crate) struct Sent {
     pub(crate) at: Nanos,
     pub(crate) from: HostId,
@@ -42,17 +42,17 @@ pub(crate) struct Sent {
 
 /// A message.
 pub(crate) enum Message {
-    /// To the API.
+    /// A request to the API.
     Request(ApiRequest),
-    /// A piece of a watch, or its end.
+    /// A chunk of a watch, or its end.
     Piece(u64, Option<Bytes>),
-    /// Nobody reads a watch any more.
+    /// A watch that is no longer read.
     Unread(u64),
-    /// To a copy of the program.
+    /// A call to a copy of the program.
     Call(Call),
     /// The answer to a call.
     Reply(u64, RpcResult),
-    /// A copy that was asked to end has ended; set if all that was under way was finished.
+    /// The end of a copy that was asked to end: true if all work under way was finished.
     Drained(bool),
     /// A line for the trace, from an actor.
     Note(String),
@@ -65,7 +65,7 @@ pub(crate) struct ApiRequest {
     pub(crate) reply: oneshot::Sender<Result<Response<Body>, BoxError>>,
 }
 
-/// A call of the program.
+/// A call to the program.
 pub(crate) struct Call {
     /// The number of the copy.
     pub(crate) to: usize,
@@ -74,16 +74,16 @@ pub(crate) struct Call {
     pub(crate) reply: oneshot::Sender<RpcResult>,
 }
 
-/// An answer to a call; `Err` where the connection is cut.
+/// An answer to a call, or `Err` if the connection is cut.
 pub(crate) type RpcResult = Result<Answer, BoxError>;
 
-/// An answer to a call of one message.
+/// An answer to a unary call.
 pub(crate) struct Answer {
     parts: http::response::Parts,
-    /// The message with the five bytes before it.
+    /// The message with its gRPC prefix of five bytes.
     pub(crate) message: Bytes,
     trailers: Option<HeaderMap>,
-    /// In the trailers, or in the headers if there is no message.
+    /// The status in the trailers, or in the headers if there is no message.
     pub(crate) status: Status,
 }
 
@@ -105,7 +105,7 @@ impl Answer {
     }
 }
 
-/// A host's way out.
+/// The network port of a host.
 #[derive(Clone)]
 pub(crate) struct Port {
     from: HostId,
@@ -127,7 +127,7 @@ impl Port {
         self.send(Message::Note(line.into()));
     }
 
-    /// A client of the API that gives up as this policy says: on the head of an answer, and on a body that is silent.
+    /// Returns a client of the API with a policy's time-outs: for the head of an answer, and for a silent body.
     pub(crate) fn client(&self, policy: Policy) -> kube::Client {
         let port = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -144,13 +144,13 @@ impl Port {
         kube::Client::new(service, "default")
     }
 
-    /// A way to call a copy of the program.
+    /// Returns a client of a copy of the program.
     pub(crate) fn caller(&self, to: usize) -> Caller {
         Caller { port: self.clone(), to }
     }
 }
 
-/// A body whose read fails if nothing comes for so long.
+/// Wraps a body whose read fails if nothing arrives for so long.
 fn heard_within(body: Body, silence: Duration) -> Body {
     let frames = BodyStream::new(body).timeout(silence).map(|frame| match frame {
         Ok(frame) => frame,
@@ -159,12 +159,12 @@ fn heard_within(body: Body, silence: Duration) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// The error of a connection that is gone.
+/// Returns the error of a lost connection.
 pub(crate) fn cut() -> BoxError {
     BoxError::from(io::Error::from(io::ErrorKind::ConnectionReset))
 }
 
-/// Calls one copy.
+/// A client of one copy.
 #[derive(Clone)]
 pub(crate) struct Caller {
     port: Port,

@@ -1,4 +1,4 @@
-//! People who call by hand, and ask for this and that, as a seed says.
+//! People who make calls by hand, as the seed decides.
 
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 
@@ -21,8 +21,8 @@ use crate::{
     network::{Caller, Port},
 };
 
-/// The milliseconds between two calls. Some worlds are left to Cluster Autoscaler, and in most of the others people call
-/// now and then.
+/// Returns the milliseconds between two calls. Some worlds are left to Cluster Autoscaler, and in most of the others
+/// people make calls now and then.
 fn pause(chance: Chance) -> Option<Range<u64>> {
     match chance.of("operator's pace", 0, 0).u32(0..4) {
         0 => None,
@@ -31,17 +31,17 @@ fn pause(chance: Chance) -> Option<Range<u64>> {
     }
 }
 
-/// Returns true if a delete that fails is repeated, as by a script.
+/// Returns true if a failed delete is repeated, as by a script.
 pub(crate) fn is_patient(chance: Chance) -> bool {
     pause(chance).is_some() && chance.of("operator's patience", 0, 0).bool()
 }
 
-/// Habits that people keep in all of a world.
+/// Habits that people keep throughout a world.
 #[derive(Clone, Copy)]
 struct Habits {
-    /// They ask for a Refresh first, as Cluster Autoscaler does.
+    /// True if a Refresh comes first, as with Cluster Autoscaler.
     refreshes: bool,
-    /// The number of times that a delete that fails is repeated.
+    /// The number of times that a failed delete is repeated.
     repeats: usize,
 }
 
@@ -52,7 +52,7 @@ impl Habits {
     }
 }
 
-/// Goes on until its host ends.
+/// Runs until the host ends.
 pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script) {
     let chance = Chance::new(seed);
     let Some(pause) = pause(chance) else { return };
@@ -73,7 +73,7 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script) {
     }
 }
 
-/// Returns true for what a script asks for again until it is done.
+/// Returns true for an error after which a script repeats its call.
 fn may_heal(code: Code) -> bool {
     !matches!(code, Code::FailedPrecondition | Code::NotFound | Code::InvalidArgument | Code::OutOfRange)
 }
@@ -122,7 +122,7 @@ async fn act(
             if instances.is_empty() {
                 return Ok(());
             }
-            // Mostly one, and now and then several at once.
+            // Mostly one instance, now and then several at once.
             let count = if draw.u32(0..3) == 0 { draw.usize(2..5) } else { 1 };
             let names: BTreeSet<_> = (0..count).map(|_| instances[draw.usize(0..instances.len())].id.clone()).collect();
             let node = |name: &String| ExternalGrpcNode {

@@ -1,5 +1,5 @@
-//! Kinds that can't be read: in some worlds one copy gets no list and no watch of a kind for minutes, as where a conversion
-//! fails or a server of the API is overloaded. What it answers meanwhile must not be taken for fresh.
+//! Kinds that can't be read: in some worlds one copy gets no list and no watch of a kind for minutes, as if a
+//! conversion failed or an API server were overloaded. The copy's answers meanwhile must not count as fresh.
 
 use http::{Method, request::Parts};
 
@@ -12,7 +12,7 @@ use crate::{
 /// The kinds that copies need.
 const KINDS: [&str; 5] = ["clusters", "machinedeployments", "machinesets", "machines", "nodes"];
 
-/// A kind that a copy can't read for a while.
+/// The outage of a kind for one copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
     pub(crate) copy: usize,
@@ -20,15 +20,15 @@ pub(crate) struct Outage {
     pub(crate) from: Nanos,
     to: Nanos,
     fault: RequestFault,
-    /// Set if the API doesn't have the versions any more that were watched before: the next watch after it is told so.
+    /// True if the API has lost the versions that were watched before: the next watch then gets an expiry error.
     is_expired: bool,
 }
 
 impl Outage {
-    /// The decision that takes it away.
+    /// The decision that removes it.
     pub(crate) const DECISION: Decision = Decision { what: "outage", actor: 0, ordinal: 0 };
 
-    /// The outage of a world with so many copies, if it has one; it is over by a time.
+    /// Draws the outage of a world with so many copies, if it has one; it ends by a time.
     pub(crate) fn of(chance: Chance, copies: usize, until: Nanos) -> Option<Self> {
         let mut draw = chance.of("outage", 0, 0);
         if draw.u32(0..4) > 0 {
@@ -46,7 +46,7 @@ impl Outage {
         path.rsplit('/').next() == Some(self.kind)
     }
 
-    /// The fault of a request that a copy sends.
+    /// Returns the fault of a copy's request.
     pub(crate) fn of_request(&mut self, copy: usize, parts: &Parts, at: Nanos) -> Option<RequestFault> {
         let is_meant = copy == self.copy && parts.method == Method::GET && self.concerns(parts.uri.path());
         if !is_meant || at < self.from {

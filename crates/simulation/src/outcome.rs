@@ -1,4 +1,4 @@
-//! The outcome of a world as it is passed between processes, and the search for a shorter story.
+//! The outcome of a world as it is passed between processes, and the search for a shorter history.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ pub struct Outcome {
     pub hash: String,
     /// The number of calls that were answered.
     pub calls: u64,
-    /// Those of them that were to change something.
+    /// The number of answered calls that were commands.
     pub commands: u64,
     /// The number of requests that reached the API.
     pub requests: u64,
     /// The rules that were broken, each as `Rule at N ms: …`.
     pub findings: Vec<String>,
-    /// The number of events of each kind that can't be prevented, by their cause.
+    /// The number of unpreventable events, by their cause.
     pub exceptions: BTreeMap<String, u64>,
-    /// The faults that struck, and what was done by those who act.
+    /// The faults that struck, and the acts of all actors.
     pub struck: Vec<Decision>,
 }
 
 impl Outcome {
-    /// The outcome in a report.
+    /// Returns the outcome of a report.
     #[must_use]
     pub fn of(seed: u64, report: &Report) -> Self {
         Self {
@@ -44,31 +44,31 @@ impl Outcome {
         }
     }
 
-    /// The first rule that was broken.
+    /// Returns the first rule that was broken.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.findings.first()?.split(' ').next()
     }
 
-    /// When it was broken, in virtual milliseconds.
+    /// Returns the time at which it was broken, in virtual milliseconds.
     fn at(&self) -> Option<u64> {
         self.findings.first()?.split(' ').nth(2)?.parse().ok()
     }
 
-    /// Returns true if this one breaks the same rule as another, and no later: what is left out of a story may let it go on to
-    /// a later end of the same kind.
+    /// Returns true if this outcome breaks the same rule as another, and no later: a shortened history may run on to a
+    /// later break of the same rule.
     #[must_use]
     pub fn ends_like(&self, other: &Self) -> bool {
         self.rule().is_some() && self.rule() == other.rule() && self.at() <= other.at()
     }
 
-    /// The number of faults that struck.
+    /// Returns the number of faults that struck.
     #[must_use]
     pub fn faults(&self) -> usize {
         self.struck.iter().filter(|decision| decision.is_fault()).count()
     }
 
-    /// As a line of JSON.
+    /// Returns the outcome as a line of JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         json!({
@@ -79,10 +79,10 @@ impl Outcome {
         .to_string()
     }
 
-    /// Reads what [`Outcome::to_json`] has written.
+    /// Parses the output of [`Outcome::to_json`].
     ///
     /// # Errors
-    /// When it is something else.
+    /// Fails if the text is something else.
     pub fn from_json(text: &str) -> Result<Self> {
         let value: Value = serde_json::from_str(text).context("no outcome of a world")?;
         let texts = |field: &str| -> Vec<String> {
@@ -103,11 +103,11 @@ impl Outcome {
     }
 }
 
-/// The smallest part of `all` found that still fails, by leaving out ever smaller parts of it, each once per sweep, and at last
-/// one by one until none can be left out.
+/// Returns the smallest part of `all` found that still fails: leaves out ever smaller parts, each once per sweep, and
+/// at last single items until none can be left out.
 ///
 /// # Errors
-/// Those of `fails`.
+/// Returns the errors of `fails`.
 pub fn shrink<T: Clone>(all: &[T], mut fails: impl FnMut(&[T]) -> Result<bool>) -> Result<Vec<T>> {
     if fails(&[])? {
         return Ok(Vec::new());

@@ -1,5 +1,5 @@
-//! Overloads of the API: in a third of the worlds, from a write of a group on, it refuses most of what one copy asks for, for
-//! seconds. The write that it begins with may arrive in the midst of it, when it was given up.
+//! Overloads of the API: in a third of the worlds, from a write of a group on, it refuses most requests of one copy for
+//! seconds. That first write may arrive during the overload, after its sender gave up.
 
 use http::{Method, request::Parts};
 
@@ -9,12 +9,12 @@ use crate::{
     faults::{Decision, RequestFault},
 };
 
-/// An overload, as one copy meets it.
+/// An overload for one copy.
 #[derive(Clone, Debug)]
 struct Overload {
     ordinal: u64,
     copy: usize,
-    /// It begins with the first write of a group from then on.
+    /// The time from which the first write of a group begins it.
     from: Nanos,
     lasts: Nanos,
     /// The fault of that write.
@@ -25,9 +25,9 @@ struct Overload {
 #[derive(Clone, Debug)]
 pub(crate) struct Overloads {
     chance: Chance,
-    /// Those to come, the next one last.
+    /// The future overloads, the next one last.
     to_come: Vec<Overload>,
-    /// The copy that meets one now, and until when.
+    /// The copy that is affected now, and the time of the end.
     now: Option<(usize, Nanos)>,
 }
 
@@ -52,7 +52,7 @@ impl Overloads {
         Self { chance, to_come, now: None }
     }
 
-    /// The fault of a request that a copy sends, unless `strikes` takes the overload away that begins with it.
+    /// Returns the fault of a copy's request, unless `strikes` removes the overload that begins with it.
     pub(crate) fn of_request(
         &mut self,
         (copy, ordinal): (usize, u64),

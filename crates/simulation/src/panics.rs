@@ -1,4 +1,4 @@
-//! Panics of tasks, which a runtime would swallow.
+//! Records panics of tasks, which a runtime would swallow.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,7 +11,7 @@ thread_local! {
     static RECORDED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on panics of this thread are recorded, and not printed.
+/// Makes panics of this thread recorded instead of printed.
 pub(crate) fn record() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -27,7 +27,7 @@ pub(crate) fn record() {
     RECORDS.set(true);
 }
 
-/// The panics since this was last asked.
+/// Takes the panics since the last call.
 pub(crate) fn taken() -> Vec<String> {
     RECORDED.with_borrow_mut(std::mem::take)
 }

@@ -18,7 +18,7 @@ use crate::{
     setup::{Group, LABELS, MAX_SIZE, MIN_SIZE, NAMESPACE, POOL, UNNEEDED},
 };
 
-/// Rolls the group out that is going to be short of Machines.
+/// Rolls out the group that is about to have a shortage.
 pub(crate) async fn break_template(port: Port, group: Group, from: Nanos) {
     sleep(Duration::from_nanos(from.saturating_sub(entropy::now()))).await;
     match roll_out(&port, &group, "broken").await {
@@ -33,7 +33,7 @@ async fn roll_out(port: &Port, group: &Group, label: &str) -> Result<()> {
     Ok(())
 }
 
-/// Goes on until it is quiet; in some worlds there is nobody.
+/// Runs until it is quiet; some worlds have no people.
 pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, script: Script) {
     let chance = Chance::new(seed);
     let mean = [0, 0, 600, 120][chance.of("people", 0, 0).usize(0..4)];

@@ -17,16 +17,16 @@ pub struct Plan {
     pub quiet: u64,
     /// The behaviour of controllers and Machines; drawn from the seed if `None`.
     pub habits: Option<Habits>,
-    /// Set if a MachinePool is among the groups of a quarter of the worlds.
+    /// True if a MachinePool is among the groups of a quarter of the worlds.
     pub pools: bool,
-    /// Faults that don't strike, and acts that are left out.
+    /// The faults that don't strike, and the acts that are skipped.
     pub skipped: BTreeSet<Decision>,
-    /// Set if the trace is kept.
+    /// True if the trace is kept.
     pub traced: bool,
 }
 
 impl Plan {
-    /// A world of this seed as `.ci/run` has it: 45 virtual minutes with faults, and 15 quiet ones.
+    /// Returns a world of this seed as in `.ci/run`: 45 virtual minutes with faults, and 15 quiet ones.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         Self {
@@ -51,14 +51,14 @@ pub struct Report {
     pub lines: Vec<String>,
     /// The number of calls that were answered.
     pub calls: u64,
-    /// The number of calls that were to change a size or to delete, and were answered.
+    /// The number of answered calls that were to change a size or to delete.
     pub commands: u64,
     /// The number of requests that reached the API.
     pub requests: u64,
     /// The rules that were broken.
     pub findings: Vec<Finding>,
-    /// The number of events of each kind that can't be prevented, by their cause.
+    /// The number of unpreventable events, by their cause.
     pub exceptions: BTreeMap<&'static str, u64>,
-    /// The faults that struck, and what was done by those who act.
+    /// The faults that struck, and the acts of all actors.
     pub struck: Vec<Decision>,
 }

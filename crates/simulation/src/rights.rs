@@ -1,6 +1,6 @@
-//! Rights that are lost for a while: in two thirds of the worlds no copy may write Machines for seconds or minutes, from the moment at
-//! which it has sent a mark. What is decided by then can be neither done nor taken back, and that mark may arrive when its
-//! entry is another one.
+//! Temporary losses of rights: in two thirds of the worlds no copy may write Machines for seconds or minutes, from the
+//! moment at which it has sent a mark. Deletions that are decided by then can be neither done nor undone, and that mark
+//! may arrive when its entry is another one.
 
 use http::{Method, request::Parts};
 
@@ -11,27 +11,28 @@ use crate::{
     operator,
 };
 
-/// Cluster API is down for so long after the rights are there again.
+/// The time for which Cluster API stays down after the rights are back.
 const LONGER: Nanos = 45 * SECOND;
 
 /// A time without the right to write Machines.
 #[derive(Clone, Debug)]
 struct Loss {
     ordinal: u64,
-    /// It begins with the first mark from then on.
+    /// The time from which the first mark begins it.
     from: Nanos,
     lasts: Nanos,
-    /// Set if that is a mark of what somebody has named by hand, where there is somebody who asks again.
+    /// True if that must be the mark of a Machine that was named by hand, in a world whose people repeat failed
+    /// deletes.
     by_hand: bool,
     /// The fault of that mark.
     first: Option<RequestFault>,
-    /// Set if copies are restarted with their new rights.
+    /// True if copies are restarted with their new rights.
     restarts: bool,
-    /// Set if Cluster API is down meanwhile and for a little longer, as where somebody upgrades all of a cluster.
+    /// True if Cluster API is down during the loss and a little longer, as in an upgrade of a whole cluster.
     stops_controllers: bool,
 }
 
-/// The fault of a request under a loss of rights.
+/// The effects of a loss of rights on a request.
 #[derive(Debug, Default)]
 pub(crate) struct Struck {
     pub(crate) fault: Option<RequestFault>,
@@ -46,9 +47,9 @@ pub(crate) struct Struck {
 /// The losses of one world.
 #[derive(Clone, Debug)]
 pub(crate) struct Rights {
-    /// Those to come, the next one last.
+    /// The future losses, the next one last.
     losses: Vec<Loss>,
-    /// The right is lost until then.
+    /// The time until which the right is lost.
     lost_until: Nanos,
 }
 
@@ -65,7 +66,7 @@ impl Rights {
                 let lasts = if is_short { draw.u64(5..30) } else { draw.u64(30..300) } * SECOND;
                 let first = match draw.u32(0..4) {
                     0 => None,
-                    // It arrives when the right is there again.
+                    // The mark arrives when the right is back.
                     1 | 2 if is_short => Some(RequestFault::Late(lasts + draw.u64(1..40) * SECOND)),
                     _ => Some(RequestFault::LostAfter),
                 };
@@ -79,7 +80,7 @@ impl Rights {
         Self { losses, lost_until: 0 }
     }
 
-    /// The fault of a request that a copy sends, perhaps while somebody who calls by hand waits for its answer.
+    /// Returns the fault of a copy's request, which may have a waiting caller by hand.
     pub(crate) fn of_request(&mut self, parts: &Parts, by_hand: bool, at: Nanos, until: Nanos) -> Struck {
         let is_write = matches!(parts.method, Method::PATCH | Method::DELETE);
         if at >= until || !is_write || !parts.uri.path().contains("/machines/") {
@@ -97,7 +98,7 @@ impl Rights {
         Struck { fault: loss.first, begins: Some(begins), restarts, controllers_until }
     }
 
-    /// The loss that has just begun is taken away.
+    /// Removes the loss that has just begun.
     pub(crate) fn keep(&mut self) {
         self.lost_until = 0;
     }

@@ -1,4 +1,4 @@
-//! The beginning of a world: a Cluster and its node groups, as many and as large as the seed says.
+//! The start of a world: a Cluster and its node groups, whose number and sizes the seed decides.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,15 +10,15 @@ use crate::chance::Chance;
 
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
-/// The annotation of a group's minimum.
+/// The annotation of a group's min size.
 pub(crate) const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-/// The annotation of a group's maximum.
+/// The annotation of a group's max size.
 pub(crate) const MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// The annotation of the labels of a group's Nodes.
 pub(crate) const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 /// The annotation of an autoscaling option.
 pub(crate) const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
-/// The label by which Pods choose Nodes of one group.
+/// The label by which Pods select Nodes of one group.
 pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
 /// A node group.
@@ -27,15 +27,15 @@ pub(crate) struct Group {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     namespace: &'static str,
-    /// CPUs of a Node.
+    /// The CPUs of a Node.
     pub(crate) cpu: u32,
     min: u32,
     pub(crate) max: u32,
     replicas: u32,
 }
 
-/// The groups of a seed: the first is a MachineDeployment that any Pod fits, and in some worlds `with_pools` the last is a
-/// MachinePool.
+/// Returns the groups of a seed: the first is a MachineDeployment that fits every Pod, and in some worlds `with_pools`
+/// the last is a MachinePool.
 pub(crate) fn groups(chance: Chance, with_pools: bool) -> Vec<Group> {
     let mut draw = chance.of("groups", 0, 0);
     let mut groups: Vec<Group> = (0..draw.u32(2..5))
@@ -57,14 +57,14 @@ pub(crate) fn groups(chance: Chance, with_pools: bool) -> Vec<Group> {
     groups
 }
 
-/// The ways of the infrastructure of MachinePools; in some worlds they have no Machines.
+/// Draws the behaviour of the infrastructure of MachinePools; in some worlds they have no Machines.
 pub(crate) fn pool_ways(chance: Chance) -> Option<PoolWays> {
     let mut draw = chance.of("pool", 0, 1);
     let lag = Duration::from_secs(if draw.bool() { draw.u64(1..15) } else { draw.u64(15..240) });
     (draw.u32(0..4) > 0).then(|| PoolWays { lag, minds_marks: draw.bool() })
 }
 
-/// One or two groups of a tenant.
+/// Draws one or two groups of a tenant.
 pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Group> {
     let count = draw.u32(1..3);
     let group = |number| {
@@ -77,19 +77,19 @@ pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Gro
 }
 
 impl Group {
-    /// Its id on the wire.
+    /// Returns the id in the protocol.
     pub(crate) fn id(&self) -> String {
         format!("{}/{}/{}", self.kind, self.namespace, self.name)
     }
 
-    /// Returns true if one of its Nodes takes a Pod that asks for so many thousandths of a CPU, and chooses Nodes by labels.
+    /// Returns true if one of its Nodes fits a Pod with this CPU request in millicores and this node selector.
     pub(crate) fn fits(&self, cpu: i64, selector: &BTreeMap<String, String>) -> bool {
         let chosen = selector.iter().all(|(key, value)| key == POOL && *value == self.name);
-        // A Node gives Pods a little less than it has.
+        // A Node's allocatable CPU is a little less than its capacity.
         chosen && cpu <= i64::from(self.cpu) * 950
     }
 
-    /// The label of its Nodes.
+    /// Returns the label of its Nodes.
     pub(crate) fn pool(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(POOL.to_owned(), self.name.clone())])
     }
@@ -122,7 +122,7 @@ impl Group {
     }
 }
 
-/// All objects.
+/// Returns all objects of the start.
 pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
     let mut objects = vec![definition(), cluster(NAMESPACE)];
     objects.extend(templates());
@@ -130,7 +130,7 @@ pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
     objects
 }
 
-/// The definition of the infrastructure's templates.
+/// Returns the CustomResourceDefinition of the infrastructure's templates.
 pub(crate) fn definition() -> Value {
     let version = |name: &str, is_newest: bool| {
         json!({
@@ -152,12 +152,12 @@ pub(crate) fn definition() -> Value {
     })
 }
 
-/// The infrastructure's templates.
+/// Returns the infrastructure's templates.
 pub(crate) fn templates() -> [Value; 3] {
     [2, 4, 8].map(|cpu| template(cpu, NAMESPACE))
 }
 
-/// All objects of a tenant.
+/// Returns all objects of a tenant.
 pub(crate) fn tenants_objects(groups: &[Group], namespace: &str, has_cluster: bool) -> Vec<Value> {
     let cluster = has_cluster.then(|| cluster(namespace));
     cluster.into_iter().chain([template(4, namespace)]).chain(groups.iter().map(Group::object)).collect()

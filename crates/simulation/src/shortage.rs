@@ -1,4 +1,5 @@
-//! A time in which no new Machine of one group comes up: its infrastructure has no room, or its new template is broken.
+//! A shortage: for some time no new Machine of one group becomes ready, since its infrastructure has no capacity or its
+//! new template is broken.
 
 use sandbox::Behaviour;
 use serde_json::Value;
@@ -18,15 +19,15 @@ pub(crate) struct Shortage {
     pub(crate) from: Nanos,
     to: Nanos,
     pub(crate) behaviour: Behaviour,
-    /// Set if it comes with a rollout.
+    /// True if it comes with a rollout.
     pub(crate) rolls_out: bool,
 }
 
 impl Shortage {
-    /// The decision that takes it away.
+    /// The decision that removes it.
     pub(crate) const DECISION: Decision = Decision { what: "shortage", actor: 0, ordinal: 0 };
 
-    /// The shortage of a world, if it has one.
+    /// Draws the shortage of a world, if it has one.
     pub(crate) fn of(chance: Chance, habits: Habits, until: Nanos) -> Option<Self> {
         let mut draw = chance.of("shortage", 0, 0);
         let is_there = habits == Habits::Any && draw.u32(0..3) == 0;
@@ -42,7 +43,7 @@ impl Shortage {
         })
     }
 
-    /// Returns true if it meets a Machine that is made now.
+    /// Returns true if it affects a Machine that is created now.
     pub(crate) fn meets(&self, machine: &Value) -> bool {
         let group = machine["metadata"]["labels"]["group"].as_str();
         group == Some(&self.group) && (self.from..self.to).contains(&entropy::now())

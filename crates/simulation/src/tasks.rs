@@ -1,5 +1,5 @@
-//! The order and the delay of a copy's tasks. Tokio polls ready tasks in the order in which they were woken; here a task may
-//! go to the end of that order, and chosen tasks don't run for a while, as on a node whose processors are busy.
+//! The order and the delay of a copy's tasks. Tokio polls ready tasks in the order in which they were woken; here a
+//! task may be moved to the end of that order, and chosen tasks pause, as on a node with busy processors.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,7 @@ use crate::{
     faults::Decision,
 };
 
-/// The longest that a task doesn't run.
+/// The longest pause of a task.
 const LONGEST: u64 = 60_000;
 
 /// The state that schedulers share with the world.
@@ -33,7 +33,7 @@ const LONGEST: u64 = 60_000;
 pub(crate) struct Shared {
     /// The pauses that struck.
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
-    /// When they began and ended, of which copy.
+    /// The times of the pauses, with the copy.
     pub(crate) pauses: Arc<Mutex<Vec<Pause>>>,
 }
 
@@ -55,9 +55,9 @@ struct Inner {
     chance: Chance,
     copy: usize,
     until: Nanos,
-    /// Of 100 polls so many go to the end of the order.
+    /// The percentage of polls that are moved to the end of the order.
     shuffled: u32,
-    /// Of 100 tasks so many are starved.
+    /// The percentage of tasks that are starved.
     starved: u32,
     skipped: BTreeSet<Decision>,
     shared: Shared,
@@ -66,7 +66,7 @@ struct Inner {
 }
 
 impl Scheduler {
-    /// The scheduler of a copy, with pauses of its tasks until a time.
+    /// Creates the scheduler of a copy, with pauses of its tasks until a time.
     pub(crate) fn new(chance: Chance, copy: usize, until: Nanos, skipped: BTreeSet<Decision>, shared: Shared) -> Self {
         let mut draw = chance.of("scheduler", 0, 0);
         let shuffled = [0, 0, 10, 40][draw.usize(0..4)];
@@ -75,13 +75,13 @@ impl Scheduler {
         Self { inner: Arc::new(Inner { chance, copy, until, shuffled, starved, skipped, shared, tasks }) }
     }
 
-    /// Starts the tasks of the copy.
+    /// Returns a spawner that runs the copy's tasks under this scheduler.
     pub(crate) fn spawner(&self, runtime: &Handle) -> Spawner {
         let scheduler = self.clone();
         Spawner::from(runtime).around(move |task| Box::pin(scheduler.schedule(task)))
     }
 
-    /// A task that runs when this scheduler lets it.
+    /// Puts a task under this scheduler.
     pub(crate) fn schedule<F: Future + Unpin>(&self, task: F) -> Scheduled<F> {
         let number = self.inner.tasks.fetch_add(1, Ordering::Relaxed);
         let is_starved = self.inner.chance.of("starved", self.inner.copy, number).u32(0..100) < self.inner.starved;
@@ -101,7 +101,7 @@ pub(crate) struct Scheduled<F> {
 }
 
 impl<F> Scheduled<F> {
-    /// Draws whether the task has to wait, and how long: zero for the end of the order.
+    /// Draws whether the task has to wait, and the duration: zero for the end of the order.
     fn wait(&mut self) -> Option<Duration> {
         let inner = &self.scheduler.inner;
         if inner.shuffled == 0 && !self.is_starved {

@@ -1,5 +1,5 @@
-//! A tenant whose namespace comes and goes, with a Cluster and node groups of its own. Whoever makes it anew takes the same
-//! names again, as a pipeline does. In half of the worlds the tenant leaves for good.
+//! A tenant whose namespace comes and goes, with a Cluster and node groups of its own. A new namespace has the same
+//! names as the old one, as from a pipeline. In half of the worlds the tenant leaves for good.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ use crate::{
 
 /// The tenant's namespace.
 const NAMESPACE: &str = "team-b";
-/// The most of virtual time that a namespace stays, or that there is none.
+/// The longest virtual time with a namespace, or without.
 const LONGEST: u64 = 700;
-/// The numbers of acts that one life of the tenant has.
+/// The number of ordinals reserved for the acts of one life of the tenant.
 const LIFE: u64 = 16;
 
 /// Returns true if a world has a tenant.
@@ -34,7 +34,7 @@ pub(crate) fn comes(seed: u64) -> bool {
     Chance::new(seed).of("tenant", 0, 0).u32(0..3) == 0
 }
 
-/// Goes on until it is quiet; what is going then goes to its end.
+/// Runs until it is quiet; a deletion under way is completed.
 pub(crate) async fn run(port: Port, seed: u64, script: Script) {
     let chance = Chance::new(seed);
     let mut draw = chance.of("tenant", 0, 1);
@@ -65,7 +65,7 @@ pub(crate) async fn run(port: Port, seed: u64, script: Script) {
                 tenant.change(&mut draw).await;
             }
         }
-        // Its last one may stay.
+        // The last namespace may stay.
         if tenant.pause(draw.u64(1..LONGEST)).await || !tenant.go().await {
             return;
         }
@@ -81,13 +81,14 @@ struct Tenant {
 }
 
 impl Tenant {
-    /// Returns true if it is quiet by then.
+    /// Sleeps. Returns true if it is quiet afterwards.
     async fn pause(&self, seconds: u64) -> bool {
         sleep(Duration::from_secs(seconds)).await;
         self.script.is_quiet()
     }
 
-    /// Makes the namespace and all in it, as `kubectl apply` does: what fails is tried again. `false` if it got too late.
+    /// Creates the namespace and its objects like `kubectl apply`, and retries failures. Returns false if it is quiet
+    /// before that succeeds.
     async fn come(&self) -> bool {
         let mut objects = setup::tenants_objects(&self.groups, NAMESPACE, self.has_cluster);
         objects.reverse();
@@ -106,7 +107,7 @@ impl Tenant {
         }
     }
 
-    /// Makes the objects from the last one on; those that are made leave the list.
+    /// Creates the objects from the last one on; created ones leave the list.
     async fn make(&self, objects: &mut Vec<Value>) -> Result<()> {
         actor::make_namespace(&self.namespaces, NAMESPACE).await?;
         while let Some(object) = objects.last() {
@@ -117,7 +118,7 @@ impl Tenant {
         Ok(())
     }
 
-    /// Deletes the namespace and waits until it is gone. `false` if it got too late.
+    /// Deletes the namespace and waits until it is gone. Returns false if it is quiet before that.
     async fn go(&self) -> bool {
         self.port.note("the tenant's namespace is deleted");
         loop {
@@ -127,14 +128,14 @@ impl Tenant {
                 Err(error) => self.port.note(format!("tenant: {error:#}")),
                 Ok(_) => {}
             }
-            // A namespace that is deleted goes by itself.
+            // A deleted namespace needs no further request to go.
             if self.pause(5).await {
                 return false;
             }
         }
     }
 
-    /// Writes a size, or deletes a group and makes it anew.
+    /// Writes a size, or deletes a group and creates it again.
     async fn change(&self, draw: &mut Rng) {
         let group = &self.groups[draw.usize(0..self.groups.len())];
         let size = draw.u32(0..=group.max);
@@ -152,7 +153,7 @@ impl Tenant {
         Ok(())
     }
 
-    /// Deletes a group, waits until it is gone, and makes it under the same name.
+    /// Deletes a group, waits until it is gone, and creates it under the same name.
     async fn renew(&self, group: &Group) -> Result<()> {
         let object: DynamicObject = serde_json::from_value(group.object())?;
         let api = self.api(&object)?;
@@ -160,7 +161,7 @@ impl Tenant {
         tolerate(api.delete(&group.name, &DeleteParams::default()).await, Status::is_not_found)?;
         loop {
             match api.create(&PostParams::default(), &object).await {
-                // It is still being deleted.
+                // The old object is still being deleted.
                 Err(kube::Error::Api(status)) if status.is_already_exists() && !self.script.is_quiet() => {}
                 created => return Ok(created.map(drop)?),
             }

@@ -1,4 +1,4 @@
-//! A handler of each copy's own on an informer of the Nodes: what it is told is held to the order that informers promise.
+//! A handler of each copy on an informer of the Nodes, which checks the order of events that informers promise.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,28 +10,28 @@ use kube::core::ApiResource;
 use parking_lot::Mutex;
 use shared_informer::{Event, Factory, Informer, Object, Projection, Query, Registration};
 
-/// The content of a Node as the witness keeps it: nothing.
+/// The content of a Node in the witness's store: nothing.
 pub(crate) struct Nothing;
 
-/// A witness of one copy.
+/// The witness of one copy.
 pub(crate) struct Witness {
     account: Arc<Mutex<Account>>,
     informer: Informer<Nothing>,
     _registration: Registration<Nothing>,
 }
 
-/// The account of one handler: the events that it was given.
+/// The events that one handler received.
 #[derive(Debug, Default)]
 struct Account {
-    /// Uid and resource version of each object, by its key.
+    /// The uid and resource version of each object, by its key.
     there: BTreeMap<String, (String, u64)>,
-    /// The uids of objects that are gone.
+    /// The uids of deleted objects.
     gone: BTreeSet<String>,
     broken: Vec<String>,
 }
 
 impl Witness {
-    /// Starts to listen.
+    /// Registers the handler.
     pub(crate) fn start(factory: &Factory) -> Self {
         let account = Arc::<Mutex<Account>>::default();
         let projection = Projection::new("witness", |_, _| Ok(Nothing));
@@ -41,12 +41,12 @@ impl Witness {
         Self { account, informer, _registration: registration }
     }
 
-    /// Takes the events that came in a wrong order since the last call.
+    /// Takes the out-of-order events since the last call.
     pub(crate) fn broken(&self) -> Vec<String> {
         std::mem::take(&mut self.account.lock().broken)
     }
 
-    /// The names of what the handler was told to be there, and of what the store holds.
+    /// Returns the names that the handler has received, and those in the store.
     pub(crate) fn names(&self) -> (Vec<String>, Vec<String>) {
         let told = self.account.lock().there.keys().cloned().collect();
         let mut held: Vec<_> = self.informer.store().list().iter().map(|object| object.key().to_string()).collect();

@@ -1,5 +1,5 @@
 //! The workloads of the workload cluster: Deployments that come, grow, shrink and go in bursts and quiet times, with a
-//! scheduler and kubelets as simple as will do. Nobody here knows the program.
+//! minimal scheduler and kubelets. They must not depend on the program.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,31 +25,31 @@ use crate::{
 };
 
 const NAMESPACE: &str = "apps";
-/// The most Deployments, and the most replicas of one.
+/// The max number of Deployments, and of replicas in one.
 const MOST: (usize, u32) = (6, 5);
 
 /// A Pod that fits on no Node.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// Since when.
+    /// The time since when.
     pub(crate) since: Nanos,
     pub(crate) cpu: Cpu,
     pub(crate) selector: BTreeMap<String, String>,
 }
 
-/// The Pods that fit on no Node, by name: the world reads it.
+/// The Pods that fit on no Node, by name. The world reads it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waitlist(Arc<Mutex<BTreeMap<String, Waiting>>>);
 
 impl Waitlist {
-    /// Those that have been waiting for at least so long.
+    /// Returns the Pods that have been waiting for at least so long.
     pub(crate) fn for_longer_than(&self, time: Nanos, now: Nanos) -> BTreeMap<String, Waiting> {
         let mut waiting = self.0.lock().clone();
         waiting.retain(|_, one| now.saturating_sub(one.since) >= time);
         waiting
     }
 
-    /// All of them are these. Those that were known wait since then.
+    /// Replaces the Pods. Known ones keep their time.
     fn set(&self, waiting: BTreeMap<String, Waiting>) {
         let mut known = self.0.lock();
         let old = std::mem::replace(&mut *known, waiting);
@@ -61,7 +61,7 @@ impl Waitlist {
     }
 }
 
-/// Pods that are all alike.
+/// A set of identical Pods.
 struct Deployment {
     name: String,
     replicas: u32,
@@ -79,7 +79,7 @@ struct Workloads {
     waitlist: Waitlist,
 }
 
-/// Goes on until its host ends. `pools` are the labels by which Pods may choose Nodes of one group; once it is quiet the
+/// Runs until the host ends. `pools` are the labels by which Pods may select Nodes of one group. Once it is quiet, the
 /// Deployments stay as they are.
 pub(crate) async fn run(
     port: Port,
@@ -123,7 +123,7 @@ pub(crate) async fn run(
 }
 
 impl Workloads {
-    /// Somebody changes what is wanted.
+    /// Changes the Deployments.
     fn change(&mut self, draw: &mut Rng) {
         let count = self.deployments.len();
         let (most, replicas) = MOST;
@@ -159,7 +159,7 @@ impl Workloads {
         self.port.note(format!("workloads: {name} is to have {replicas} of {cpu}m {selector:?}"));
     }
 
-    /// Does what controllers, the scheduler and kubelets would have done since the last time.
+    /// Catches up with the work of controllers, the scheduler and kubelets since the last call.
     async fn reconcile(&mut self) -> Result<()> {
         let mut pods = self.pods.list(&ListParams::default()).await?.items;
         let nodes = self.nodes.list(&ListParams::default()).await?.items;
@@ -175,7 +175,7 @@ impl Workloads {
         self.schedule(left, &nodes).await
     }
 
-    /// Makes Pods that are missing, and removes those that are too many. Returns those that stay.
+    /// Creates missing Pods and removes surplus ones. Returns the remaining ones.
     async fn count(&mut self, pods: Vec<Pod>) -> Result<Vec<Pod>> {
         let mut by_owner: BTreeMap<String, Vec<Pod>> = BTreeMap::new();
         for pod in pods {
@@ -186,7 +186,7 @@ impl Workloads {
         for deployment in &self.deployments {
             let mut pods = by_owner.remove(&deployment.name).unwrap_or_default();
             let wanted = usize::try_from(deployment.replicas)?;
-            // Those that wait go first.
+            // Pending Pods are removed first.
             pods.sort_by_key(|pod| node_of(pod).is_none());
             for pod in pods.split_off(pods.len().min(wanted)) {
                 self.evict(&pod).await?;
@@ -204,7 +204,7 @@ impl Workloads {
         Ok(staying)
     }
 
-    /// Binds Pods to the Nodes with the most room, and marks those that fit on none.
+    /// Binds Pods to the Nodes with the most free CPU, and marks those that fit on none.
     async fn schedule(&self, pods: Vec<Pod>, nodes: &[Node]) -> Result<()> {
         let mut rooms: Vec<(&str, Shape, Cpu)> = Vec::new();
         for node in nodes.iter().filter(|node| is_ready(node)) {
@@ -254,12 +254,12 @@ impl Workloads {
         Ok(())
     }
 
-    /// As its controller deletes it: its kubelet has some time.
+    /// Deletes a Pod as its controller does: its kubelet has some time.
     async fn evict(&self, pod: &Pod) -> Result<()> {
         self.delete(pod, &DeleteParams::default()).await
     }
 
-    /// As its kubelet does when it has ended.
+    /// Deletes a Pod as its kubelet does once it has ended.
     async fn remove(&self, pod: &Pod) -> Result<()> {
         self.delete(pod, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await
     }
@@ -283,7 +283,7 @@ fn pod_of(deployment: &Deployment, number: u64) -> Result<Pod> {
             "name": name,
             "namespace": NAMESPACE,
             "labels": { "app": deployment.name },
-            // Its owner isn't on the API.
+            // Needed because its owner isn't on the API.
             "annotations": { "cluster-autoscaler.kubernetes.io/safe-to-evict": "true" },
         },
         "spec": {

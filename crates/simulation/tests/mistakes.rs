@@ -14,7 +14,7 @@ fn root() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the workspace's directory")
 }
 
-/// The patches with their texts.
+/// Returns the patches with their texts.
 fn patches() -> Result<Vec<(PathBuf, String)>> {
     let mut patches = Vec::new();
     for entry in fs::read_dir(root()?.join("crates/simulation/mistakes"))? {

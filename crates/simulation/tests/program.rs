@@ -1,4 +1,4 @@
-//! The program as its users run it: its exit code and what it prints.
+//! Tests of the program as its users run it: its exit code and its output.
 
 use std::{
     process::{Command, Output, Stdio},
@@ -51,7 +51,7 @@ fn one_world_is_traced() {
     assert!(said.lines().last().is_some_and(|last| last.starts_with("seed 3: trace ")), "{said}");
 }
 
-/// The decisions that stood in a world of this seed, without those that are left out.
+/// Returns the decisions of a world of this seed, without the skipped ones.
 fn decisions(seed: &str, left_out: &[&str]) -> Vec<String> {
     let mut arguments = vec!["--json", "--seed", seed, "--seconds", "300", "--quiet", "600"];
     for decision in left_out {
@@ -65,7 +65,7 @@ fn decisions(seed: &str, left_out: &[&str]) -> Vec<String> {
     struck.iter().filter_map(|decision| decision.as_str()).map(str::to_owned).collect()
 }
 
-/// What shrinking rests on: a story gets shorter by one act, and nobody else acts otherwise for it.
+/// Shrinking relies on this: skipping one act shortens the history and changes no other actor's acts.
 #[test]
 fn an_act_that_is_left_out_shifts_no_other() {
     let is_act = |decision: &&String| decision.starts_with("workloads ") || decision.starts_with("operator ");
@@ -74,7 +74,7 @@ fn an_act_that_is_left_out_shifts_no_other() {
     let left_out = acts.last().expect("an act").as_str();
     let mut expected = acts.clone();
     expected.pop();
-    // An actor that leaves an act out may have time for another one before the end.
+    // An actor that skips an act may have time for another one before the end.
     let (actor, _) = left_out.rsplit_once(' ').expect("a number");
     let rest = decisions("3", &[left_out]);
     let (rest, more) = rest.iter().filter(is_act).partition::<Vec<_>, _>(|decision| acts.contains(decision));

@@ -1,4 +1,4 @@
-//! Cluster Autoscalers that somebody has named, as processes. They are unmodified, and speak to 127.0.0.1 only.
+//! Binaries of Cluster Autoscaler, run as processes. They are unmodified, and connect to 127.0.0.1 only.
 
 use std::{
     env, fs,
@@ -14,29 +14,29 @@ use serde_json::Value;
 use super::{BACKOFF, PAUSE, Settings, Version};
 use crate::{ports::free_port, process::Process};
 
-/// Names binaries of Cluster Autoscaler, separated as in `PATH`.
+/// The environment variable that names binaries of Cluster Autoscaler, separated as in `PATH`.
 pub const VARIABLE: &str = "CLUSTER_AUTOSCALER";
 
-/// The beginning of a binary's first message, before its version.
+/// The start of a binary's first message, before its version.
 const GREETING: &str = "Cluster Autoscaler ";
 
 /// A binary of Cluster Autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
     /// The version that it reports.
     pub version: Version,
 }
 
 impl Binary {
-    /// Those that the environment names; none if it names none.
+    /// Returns the binaries that the environment names, if any.
     pub fn named() -> Result<Vec<Self>> {
         let named = env::var_os(VARIABLE).unwrap_or_default();
         env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).map(Self::at).collect()
     }
 
-    /// Asks a binary for its version: it has no flag for that, but says it before it finds out that it has no cluster.
+    /// Reads the version of a binary: it has no flag for that, but logs the version before it fails without a cluster.
     fn at(path: PathBuf) -> Result<Self> {
         let what = || format!("{VARIABLE} names {}", path.display());
         let output = Command::new(&path)
@@ -56,7 +56,7 @@ impl Binary {
         Ok(Self { path, version })
     }
 
-    /// Starts it for a cluster, with a provider at an address.
+    /// Starts the binary for a cluster, with a provider at an address.
     pub fn start(&self, directory: &Path, kubeconfig: &Value, provider: &str, settings: Settings) -> Result<Process> {
         ensure!(provider.starts_with("127.0.0.1:"), "the provider's address is {provider}");
         let config = directory.join("cloud-config.yaml");
@@ -66,7 +66,7 @@ impl Binary {
         let mut command = Command::new(&self.path);
         command
             .env_clear()
-            // It writes its status into kube-system there: without, it would not call Cleanup when it ends.
+            // It writes its status into kube-system; otherwise it would not call Cleanup at its end.
             .args(["--cloud-provider=externalgrpc", "--leader-elect=false", "--namespace=kube-system"])
             .arg(format!("--cloud-config={}", config.display()))
             .arg(format!("--kubeconfig={}", access.display()))
@@ -79,7 +79,7 @@ impl Binary {
             .args(duration("initial-node-group-backoff-duration", BACKOFF))
             .args(duration("max-node-group-backoff-duration", BACKOFF))
             .arg(format!("--startup-taint={UNINITIALIZED}"))
-            // These take minutes by default, which is of no use to a scenario.
+            // The defaults are minutes, too long for a scenario.
             .args(["--scale-down-delay-after-add=1s", "--scale-down-delay-after-failure=1s"])
             .args(["--unremovable-node-recheck-timeout=1s", "--node-delete-delay-after-taint=0s"])
             .args(["--max-graceful-termination-sec=1", "--kube-client-qps=200", "--kube-client-burst=400"])

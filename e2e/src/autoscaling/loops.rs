@@ -1,4 +1,4 @@
-//! The calls of whole loops, counted.
+//! Counts the calls of whole loops.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::proto::NodeGroupForNodeResponse;
 /// The number of calls of each RPC in a loop.
 pub type Counts = BTreeMap<String, usize>;
 
-/// The loops that have come to their end: each begins with a Refresh. Questions about Nodes that belong to no group are left out: those
-/// of other scenarios are among them.
+/// Returns the finished loops, each of which begins with a Refresh. Calls about Nodes without a group are left out,
+/// since other scenarios' Nodes are among them.
 pub fn whole(calls: &[Call]) -> Result<Vec<Counts>> {
     let mut calls: Vec<&Call> = calls.iter().collect();
     calls.sort_by_key(|call| call.began);
@@ -29,7 +29,7 @@ pub fn whole(calls: &[Call]) -> Result<Vec<Counts>> {
             *counts.entry(call.name.clone()).or_default() += 1;
         }
     }
-    // The last one may go on.
+    // The last loop may be unfinished.
     loops.pop();
     Ok(loops)
 }
@@ -39,8 +39,8 @@ fn group_is_told(call: &Call) -> Result<bool> {
     Ok(answer.node_group.is_some_and(|group| !group.id.is_empty()))
 }
 
-/// Fails unless a loop asks what Cluster Autoscaler asks when it has nothing to do, for so many groups and Nodes, all of which belong
-/// to a group, are needed, and are not at the minimum. `NodeGroupNodes` has a clock of its own.
+/// Fails unless a loop makes the calls of an idle Cluster Autoscaler for so many groups and Nodes. All Nodes must
+/// belong to a group, be needed, and their groups be above the min size. `NodeGroupNodes` has an interval of its own.
 pub fn is_idle(counts: &Counts, version: Version, groups: usize, nodes: usize) -> Result<()> {
     let options = if version.minor < 35 { 4 } else { 6 };
     for (name, asked) in [

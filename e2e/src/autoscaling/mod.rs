@@ -1,7 +1,8 @@
-//! The autoscaler of a scenario: an unmodified Cluster Autoscaler where one is named, or a driver that makes the same calls.
+//! The autoscaler of a scenario: an unmodified Cluster Autoscaler if one is named, or a driver that makes the same
+//! calls.
 //!
-//! Both reach the program through a recorder, and the same rules check their requests and the answers. Nothing here may know
-//! what the program does, but what it promises on the wire.
+//! Both reach the program through a recorder, and the same rules check their requests and the answers. This module must
+//! know nothing of the program but its promises on the wire.
 
 pub mod binary;
 pub mod loops;
@@ -18,14 +19,14 @@ pub use binary::Binary;
 /// The autoscaler of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Autoscaler {
-    /// The driver, which plays this version.
+    /// The driver, as this version.
     Driver(Version),
     /// Cluster Autoscaler.
     Binary(Binary),
 }
 
 impl Autoscaler {
-    /// The version whose fields it sends and reads.
+    /// Returns the version whose fields it sends and reads.
     #[must_use]
     pub fn version(&self) -> Version {
         match self {
@@ -35,7 +36,7 @@ impl Autoscaler {
     }
 }
 
-/// Time from the end of a loop to the next one's start.
+/// The time from the end of a loop to the start of the next.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// The settings of an autoscaler. Its times are Cluster Autoscaler's options, far shorter than in any real cluster.
@@ -43,9 +44,9 @@ pub const PAUSE: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// The time that a Node must be idle before it is removed.
     pub unneeded: Duration,
-    /// The maximum time for a Node to join, before it is given up.
+    /// The time within which a Node must join.
     pub provision: Duration,
-    /// Which of the groups that would do is chosen.
+    /// The strategy that chooses among groups that fit.
     pub expander: Expander,
 }
 
@@ -55,15 +56,15 @@ impl Default for Settings {
     }
 }
 
-/// As long as a scenario may take: a group that failed is not tried again in it.
+/// The duration of a scenario at most: a group that failed is not tried again in it.
 const BACKOFF: Duration = Duration::from_secs(3600);
 
 impl Settings {
-    /// The driver's, whose other times are as short as the binaries are given them.
+    /// Returns the driver's settings. The other times are as short as those of the binaries.
     fn of_driver(self) -> autoscaler::Settings {
         let second = Duration::from_secs(1);
         autoscaler::Settings {
-            // It has less to think about than Cluster Autoscaler.
+            // The driver computes less than Cluster Autoscaler.
             pause: Duration::from_millis(300),
             unneeded: self.unneeded,
             unready: self.unneeded,

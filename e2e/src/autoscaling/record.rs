@@ -1,4 +1,4 @@
-//! A way to the program that keeps what is asked and answered, byte for byte. It must change neither.
+//! A proxy to the program that records requests and answers byte for byte. It must change neither.
 
 use std::{
     convert::Infallible,
@@ -26,7 +26,7 @@ use tonic::{
 
 use super::transcript;
 
-/// Why a call couldn't be handed on.
+/// The reason for which a call couldn't be forwarded.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The length of the prefix of a gRPC message: its compressed flag, and its length.
@@ -35,13 +35,13 @@ const PREFIX: usize = 5;
 /// A call that has been answered.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The RPC, as `Refresh`.
+    /// The RPC, such as `Refresh`.
     pub name: String,
-    /// When it began: how many calls had begun or ended before.
+    /// The time of its start: the number of starts and ends before it.
     pub began: usize,
-    /// When it ended, likewise.
+    /// The time of its end, likewise.
     pub ended: usize,
-    /// The status code of the answer. `Cancelled` where the caller didn't wait for it.
+    /// The status code of the answer, or `Cancelled` if the caller didn't wait for it.
     pub code: Code,
     request: Bytes,
     response: Bytes,
@@ -61,7 +61,7 @@ impl Call {
 
 #[cfg(test)]
 impl Call {
-    /// One that was made by a test.
+    /// Returns a call that a test has made up.
     pub(super) fn made(
         name: &str,
         time: [usize; 2],
@@ -91,13 +91,13 @@ struct State {
 }
 
 impl Calls {
-    /// All of them.
+    /// Returns all calls.
     #[must_use]
     pub fn all(&self) -> Vec<Call> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
     }
 
-    /// Those of one RPC.
+    /// Returns the calls of one RPC.
     #[must_use]
     pub fn of(&self, name: &str) -> Vec<Call> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,25 +118,25 @@ impl Calls {
     }
 }
 
-/// A port by which the program can be reached. Dropping it closes it, and leaves a transcript.
+/// A port through which the program can be reached. Dropping it closes it, and writes a transcript.
 pub struct Recorder {
-    /// Where it listens, as `127.0.0.1:1234`.
+    /// The listening address, such as `127.0.0.1:1234`.
     pub address: String,
-    /// The calls that went through.
+    /// The recorded calls.
     pub calls: Calls,
     serving: JoinHandle<()>,
     transcript: PathBuf,
 }
 
 impl Recorder {
-    /// Listens, and hands on what comes. At the end all of it is written to a file.
+    /// Listens and forwards calls. At the end all of them are written to a file.
     pub async fn start(program: Channel, transcript: PathBuf) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?.to_string();
         let calls = Calls::default();
         let way = Way { program, calls: calls.clone() };
         let serving = tokio::spawn(async move {
-            // It ends when it is dropped, and not otherwise.
+            // The server ends only when it is dropped.
             let _ = Server::builder().add_service(way).serve_with_incoming(TcpIncoming::from(listener)).await;
         });
         Ok(Self { address, calls, serving, transcript })
@@ -147,7 +147,7 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.serving.abort();
         let lines: Vec<String> = self.calls.all().iter().map(transcript::line).collect();
-        // One that can't be written is missed where it is looked for.
+        // A missing transcript is noticed by its reader.
         let _ = fs::write(&self.transcript, lines.join("\n") + "\n");
     }
 }
@@ -185,7 +185,7 @@ impl Way {
         let began = self.calls.begin();
         let (mut head, body) = request.into_parts();
         let name = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-        // The connection to the program has a version of its own.
+        // The connection to the program has an HTTP version of its own.
         head.version = http::Version::default();
         let request = body.collect().await?.to_bytes();
         let pending = Pending { calls: self.calls.clone(), call: Some((name, began, request.clone())) };
@@ -198,7 +198,8 @@ impl Way {
         let code = code(trailers.as_ref().unwrap_or(&head.headers));
         pending.end(code, response.clone());
         let body = Full::new(response);
-        // A refusal has its status in the head, and ends there: a caller that is told otherwise waits for trailers, and finds none.
+        // A refusal has its status in the head and ends there. With trailers announced, a caller would wait for them in
+        // vain.
         let body = match trailers {
             Some(trailers) => Body::new(body.with_trailers(ready(Some(Ok(trailers))))),
             None => Body::new(body),
@@ -207,8 +208,8 @@ impl Way {
     }
 }
 
-/// A call that has yet to be answered: its name, when it began, and what was asked. One that is dropped is kept all the same, for what it
-/// asked may be done.
+/// A call without an answer yet: its name, its start, and its request. A dropped one is recorded too, since its request
+/// may have been carried out.
 struct Pending {
     calls: Calls,
     call: Option<(String, usize, Bytes)>,

@@ -1,4 +1,4 @@
-//! The rules that hold for every call of an autoscaler, whichever autoscaler and scenario it was.
+//! The rules that hold for every call of every autoscaler in every scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::proto::{
     NodeGroupTemplateNodeInfoResponse, NodeGroupsResponse, PricingNodePriceRequest, PricingPodPriceRequest,
 };
 
-/// Holds them to all rules.
+/// Checks calls against all rules.
 pub fn hold(calls: &[Call], version: Version) -> Result<()> {
     for call in calls.iter().filter(|call| call.code != Code::Cancelled) {
         let what = || format!("{} of Cluster Autoscaler {version}: {call:?}", call.name);
@@ -27,7 +27,7 @@ pub fn hold(calls: &[Call], version: Version) -> Result<()> {
     loops_are_not_skipped_for_ever(calls)
 }
 
-/// A version sends the fields that it knows, and no others.
+/// Checks that a version sends the fields that it knows, and no others.
 fn sends_its_fields(call: &Call, version: Version) -> Result<()> {
     let (old, new) = match call.name.as_str() {
         "NodeGroupGetOptions" => {
@@ -52,7 +52,8 @@ fn sends_its_fields(call: &Call, version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether options hold the old durations and whether they hold the new ones; fails if only some of three are there.
+/// Returns whether options have the old durations and whether they have the new ones; fails if only some of three are
+/// there.
 fn fields(options: &NodeGroupAutoscalingOptions) -> Result<(bool, bool)> {
     let old = [options.scale_down_unneeded_time, options.scale_down_unready_time, options.max_node_provision_time]
         .map(|duration| duration.is_some());
@@ -68,7 +69,8 @@ fn fields(options: &NodeGroupAutoscalingOptions) -> Result<(bool, bool)> {
     Ok((old[0], new[0]))
 }
 
-/// An error here would end a loop, stop scaling for all, or make all groups vanish. API servers are up in these scenarios.
+/// Checks the status code: an error here would end a loop, stop all scaling, or make all groups vanish. API servers are
+/// up in these scenarios.
 fn answers_do_no_harm(call: &Call) -> Result<()> {
     let allowed: &[Code] = match call.name.as_str() {
         "Refresh"
@@ -84,7 +86,7 @@ fn answers_do_no_harm(call: &Call) -> Result<()> {
         "NodeGroupTemplateNodeInfo" | "NodeGroupGetOptions" | "PricingNodePrice" | "PricingPodPrice" => {
             &[Code::Ok, Code::Unimplemented]
         }
-        // Asked for in every loop, whatever was answered.
+        // Repeated in every loop, whatever the answer.
         "NodeGroupDeleteNodes" => &[Code::Ok, Code::FailedPrecondition, Code::Aborted],
         other => anyhow::bail!("the protocol has no {other}"),
     };
@@ -92,7 +94,7 @@ fn answers_do_no_harm(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// Some versions end when one that they know is missing.
+/// Checks that an answer has all fields: some versions exit if one that they know is missing.
 fn answers_fill_all_fields(call: &Call) -> Result<()> {
     if call.code != Code::Ok {
         return Ok(());
@@ -114,7 +116,7 @@ fn answers_fill_all_fields(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// A Node's group is one that NodeGroups has listed since the last Refresh, with the bounds it had there.
+/// Checks that a Node's group is one that NodeGroups has listed since the last Refresh, with the same bounds.
 fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
     let lists: Vec<_> = calls.iter().filter(|call| call.name == "NodeGroups" && call.code == Code::Ok).collect();
     for call in calls.iter().filter(|call| call.name == "NodeGroupForNode" && call.code == Code::Ok) {
@@ -130,12 +132,12 @@ fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
-/// A smaller target size that was answered with OK counts as a correction and ends the loop for all groups, so one that changed nothing
-/// may not come again.
+/// Checks that a decrease that changed nothing isn't repeated: one that is answered with OK counts as a correction and
+/// ends the loop for all groups.
 pub(super) fn loops_are_not_skipped_for_ever(calls: &[Call]) -> Result<()> {
     let (mut commands, sizes) = by_group(calls)?;
     for (group, commands) in &mut commands {
-        // A command that was refused has changed nothing.
+        // A refused command has changed nothing.
         commands.retain(|(_, call)| matches!(call.code, Code::Ok | Code::Cancelled));
         commands.sort_by_key(|(_, call)| call.began);
         for pair in commands.windows(2) {
@@ -155,7 +157,7 @@ pub(super) fn loops_are_not_skipped_for_ever(calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
-/// By how much a smaller target size was asked for, where that was answered with OK.
+/// Returns the delta of a decrease that was answered with OK.
 fn correction(call: &Call) -> Result<Option<i32>> {
     if call.name != "NodeGroupDecreaseTargetSize" || call.code != Code::Ok {
         return Ok(None);
@@ -166,13 +168,13 @@ fn correction(call: &Call) -> Result<Option<i32>> {
 /// The effect of a command on the size of its group.
 enum Effect {
     By(i32),
-    /// It deletes these, and lowers the size by those that weren't deleted before.
+    /// It deletes these instances, and lowers the size by those that weren't deleted before.
     Delete(Vec<String>),
-    /// It stops at what has a Node, or was refused, perhaps when some of it was done.
+    /// It stops at an instance with a Node, or was refused, perhaps after a part was done.
     Unknown,
 }
 
-/// A command that changes the size of a group, and its group.
+/// Returns a command that changes the size of a group, and its group.
 fn command(call: &Call) -> Result<Option<(String, Effect)>> {
     let (group, effect) = match call.name.as_str() {
         "NodeGroupIncreaseSize" => {
@@ -192,7 +194,7 @@ fn command(call: &Call) -> Result<Option<(String, Effect)>> {
 type Commands<'a> = BTreeMap<String, Vec<(Effect, &'a Call)>>;
 type Sizes<'a> = BTreeMap<String, Vec<(i32, &'a Call)>>;
 
-/// The commands to each group, and the sizes that were answered.
+/// Returns the commands to each group, and the answered sizes.
 fn by_group(calls: &[Call]) -> Result<(Commands<'_>, Sizes<'_>)> {
     let mut commands: BTreeMap<String, Vec<(Effect, &Call)>> = BTreeMap::new();
     let mut sizes: BTreeMap<String, Vec<(i32, &Call)>> = BTreeMap::new();
@@ -208,12 +210,12 @@ fn by_group(calls: &[Call]) -> Result<(Commands<'_>, Sizes<'_>)> {
     Ok((commands, sizes))
 }
 
-/// A size that is asked for after commands shows all of them, and nothing but them: one that is asked for while a command is under way may
-/// show it or not.
+/// Checks that a size read after commands includes all of them and nothing else. One read during a command may or may
+/// not include it.
 fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
     let (mut commands, mut sizes) = by_group(calls)?;
     for (group, commands) in &mut commands {
-        // One that was given up is done all the same, whenever that is.
+        // A cancelled command is carried out all the same, at any time.
         if commands.iter().any(|(_, call)| call.code == Code::Cancelled) {
             continue;
         }
@@ -226,7 +228,7 @@ fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
-/// A group's minimum, as it was listed last.
+/// Returns a group's min size as last listed.
 fn minimum(calls: &[Call], group: &str) -> Result<i32> {
     for call in calls.iter().rev().filter(|call| call.name == "NodeGroups" && call.code == Code::Ok) {
         let list: NodeGroupsResponse = call.response()?;
@@ -237,8 +239,9 @@ fn minimum(calls: &[Call], group: &str) -> Result<i32> {
     Ok(0)
 }
 
-/// Of one group: its commands, and its sizes while there were none. A placeholder's name may stand for another replica later, or for a
-/// Machine that a smaller target size has taken already; and at the minimum a Machine may be replaced, which leaves the size.
+/// Checks the sizes of one group, read while no command was under way, against its commands. The name of a placeholder
+/// may later stand for another replica, or for a Machine that a decrease has already taken. At the min size a Machine
+/// may be replaced, which keeps the size.
 fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)], minimum: i32) -> Result<()> {
     let mut deleted = BTreeSet::new();
     for pair in sizes.windows(2) {
@@ -274,17 +277,17 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
     Ok(())
 }
 
-/// The name that an instance has once the increase that brought it is no longer new.
+/// Returns the name that an instance has once its increase is no longer new.
 fn lasting(name: &str) -> &str {
     name.strip_prefix("new-").unwrap_or(name)
 }
 
-/// True if the name is that of a replica that has no Machine.
+/// Returns true if the name is that of a replica without a Machine.
 fn is_placeholder(name: &str) -> bool {
     lasting(name).starts_with("replica-")
 }
 
-/// True if the name is that of an instance that never had a Node.
+/// Returns true if the name is that of an instance that never had a Node.
 fn is_without_node(name: &str) -> bool {
     is_placeholder(name) || lasting(name).starts_with("pending-machine-") || name.starts_with("failed-machine-")
 }
@@ -412,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Seen with 1.37: it goes by the instances that it knew before.
+    /// Seen with 1.37, which uses the instances that it knew before.
     #[test]
     fn a_machine_that_a_smaller_target_size_has_taken_may_be_named_and_lowers_nothing() {
         let calls = |node: &str, after| {

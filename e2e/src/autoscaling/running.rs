@@ -1,4 +1,4 @@
-//! An autoscaler at work in a scenario, with the program that it asks.
+//! A running autoscaler in a scenario, with the program that it calls.
 
 use std::{fs::File, io::Write as _, time::Duration};
 
@@ -22,14 +22,14 @@ use crate::{
     wait::{Hopeless, eventually, every},
 };
 
-/// An autoscaler and the program, running. Dropping it ends both, except those that were running before.
+/// A running autoscaler and program. Dropping it ends both, except those that were running before.
 pub struct Autoscaling {
-    /// The calls of the autoscaler. Those of one that was running before aren't known.
+    /// The calls of the autoscaler, empty for one that was running before.
     pub calls: Calls,
     objects: Objects,
     patience: Duration,
     running: Running,
-    /// The program, for the scenario's own questions, which aren't recorded, unless it was there before.
+    /// The program, for the scenario's own calls, which aren't recorded. `None` if it was running before.
     started: Option<Started>,
 }
 
@@ -43,17 +43,17 @@ struct Started {
 enum Running {
     Driver(JoinHandle<()>),
     Binary(Process),
-    /// Cluster Autoscaler, with the program: somebody has installed both.
+    /// An installed Cluster Autoscaler with the program.
     Installed(Status),
 }
 
 impl Running {
-    /// Fails at once where there is nothing to wait for any more.
+    /// Fails at once if waiting is hopeless.
     fn check(&mut self, calls: &Calls) -> Result<()> {
         if let Self::Binary(process) = self {
             process.still_running()?;
         }
-        // Few scenarios have any, and all calls are many.
+        // Checked only with such calls: few scenarios have any, and checking all calls is slow.
         if calls.of("NodeGroupDecreaseTargetSize").len() > 1 {
             rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Hopeless(format!("{error:#}")))?;
         }
@@ -71,7 +71,7 @@ impl Drop for Running {
 }
 
 impl Stage {
-    /// Starts the program, and who scales here. Where they are there already, their settings are as they are.
+    /// Starts the program and the autoscaler. Existing ones keep their settings.
     pub async fn autoscale(&self, settings: Settings) -> Result<Autoscaling> {
         if let Controllers::Existing(guest) = &self.controllers {
             let status = guest.status();
@@ -88,7 +88,7 @@ impl Stage {
         self.autoscale_by(self.serve().await?, settings).await
     }
 
-    /// Starts who scales here, by a program that runs already.
+    /// Starts the autoscaler with a program that is already running.
     pub async fn autoscale_by(&self, provider: Provider, settings: Settings) -> Result<Autoscaling> {
         let recorder = Recorder::start(provider.channel(), self.directory().join("calls.txt")).await?;
         let autoscaler = self.autoscaler.as_ref().context("nobody scales in this scenario")?;
@@ -99,7 +99,7 @@ impl Stage {
                 let workload = Workload::of_namespace(self.workload.client(), self.workload.namespace());
                 let log = File::create(self.directory().join("cluster-autoscaler.log"))?;
                 let note = move |line: &str| {
-                    // A log that can't be written is missed where it is shown.
+                    // A missing log is noticed by its reader.
                     let _ = writeln!(&log, "{line}");
                 };
                 let chance = fastrand::Rng::with_seed(0);
@@ -121,13 +121,13 @@ impl Stage {
 }
 
 impl Autoscaling {
-    /// The version whose fields it sends and reads, where it is known.
+    /// Returns the version whose fields it sends and reads, if it is known.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.started.as_ref().map(|started| started.version)
     }
 
-    /// Waits until it has looked so many times more.
+    /// Waits for a number of further loops.
     pub async fn looks(&mut self, times: usize) -> Result<()> {
         let looked = self.calls.of("Refresh").len();
         let mut last = String::new();
@@ -141,7 +141,7 @@ impl Autoscaling {
                 }
                 Running::Installed(status) => {
                     let now = status.version().await?;
-                    // The first one is of a loop that had begun before.
+                    // The first one is of a loop that had already begun.
                     seen += usize::from(now != last);
                     last = now;
                     seen.saturating_sub(1)
@@ -153,7 +153,7 @@ impl Autoscaling {
         .await
     }
 
-    /// Waits for something, and fails early when the autoscaler ends or skips all its loops.
+    /// Waits for a condition, and fails early if the autoscaler ends or skips all its loops.
     pub async fn until<T>(&mut self, what: &str, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
         every(LOOK, what, self.patience, async || {
             self.running.check(&self.calls)?;
@@ -162,7 +162,7 @@ impl Autoscaling {
         .await
     }
 
-    /// Waits until groups have these sizes: as the program answers them or, where it can't be asked, as their objects say.
+    /// Waits until groups have these sizes: as the program answers or, if it can't be called, as their objects say.
     pub async fn sizes(&mut self, expected: &[(&str, i32)]) -> Result<()> {
         every(LOOK, &format!("sizes {expected:?}"), self.patience, async || {
             self.running.check(&self.calls)?;
@@ -178,8 +178,8 @@ impl Autoscaling {
         .await
     }
 
-    /// Ends the autoscaler as a container runtime does, and holds all its calls to the rules. The program goes on. What was there before
-    /// isn't ended, and its calls aren't known.
+    /// Ends the autoscaler as a container runtime does, and checks all its calls against the rules. The program keeps
+    /// running. An autoscaler that was running before isn't ended, and its calls aren't known.
     pub async fn end(&mut self) -> Result<Option<Vec<Call>>> {
         let Some(started) = &mut self.started else { return Ok(None) };
         match &mut self.running {
@@ -206,7 +206,7 @@ impl Autoscaling {
     }
 }
 
-/// The size of the object that is a group, by the group's id.
+/// Returns the size in the object of a group, by the group's id.
 async fn size_of(objects: &Objects, group: &str) -> Result<i32> {
     let mut parts = group.split('/');
     let (kind, name) = (parts.next().unwrap_or_default(), parts.next_back().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! Requests and answers as text, one line a call, for whoever compares autoscalers or looks for the reason why a scenario
-//! failed. Nothing is decided by it.
+//! Formats requests and answers as text, one line per call, to compare autoscalers or to find the reason of a failed
+//! scenario. No check may depend on it.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ use crate::proto::{
     PricingPodPriceResponse, RefreshRequest, RefreshResponse,
 };
 
-/// When it began and ended, its name and code, what was asked, and what was answered if it was.
+/// Formats the start and end, name and code, request, and answer if there was one.
 pub(super) fn line(call: &Call) -> String {
     let messages = messages(call).unwrap_or_else(|error| format!("{error:#}"));
     format!("{} {} {} {:?} {messages}", call.began, call.ended, call.name, call.code)
@@ -55,7 +55,7 @@ where
     Answered: Message + Default + Debug,
 {
     let asked: Asked = call.request()?;
-    // A call that failed has no message for an answer.
+    // A failed call has no answer message.
     Ok(match call.response::<Answered>() {
         Ok(answered) => format!("{asked:?} -> {answered:?}"),
         Err(_) => format!("{asked:?}"),

@@ -24,7 +24,7 @@ impl Environment {
         let objects_to_be = [
             json!({
                 "kind": "DevCluster",
-                // CAPD writes an annotation beside others, and fails where there are none.
+                // CAPD adds an annotation by a patch that fails without existing annotations.
                 "metadata": { "name": name, "annotations": { "kubernetes.io/description": "in memory" } },
                 "spec": { "backend": { "inMemory": {} } },
             }),
@@ -75,7 +75,7 @@ impl Environment {
         }
         every(LOOK, "an API server in memory", PATIENCE, async || {
             let client = client(objects, name).await?;
-            // It knows no version.
+            // CAPD's API server doesn't answer version requests.
             Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
             Ok(client)
         })
@@ -83,20 +83,20 @@ impl Environment {
     }
 }
 
-/// Returns the backend of a machine in memory, as quick as can be configured.
+/// Returns the backend of a machine in memory, with the shortest configurable times.
 pub(crate) fn in_memory() -> Value {
     let soon = json!({ "provisioning": { "startupDuration": "1s", "startupJitter": "0" } });
     json!({ "inMemory": { "vm": soon, "node": soon, "apiServer": soon, "etcd": soon } })
 }
 
-/// By the kubeconfig that Cluster API keeps.
+/// Returns a client with the kubeconfig that Cluster API keeps.
 async fn client(objects: &Objects, cluster: &str) -> Result<Client> {
     let kubeconfig: Kubeconfig = serde_yaml::from_str(&kubeconfig(objects, cluster).await?)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 
-/// The kubeconfig that Cluster API keeps.
+/// Returns the kubeconfig that Cluster API keeps.
 pub(crate) async fn kubeconfig(objects: &Objects, cluster: &str) -> Result<String> {
     let secret = objects.get("Secret", &format!("{cluster}-kubeconfig")).await?;
     let value: ByteString = serde_json::from_value(secret.data["data"]["value"].clone())?;

@@ -1,4 +1,4 @@
-//! A management cluster with Cluster API's core, kubeadm's providers and CAPD, all of them as processes.
+//! A management cluster with Cluster API's core, kubeadm's providers and CAPD, each as a process.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     objects::{Contract, Objects},
 };
 
-/// CAPD's kinds, those of its Docker backend too: its manager watches all.
+/// CAPD's kinds, including those of its Docker backend: its manager watches all.
 const KINDS: [&str; 12] = [
     "DevCluster",
     "DevClusterTemplate",
@@ -30,9 +30,9 @@ const KINDS: [&str; 12] = [
     "DockerMachineTemplate",
 ];
 
-/// Everything that runs around the program. Dropping it ends it all.
+/// All processes around the program. Dropping it ends them.
 pub struct Environment {
-    // In the order in which they are ended.
+    // Declared in the order in which they are ended.
     capd: Manager,
     control_plane: Manager,
     bootstrap: Manager,
@@ -42,9 +42,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Starts all of it with this manager of CAPD, and waits until it is ready. What must be built first goes to a directory.
+    /// Starts all processes with this manager of CAPD, and waits until they are ready. Built binaries go to a
+    /// directory.
     ///
-    /// CAPD's manifests aren't at hand, so that its kinds are installed without validation and defaults; the program sees neither.
+    /// CAPD's manifests aren't available, so its kinds are installed without validation and defaults; the program
+    /// depends on neither.
     pub async fn start(components: Arc<Components>, capd: &Path, directory: &Path) -> Result<Self> {
         let managers = managers::build(directory)?;
         let management = ControlPlane::start(Arc::clone(&components), Contract::V1Beta2, Installed::Nothing).await?;
@@ -63,20 +65,20 @@ impl Environment {
             binary: capd,
             manifests: None,
             arguments: &["--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields"],
-            // Where the API servers of its workload clusters listen.
+            // The address on which the API servers of its workload clusters listen.
             environment: &[("POD_IP", "127.0.0.1")],
         };
         let capd = Manager::start(&management, settings).await?;
         Ok(Self { capd, control_plane, bootstrap, core, management: Arc::new(management) })
     }
 
-    /// Objects of a namespace of the management cluster.
+    /// Returns access to the objects of a namespace of the management cluster.
     #[must_use]
     pub fn objects(&self, namespace: &str) -> Objects {
         self.management.objects(namespace)
     }
 
-    /// The files that its processes write, by what they are called.
+    /// Returns the log files of its processes, by name.
     #[must_use]
     pub fn logs(&self) -> Vec<(&'static str, &Path)> {
         vec![

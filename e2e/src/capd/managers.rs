@@ -1,5 +1,5 @@
-//! The managers that Cluster API's development provider needs beside the core's: kubeadm's bootstrap and control plane, from the Go
-//! module in `capd`. They are built for this alone: by default nothing here uses them.
+//! The managers that Cluster API's development provider needs besides the core's: kubeadm's bootstrap and control
+//! plane, from the Go module in `capd`. They are built for this alone: nothing uses them by default.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ pub(super) struct Managers {
     pub(super) control_plane: PathBuf,
 }
 
-/// Builds them into a directory; Go sees for itself what is up to date.
+/// Builds both into a directory; Go itself detects up-to-date binaries.
 pub(super) fn build(directory: &Path) -> Result<Managers> {
     let managers = Managers { bootstrap: directory.join("bootstrap"), control_plane: directory.join("control-plane") };
     for (binary, package) in [

@@ -1,24 +1,24 @@
-//! A certificate authority of a test's own, for the webhooks of processes that listen on 127.0.0.1.
+//! A certificate authority of a test, for the webhooks of processes that listen on 127.0.0.1.
 
 use std::{fs, path::Path};
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-/// A certificate authority, known to whom it is handed.
+/// A certificate authority. Only clients that get its certificate trust it.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Makes one.
+    /// Creates a certificate authority.
     pub fn new() -> Result<Self> {
         let mut parameters = CertificateParams::new(Vec::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Ok(Self { issuer: CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)? })
     }
 
-    /// Its certificate as PEM.
+    /// Returns its certificate as PEM.
     #[must_use]
     pub fn certificate(&self) -> String {
         self.issuer.as_ref().pem()

@@ -17,9 +17,9 @@ use crate::{
     users::User,
 };
 
-/// Everything that runs around the program. Dropping it ends it all.
+/// All processes around the program. Dropping it ends them.
 pub struct Environment {
-    // In the order in which they are ended: nobody is left to complain about who is gone.
+    // Declared in the order in which they are ended, so that none logs errors about another's end.
     infrastructure: Mutex<Infrastructure>,
     core: Manager,
     scheduler: Process,
@@ -30,7 +30,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Starts all of it, and waits until it is ready.
+    /// Starts all processes, and waits until they are ready.
     pub async fn start(components: Arc<Components>) -> Result<Self> {
         let (management, workload) = tokio::try_join!(
             ControlPlane::start(Arc::clone(&components), Contract::V1Beta2, Installed::Nothing),
@@ -56,13 +56,13 @@ impl Environment {
         })
     }
 
-    /// Nodes, and the pods of one namespace.
+    /// Returns access to Nodes, and to the Pods of one namespace.
     #[must_use]
     pub fn workload_objects(&self, namespace: &str) -> Objects {
         self.workload.objects(namespace)
     }
 
-    /// Installs one more kind of machine with its templates, and serves it.
+    /// Installs another kind of machine with its templates, and serves it.
     pub async fn install_machines(&self, kind: &str) -> Result<()> {
         let template = format!("{kind}Template");
         kinds::install(&self.management.objects("default"), &[kind, &template]).await?;
@@ -70,7 +70,7 @@ impl Environment {
         Ok(())
     }
 
-    /// The files that its processes write, by what they are called.
+    /// Returns the log files of its processes, by name.
     #[must_use]
     pub fn logs(&self) -> [(&'static str, &Path); 2] {
         [("cluster-api", self.core.log()), ("kube-scheduler", self.scheduler.log())]

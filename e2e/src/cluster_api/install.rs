@@ -1,5 +1,5 @@
-//! Puts the manifests of a manager on an API server as its release does, but with webhooks that are reached by URL: the manager is a
-//! process on 127.0.0.1, and no Service leads there.
+//! Installs the manifests of a manager on an API server as its release does, except that webhooks are reached by URL:
+//! the manager is a process on 127.0.0.1 without a Service.
 
 use std::{fs, path::Path};
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::{crds::established, objects::Objects, users::base64};
 
-/// Where the webhooks of a manager are.
+/// The address of a manager's webhooks.
 pub struct Webhooks {
-    /// Its port on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub port: u16,
     /// The PEM certificate of the authority that has signed the manager's.
     pub authority: String,
@@ -25,8 +25,8 @@ impl Webhooks {
     }
 }
 
-/// Installs the CRDs from the directory of a manager's manifests, all versions of them, and waits until they are served. They say
-/// which of their versions follows the contract, as their release does.
+/// Installs all versions of the CRDs from the directory of a manager's manifests, and waits until they are served.
+/// Their labels name the versions that follow the contract, as in the release.
 ///
 /// Objects can be converted only once the manager runs.
 pub async fn crds(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> Result<()> {
@@ -63,7 +63,7 @@ pub async fn admission(objects: &Objects, manifests: &Path, name: &str, webhooks
     Ok(())
 }
 
-/// The objects of a YAML file.
+/// Parses the objects of a YAML file.
 fn documents(path: &Path) -> Result<Vec<Value>> {
     use serde::Deserialize;
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,4 +1,5 @@
-//! Managers of Cluster API and its providers as processes: their controllers and webhooks. They act as administrator.
+//! Managers of Cluster API and its providers as processes, with their controllers and webhooks. They act as
+//! administrator.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -33,11 +34,12 @@ pub struct Settings<'a> {
     pub name: &'a str,
     /// Its binary.
     pub binary: &'a Path,
-    /// The directory of its manifests, whose CRDs and webhooks are installed. None where somebody else has installed its kinds.
+    /// The directory of its manifests, whose CRDs and webhooks are installed. `None` if its kinds are already
+    /// installed.
     pub manifests: Option<&'a Path>,
-    /// Flags besides those that every manager is given.
+    /// Flags besides those of every manager.
     pub arguments: &'a [&'a str],
-    /// All of its environment.
+    /// The complete environment.
     pub environment: &'a [(&'a str, &'a str)],
 }
 
@@ -54,7 +56,7 @@ impl Manager {
         Self::start(plane, settings).await
     }
 
-    /// Installs what a manager needs on an API server and starts it.
+    /// Installs the prerequisites of a manager on an API server, and starts it.
     pub async fn start(plane: &ControlPlane, settings: Settings<'_>) -> Result<Self> {
         let directory = plane.directory().join(settings.name);
         let authority = Authority::new()?;
@@ -108,7 +110,7 @@ fn start(settings: Settings, directory: &Path, kubeconfig: &Path, webhooks: u16,
         .arg(format!("--webhook-cert-dir={}", directory.display()))
         .arg(format!("--health-addr=127.0.0.1:{health}"))
         .args(["--diagnostics-address=127.0.0.1:0", "--insecure-diagnostics"])
-        // The tests' own limits are those of the machine.
+        // The tests are to be limited by the machine alone.
         .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
         .args(["--clustercache-client-qps=500", "--clustercache-client-burst=1000"])
         .args(settings.arguments);

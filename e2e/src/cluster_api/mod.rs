@@ -1,6 +1,7 @@
-//! Cluster API for real: its core's controllers and webhooks on an API server.
+//! The real Cluster API: its core's controllers and webhooks on an API server.
 //!
-//! The infrastructure of a workload cluster is `crate::infrastructure`. Nothing here knows the program under test.
+//! The infrastructure of a workload cluster is `crate::infrastructure`. This module must know nothing of the program
+//! under test.
 
 pub mod authority;
 pub mod environment;

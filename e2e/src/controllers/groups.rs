@@ -1,4 +1,4 @@
-//! Node groups as an administrator makes them: one object and its template. Controllers do the rest.
+//! Node groups as an administrator creates them: one object and its template. Controllers do the rest.
 
 use anyhow::{Result, ensure};
 use kube::api::DynamicObject;
@@ -10,14 +10,14 @@ use crate::{capd, pool::Scalable};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
-/// The annotation that says for how long a lack of capacity is waited for.
+/// The annotation with the time for which a lack of capacity is tolerated.
 pub const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 
-/// The annotation of a group for the time that its Nodes must be idle before they are removed.
+/// The annotation with the time that a group's Nodes must be idle before they are removed.
 pub const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
 
-/// Returns true if Cluster Autoscaler may change the size of an object, as far as its maximum says.
+/// Returns true if Cluster Autoscaler may change the size of an object, by its max size.
 pub(crate) fn is_group(object: &DynamicObject) -> bool {
     object.metadata.annotations.as_ref().and_then(|all| all.get(MAX)).is_some_and(|max| max != "0")
 }
@@ -42,16 +42,16 @@ pub struct Workers {
 /// A node group that was created.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// As the program should call it.
+    /// The expected id.
     pub id: String,
-    /// The kind of the object that is the group.
+    /// The kind of the group's object.
     pub kind: &'static str,
-    /// The name of that object, of its template, and the value of the label `pool` of its Machines.
+    /// The name of that object and of its template, and the value of the label `pool` of its Machines.
     pub name: String,
 }
 
 impl Workers {
-    /// A MachineDeployment with a minimum of 0, a maximum of 10 and no replicas, whose capacity nobody says.
+    /// Creates a MachineDeployment with bounds 0 to 10, no replicas and no capacity.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Workers {
         self
     }
 
-    /// Says in annotations what its Nodes have.
+    /// Adds capacity annotations.
     #[must_use]
     pub fn sized(mut self) -> Self {
         self.sized = true;
@@ -106,14 +106,14 @@ impl Workers {
         self
     }
 
-    /// Sets the number of replicas that it begins with.
+    /// Sets the initial number of replicas.
     #[must_use]
     pub fn replicas(mut self, replicas: i32) -> Self {
         self.replicas = Some(replicas);
         self
     }
 
-    /// Leaves it to Cluster API how many replicas it begins with.
+    /// Leaves the initial number of replicas to Cluster API.
     #[must_use]
     pub fn without_replicas(mut self) -> Self {
         self.replicas = None;
@@ -127,7 +127,7 @@ impl Workers {
         self
     }
 
-    /// Adds a taint that its Machines put on their Nodes, always.
+    /// Adds a taint that its Machines always propagate to their Nodes.
     #[must_use]
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.taints.push(json!({ "key": key, "value": value, "effect": effect, "propagation": "Always" }));
@@ -167,8 +167,8 @@ impl Workers {
         self.create_group(stage).await
     }
 
-    /// Creates the infrastructure template alone. Where no provider says its capacity, this does. In clusters that are there already
-    /// groups share one.
+    /// Creates only the infrastructure template. Its capacity is written here if no provider does. In existing clusters
+    /// all groups share one template.
     pub async fn create_template(&self, stage: &Stage) -> Result<()> {
         if stage.is_existing() {
             return Ok(());
@@ -199,7 +199,7 @@ impl Workers {
         Ok(())
     }
 
-    /// CAPD's machines have no capacity.
+    /// Returns a template for CAPD's machines, which have no capacity.
     fn template_in_memory(&self) -> Value {
         let mut template = json!({
             "kind": capd::TEMPLATE_KIND,
@@ -212,7 +212,7 @@ impl Workers {
         template
     }
 
-    /// Creates the group alone.
+    /// Creates only the group.
     pub async fn create_group(&self, stage: &Stage) -> Result<Group> {
         let kind = self.scalable.kind();
         let name = match &stage.controllers {
@@ -235,10 +235,10 @@ impl Workers {
         Ok(group)
     }
 
-    /// Returns the capacity that its annotations announce.
+    /// Returns the capacity in its annotations.
     fn announced(&self, stage: &Stage) -> Map<String, Value> {
         let mut capacity = match &stage.controllers {
-            // There the template says what it really is, whatever is wanted.
+            // There the template publishes its real capacity, which may differ from the wanted one.
             Controllers::Existing(guest) if self.publishes_capacity && !guest.is_whole(&self.capacity["cpu"]) => {
                 self.capacity.clone()
             }
@@ -320,8 +320,8 @@ impl Workers {
 }
 
 impl Stage {
-    /// Has a MachineDeployment replace its Machines: by another version of them or, where those are real, by another template that says
-    /// the same.
+    /// Makes a MachineDeployment replace its Machines: by another version or, if they are real, by another template
+    /// with the same content.
     pub async fn roll(&self, group: &Group) -> Result<()> {
         let spec = match &self.controllers {
             Controllers::Existing(guest) => {

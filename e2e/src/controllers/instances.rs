@@ -1,4 +1,4 @@
-//! The instances of a group as the program answers them.
+//! The instances of a group as the program reports them.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use super::stage::PATIENCE;
 use crate::{proto::instance_status::InstanceState, provider::Provider, wait::eventually};
 
-/// State and, where something is wrong with it, class of error.
+/// The state, and the class of its error if it has one.
 pub type Seen = (InstanceState, Option<i32>);
 
-/// The instances of a group by id.
+/// Returns the instances of a group by id.
 pub async fn instances(provider: &Provider, id: &str) -> Result<BTreeMap<String, Seen>> {
     let mut seen = BTreeMap::new();
     for instance in provider.instances(id).await? {
@@ -36,7 +36,7 @@ pub async fn instances_are(
     .await
 }
 
-/// Waits until a group answers this size.
+/// Waits until the program reports this size of a group.
 pub async fn target_size_is(provider: &Provider, id: &str, expected: i32) -> Result<()> {
     eventually(&format!("target size of {id}"), PATIENCE, async || {
         let size = provider.target_size(id).await?;

@@ -1,4 +1,4 @@
-//! The Machines and Nodes of a group as a scenario looks at them.
+//! The Machines and Nodes of a group as scenarios read them.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{proto::ExternalGrpcNode, wait::every};
 
-/// Holds a Machine that is being deleted before its Node is drained, as an annotation of it.
+/// The hook annotation that holds a Machine in deletion before its Node is drained.
 pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
 
-/// Has a MachineSet take a Machine before others.
+/// The annotation that makes a MachineSet delete a Machine before others.
 const MARK: &str = "cluster.x-k8s.io/delete-machine";
 
-/// A Machine as it was at one moment.
+/// A Machine at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Machine {
     /// Its name.
@@ -26,13 +26,13 @@ pub struct Machine {
     pub phase: String,
     /// The name of its Node.
     pub node: Option<String>,
-    /// Its id at the infrastructure.
+    /// The providerID.
     pub provider_id: Option<String>,
     /// True if it is being deleted.
     pub deleting: bool,
     /// True if it is marked to be deleted first.
     pub marked: bool,
-    /// The MachineSet or the like that controls it.
+    /// The controller, such as a MachineSet.
     pub owner: String,
 }
 
@@ -58,14 +58,14 @@ impl Machine {
     }
 }
 
-/// Their names.
+/// Returns their names.
 #[must_use]
 pub fn names(machines: &[Machine]) -> BTreeSet<String> {
     machines.iter().map(|machine| machine.name.clone()).collect()
 }
 
 impl Stage {
-    /// The Machines of a group, by name.
+    /// Returns the Machines of a group, by name.
     pub async fn machines(&self, group: &Group) -> Result<Vec<Machine>> {
         let objects = self.objects.list("Machine", &format!("pool={}", group.name)).await?;
         let mut machines: Vec<_> = objects.iter().map(Machine::of).collect();
@@ -73,7 +73,7 @@ impl Stage {
         Ok(machines)
     }
 
-    /// Waits until the Machines of a group are as they should be.
+    /// Waits until the Machines of a group satisfy a condition.
     pub async fn machines_that(
         &self,
         group: &Group,
@@ -89,13 +89,13 @@ impl Stage {
         .await
     }
 
-    /// Waits until a group has so many Machines, all of them running.
+    /// Waits until a group has exactly this number of Machines, all of them running.
     pub async fn running(&self, group: &Group, count: usize) -> Result<Vec<Machine>> {
         let what = format!("{count} running Machines");
         self.machines_that(group, &what, |machines| machines.len() == count && machines.iter().all(Machine::runs)).await
     }
 
-    /// A Machine's Node, as Cluster Autoscaler sends it.
+    /// Returns a Machine's Node as Cluster Autoscaler sends it.
     pub async fn node_of(&self, machine: &Machine) -> Result<ExternalGrpcNode> {
         let name = machine.node.as_deref().with_context(|| format!("{machine:?} has no Node"))?;
         let node = self.workload.get("Node", name).await?;

@@ -1,6 +1,6 @@
-//! Scenarios with controllers at work: Cluster API's own on real API servers, and the sandbox's.
+//! Scenarios with running controllers: Cluster API's own on real API servers, and the sandbox's.
 //!
-//! One scenario runs on both and sees API objects and the program's answers only, so that the two are held to the same.
+//! Each scenario runs on both and sees only API objects and the program's answers, so that both must behave the same.
 
 pub mod groups;
 pub mod instances;

@@ -1,4 +1,4 @@
-//! The resources that one scenario has to itself: a Cluster in a namespace of its own, whichever controllers work there.
+//! The resources of one scenario: a Cluster in a namespace of its own, with any of the controllers.
 
 use std::{
     fs,
@@ -27,16 +27,16 @@ use crate::{
     wait::every,
 };
 
-/// The maximum time for what controllers do at once on a machine that is not busy.
+/// The time within which idle controllers react on a machine that is not busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Time between two looks at many objects: the looks must not be what keeps the machine busy.
+/// The interval of polling many objects: polling must not keep the machine busy.
 pub const LOOK: Duration = Duration::from_millis(250);
 
-/// A label of the scenarios' Nodes, which Cluster API passes on to them.
+/// A label of the scenarios' Nodes, which Cluster API propagates to them.
 pub const NODE_POOL: &str = "node.cluster.x-k8s.io/pool";
 
-/// Whose controllers work.
+/// The controllers in use.
 pub enum Controllers {
     /// Cluster API's.
     Real(Arc<Environment>),
@@ -44,12 +44,12 @@ pub enum Controllers {
     Simulated(Box<Sandbox>),
     /// Cluster API's, with CAPD's machines in memory.
     InMemory(Arc<capd::Environment>),
-    /// Those of clusters that are there already.
+    /// Those of existing clusters.
     Existing(Box<Guest>),
 }
 
 impl Controllers {
-    /// The files that shared processes write, by what they are called.
+    /// Returns the log files of shared processes, by name.
     fn logs(&self) -> Vec<(&'static str, &Path)> {
         match self {
             Self::Real(environment) => environment.logs().to_vec(),
@@ -59,9 +59,9 @@ impl Controllers {
     }
 }
 
-/// The surroundings of one scenario.
+/// The environment of one scenario.
 pub struct Stage {
-    /// Whose controllers work.
+    /// The controllers in use.
     pub controllers: Controllers,
     /// The Cluster's namespace.
     pub namespace: String,
@@ -69,7 +69,7 @@ pub struct Stage {
     pub cluster: String,
     /// Objects of its namespace in the management cluster.
     pub objects: Objects,
-    /// Nodes, and the pods of the namespace of the same name in the workload cluster.
+    /// Nodes, and the Pods of the namespace of the same name in the workload cluster.
     pub workload: Objects,
     /// The autoscaler, in scenarios that have one.
     pub autoscaler: Option<Autoscaler>,
@@ -78,7 +78,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// On real components that others use too.
+    /// Creates a stage on real components that other scenarios share.
     pub async fn real(environment: Arc<Environment>, program: PathBuf, logs: PathBuf) -> Result<Self> {
         let number = environment.management.next_scenario();
         let namespace = format!("team-{number}");
@@ -97,7 +97,7 @@ impl Stage {
         stage.begin().await
     }
 
-    /// On a Cluster in memory of its own.
+    /// Creates a stage with an in-memory Cluster of its own.
     pub async fn in_memory(environment: Arc<capd::Environment>, program: PathBuf, logs: PathBuf) -> Result<Self> {
         let number = environment.management.next_scenario();
         let (namespace, cluster) = (format!("team-{number}"), format!("stage{number}"));
@@ -118,7 +118,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// In a Cluster that is there already, from which all that it makes is taken away by `leave`.
+    /// Creates a stage in an existing Cluster. `leave` removes all its objects.
     pub async fn existing(clusters: &Clusters, number: usize, program: PathBuf, logs: PathBuf) -> Result<Self> {
         let guest = Guest::arrive(clusters, number).await?;
         Ok(Self {
@@ -133,7 +133,7 @@ impl Stage {
         })
     }
 
-    /// Takes away what was made in clusters that others use too. How they were before that is written down.
+    /// Removes its objects from existing clusters, and writes down their last state before.
     pub async fn leave(&self) -> Result<()> {
         match &self.controllers {
             Controllers::Existing(guest) => {
@@ -144,7 +144,7 @@ impl Stage {
         }
     }
 
-    /// On a sandbox of its own.
+    /// Creates a stage on a sandbox of its own.
     pub async fn simulated(program: PathBuf, logs: PathBuf) -> Result<Self> {
         let sandbox = Sandbox::start(SandboxOptions { settings: quick(), ..SandboxOptions::default() }).await?;
         let namespace = "team-a".to_owned();
@@ -163,7 +163,7 @@ impl Stage {
         stage.begin().await
     }
 
-    /// As whom the program acts on the management cluster.
+    /// Returns the user as which the program acts on the management cluster.
     #[must_use]
     pub fn user(&self) -> &User {
         &self.user
@@ -176,7 +176,7 @@ impl Stage {
         Ok(self)
     }
 
-    /// A Cluster with a control plane that is managed elsewhere, and the right of the program to read its kubeconfig.
+    /// Creates a Cluster with an externally managed control plane, and lets the program read its kubeconfig.
     async fn create_cluster(&self) -> Result<()> {
         let reference = |kind: &str| json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": self.cluster });
         let metadata = json!({ "name": self.cluster });
@@ -201,7 +201,7 @@ impl Stage {
         self.cluster_is_up(&self.cluster).await
     }
 
-    /// Waits until a Cluster of the scenario's namespace can be reached, and lets the program read how.
+    /// Waits until a Cluster of the scenario's namespace can be reached, and lets the program read its kubeconfig.
     pub async fn cluster_is_up(&self, name: &str) -> Result<()> {
         let secret = format!("{name}-kubeconfig");
         if !self.is_simulated() {
@@ -246,23 +246,23 @@ impl Stage {
         Ok(())
     }
 
-    /// The id of a node group here.
+    /// Returns the id of a node group here.
     #[must_use]
     pub fn id(&self, kind: &str, name: &str) -> String {
         format!("{kind}/{}/{name}", self.namespace)
     }
 
-    /// Starts the program for the scenario's Cluster, with no more than the documented rights, and waits until it is ready.
+    /// Starts the program for the scenario's Cluster with only the documented rights, and waits until it is ready.
     pub async fn serve(&self) -> Result<Provider> {
         self.launch(&self.cluster, &[]).await
     }
 
-    /// As `serve`, with environment variables.
+    /// The same as `serve`, with environment variables.
     pub async fn serve_with(&self, environment: &[(&str, &str)]) -> Result<Provider> {
         self.launch(&self.cluster, environment).await
     }
 
-    /// As `serve`, for another Cluster of the scenario's namespace.
+    /// The same as `serve`, for another Cluster of the scenario's namespace.
     pub async fn serve_cluster(&self, cluster: &str) -> Result<Provider> {
         self.launch(cluster, &[]).await
     }
@@ -286,13 +286,13 @@ impl Stage {
         Ok(path)
     }
 
-    /// Where its programs keep their files.
+    /// Returns the directory of its programs' files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.programs.directory()
     }
 
-    /// Installs one more kind of machine with its templates.
+    /// Installs another kind of machine with its templates.
     pub async fn install_machines(&self, kind: &str) -> Result<()> {
         match &self.controllers {
             Controllers::Real(environment) => environment.install_machines(kind).await,
@@ -303,7 +303,7 @@ impl Stage {
         }
     }
 
-    /// Keeps the lines of shared components that are about this scenario beside what its programs wrote.
+    /// Copies the log lines of shared components about this scenario next to its programs' logs.
     pub fn keep_logs(&self) -> Result<()> {
         let about = [format!("{}/", self.namespace), format!("\"{}\"", self.namespace)];
         for (name, log) in self.controllers.logs() {
@@ -315,7 +315,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The end of what was written by the scenario's programs, and by others about it.
+    /// Returns the last log lines of the scenario's programs, and those of other components about it.
     #[must_use]
     pub fn last_words(&self) -> String {
         let directory = self.programs.directory();
@@ -333,7 +333,7 @@ impl Stage {
     }
 }
 
-/// As quick as the infrastructure of the real controllers.
+/// Returns times as short as those of the real controllers' infrastructure.
 fn quick() -> sandbox::Settings {
     let times = crate::infrastructure::Times::default();
     sandbox::Settings {
@@ -355,7 +355,7 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
     Client::try_from(config).context("a client of the sandbox")
 }
 
-/// A reference to an infrastructure object.
+/// Returns a reference to an infrastructure object.
 #[must_use]
 pub fn infrastructure_reference(kind: &str, name: &str) -> Value {
     json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })

@@ -1,4 +1,4 @@
-//! Runs scenarios, each with real and with simulated controllers where it can be run with both.
+//! Runs scenarios with real and with simulated controllers, as far as each supports them.
 
 use std::{
     env, fs,
@@ -30,38 +30,38 @@ use crate::{
     suite::said,
 };
 
-/// Scenarios wait more than they work, so more of them run at once than there are processors.
+/// The number of concurrent scenarios, more than there are processors since they mostly wait.
 const AT_ONCE: usize = 6;
 
-/// So many Cluster Autoscalers at once, each with API servers of its own.
+/// The number of concurrent Cluster Autoscalers, each with API servers of its own.
 const AUTOSCALERS_AT_ONCE: usize = 2;
 
-/// The version that the driver plays in all scenarios.
+/// The version of the driver in all scenarios.
 const DRIVEN: Version = Version::new(37, 0);
 
-/// Those that it plays in some: they differ from each other in what they ask and in the fields that they know. 1.36 asks what 1.37 does.
+/// The versions of the driver in some scenarios: they differ in their calls and fields. 1.36 makes the calls of 1.37.
 const DRIVEN_IN_SOME: [Version; 3] = [Version::new(33, 6), Version::new(34, 5), Version::new(35, 2)];
 
 /// The body of a scenario.
 pub type Play = for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>;
 
-/// Where a scenario runs.
+/// The environments in which a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
     /// With real and with simulated controllers.
     Everywhere,
-    /// With real controllers only: it needs what the sandbox doesn't have.
+    /// With real controllers only: it needs a feature that the sandbox lacks.
     Real,
     /// With real controllers of its own, since it disturbs others.
     RealAlone,
-    /// With real controllers and somebody who scales: the driver, and each Cluster Autoscaler that is named, with controllers of its
-    /// own, since it looks at all Nodes and pods.
+    /// With real controllers and an autoscaler: the driver, and each named Cluster Autoscaler. The controllers are its
+    /// own, since it sees all Nodes and Pods.
     Scaled,
-    /// The same, and the driver plays the other versions too.
+    /// The same, and also with the driver as the other versions.
     ScaledAsEach,
-    /// With Cluster API's development provider in memory, where it is named.
+    /// With Cluster API's development provider in memory, if its manager is named.
     InMemory,
-    /// In clusters that are there already, where they are named.
+    /// In existing clusters, if they are named.
     Existing,
     /// The same in clusters that are handed over to it, where the driver scales.
     HandedOver,
@@ -70,15 +70,15 @@ pub enum Runs {
 /// A scenario.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Shown after whose controllers it runs with.
+    /// The name, shown after that of the controllers.
     pub name: &'static str,
-    /// Where it runs.
+    /// The environments.
     pub runs: Runs,
-    /// The scenario's body.
+    /// The body.
     pub play: Play,
 }
 
-/// Lists scenarios that run in the same places by the paths of their functions, each an `async fn(&Stage) -> Result<()>`.
+/// Lists scenarios for the same environments by the paths of their functions, each an `async fn(&Stage) -> Result<()>`.
 #[macro_export]
 macro_rules! plays {
     ($runs:ident: $($module:ident::$function:ident),* $(,)?) => {
@@ -90,7 +90,8 @@ macro_rules! plays {
     };
 }
 
-/// Runs what the command line selects, as libtest would. Each scenario keeps its logs in a directory of its name under `logs`.
+/// Runs the scenarios that the command line selects, like libtest. Each keeps its logs in a directory of its name under
+/// `logs`.
 #[must_use]
 pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -143,7 +144,7 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// By the driver, and by each Cluster Autoscaler. Without any, the scenario is listed as ignored.
+/// Returns the trials with the driver and with each named Cluster Autoscaler.
 fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial> {
     let driver = Surroundings::Scaled(Autoscaler::Driver(DRIVEN));
     let mut trials = vec![trial(suite, scenario, "driver", driver)];
@@ -159,7 +160,7 @@ fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial
     trials
 }
 
-/// By Cluster API's development provider. Without it, the scenario is listed as ignored.
+/// Returns the trial with Cluster API's development provider, ignored if none is named.
 fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
     if let Some(manager) = env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
         return trial(suite, scenario, "capd", Surroundings::InMemory(manager.into()));
@@ -168,7 +169,7 @@ fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
     Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
-/// In the clusters that are named. Without any, the scenario is listed as ignored.
+/// Returns the trial in the named clusters, ignored if none are named.
 fn in_existing(suite: &Arc<Suite>, scenario: Scenario, named: Option<&Clusters>) -> Trial {
     if let Some(clusters) = named {
         return trial(suite, scenario, "existing", Surroundings::Existing(clusters.clone()));
@@ -193,11 +194,12 @@ enum Surroundings {
     InMemory(PathBuf),
     /// In these clusters.
     Existing(Clusters),
-    /// In clusters that are started for it, but which it doesn't know.
+    /// In clusters that are started for it, but are opaque to it.
     HandedOver,
 }
 
-/// The first attempt's outcome counts for all: what failed once for minutes is not tried again for each scenario.
+/// The outcome of the first attempt, which counts for all: a failure that took minutes is not repeated for each
+/// scenario.
 type Once<T> = OnceLock<Result<T, String>>;
 
 struct Suite {
@@ -208,7 +210,7 @@ struct Suite {
     shared: Mutex<Option<Result<Arc<Environment>, String>>>,
     in_memory: Mutex<Option<Result<Arc<capd::Environment>, String>>>,
     autoscalers: Semaphore,
-    /// One scenario at a time in clusters that are there already: they have one Cluster Autoscaler and few machines.
+    /// One permit for existing clusters: they have one Cluster Autoscaler and few machines.
     existing: Semaphore,
     guests: AtomicUsize,
 }
@@ -253,21 +255,21 @@ impl Suite {
         let stage = stage.map_err(|error| failed(&error))?;
         let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
         let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(said(&*panic)));
-        // Before anything is taken away.
+        // Logs are kept before objects are removed.
         let kept = stage.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
         let kept = kept.context("keeping its logs");
         let left = self.runtime.block_on(stage.leave()).context("taking away what it has made");
-        // Anything that a scenario leaves running ends on the runtime.
+        // Tasks that a scenario leaves running end on the runtime.
         let _entered = self.runtime.enter();
         outcome.and(kept).and(left).map_err(|error| {
             let failure = format!("{error:#}\n{}", stage.last_words());
-            // Other scenarios may go on for minutes before this is shown.
+            // Other scenarios may run for minutes before this is shown.
             let _ = fs::write(stage.directory().join("failure.txt"), &failure);
             failure.into()
         })
     }
 
-    /// Clusters to be handed over, whose logs are beside the scenario's.
+    /// Starts clusters to be handed over, whose logs are next to the scenario's.
     async fn host(&self, name: &str) -> Result<Host> {
         let directory = self.logs.join(format!("{}-host", name.replace("::", "/")));
         if directory.exists() {
@@ -331,7 +333,7 @@ impl Suite {
         once(&self.in_memory, capd::Environment::start(self.components()?, capd, &built)).await
     }
 
-    /// Ends what was shared.
+    /// Ends the shared components.
     fn end(&self) {
         let _entered = self.runtime.enter();
         self.shared.blocking_lock().take();
@@ -343,7 +345,7 @@ fn failed(error: &anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
-/// Starts what isn't there yet; an attempt that failed isn't repeated.
+/// Starts a component unless it is started; a failed attempt isn't repeated.
 async fn once<T>(
     slot: &Mutex<Option<Result<Arc<T>, String>>>,
     start: impl Future<Output = Result<T>>,

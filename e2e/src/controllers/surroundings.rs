@@ -1,4 +1,4 @@
-//! The differences between surroundings, where a scenario can't do without knowing them.
+//! The differences between environments, for scenarios that depend on them.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use super::stage::{Controllers, PATIENCE, Stage};
 use crate::{capd, existing};
 
 impl Stage {
-    /// Returns true if the sandbox's controllers work here.
+    /// Returns true with the sandbox's controllers.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         matches!(self.controllers, Controllers::Simulated(_))
     }
 
-    /// Returns true if CAPD's machines in memory work here.
+    /// Returns true with CAPD's machines in memory.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         matches!(self.controllers, Controllers::InMemory(_))
     }
 
-    /// Returns true if these are clusters that were there before, whose machines may be real.
+    /// Returns true in existing clusters, whose machines may be real.
     #[must_use]
     pub fn is_existing(&self) -> bool {
         matches!(self.controllers, Controllers::Existing(_))
     }
 
-    /// Returns the maximum time for what controllers and machines do at once here.
+    /// Returns the time within which idle controllers and machines react here.
     #[must_use]
     pub fn patience(&self) -> Duration {
         if self.is_existing() { existing::PATIENCE } else { PATIENCE }
     }
 
-    /// The kind of infrastructure template that groups have unless they say otherwise.
+    /// Returns the default kind of infrastructure template of groups.
     #[must_use]
     pub fn template_kind(&self) -> &str {
         match &self.controllers {
@@ -42,7 +42,7 @@ impl Stage {
         }
     }
 
-    /// Returns the mark that sets the scenario's Nodes and pods apart from those of others in its workload cluster.
+    /// Returns the label value that distinguishes the scenario's Nodes and Pods in its workload cluster.
     #[must_use]
     pub fn mark(&self) -> &str {
         match &self.controllers {
@@ -51,8 +51,8 @@ impl Stage {
         }
     }
 
-    /// So many CPUs, in a scenario whose biggest Nodes have `of`. Where all Nodes are real, those have what they have, and this is as
-    /// large a part of it.
+    /// Returns a CPU quantity for a scenario whose biggest Nodes have `of` CPUs. If all Nodes are real, it is the same
+    /// share of a real Node.
     #[must_use]
     pub fn cpu(&self, cpus: i64, of: i64) -> String {
         match &self.controllers {
@@ -61,7 +61,7 @@ impl Stage {
         }
     }
 
-    /// Returns the capacity of a Node with so many CPUs.
+    /// Returns the capacity of a Node with this CPU.
     #[must_use]
     pub fn capacity(&self, cpu: &str) -> Value {
         match &self.controllers {

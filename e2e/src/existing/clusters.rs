@@ -1,20 +1,20 @@
-//! Which clusters, by the environment: nothing runs on clusters that nobody has named in just these variables.
+//! The existing clusters, as the environment names them: nothing may run on clusters that these variables don't name.
 
 use std::{env, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::{Client, Config, config::KubeConfigOptions, config::Kubeconfig};
 
-/// Names a kubeconfig file of the management cluster, with the rights of an administrator.
+/// The environment variable with a kubeconfig file of the management cluster, with an administrator's rights.
 pub const MANAGEMENT: &str = "E2E_MANAGEMENT_KUBECONFIG";
-/// Names one of the workload cluster.
+/// The same for the workload cluster.
 pub const WORKLOAD: &str = "E2E_WORKLOAD_KUBECONFIG";
-/// The Cluster, as `namespace/name`.
+/// The environment variable with the Cluster, as `namespace/name`.
 pub const CLUSTER: &str = "E2E_CLUSTER";
-/// Its MachineDeployment that groups are made after. It must be no group itself.
+/// The environment variable with its MachineDeployment that groups are modelled on. It must not be a group itself.
 pub const WORKERS: &str = "E2E_WORKERS";
 
-/// A management cluster and a workload cluster that are there already.
+/// An existing management cluster and workload cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clusters {
     /// A kubeconfig of the management cluster.
@@ -25,12 +25,12 @@ pub struct Clusters {
     pub namespace: String,
     /// The Cluster's name.
     pub cluster: String,
-    /// The MachineDeployment that groups are made after.
+    /// The MachineDeployment that groups are modelled on.
     pub workers: String,
 }
 
 impl Clusters {
-    /// Those that the environment names; none if it names none.
+    /// Returns the clusters that the environment names, if any.
     pub fn named() -> Result<Option<Self>> {
         Self::by(|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -55,7 +55,7 @@ impl Clusters {
         }))
     }
 
-    /// Clients of the management cluster and the workload cluster.
+    /// Returns clients of the management cluster and the workload cluster.
     pub(super) async fn clients(&self) -> Result<(Client, Client)> {
         let client = async |variable: &str, path: &PathBuf| {
             let what = || format!("{variable} names {}", path.display());

@@ -1,4 +1,4 @@
-//! The objects that one scenario has created in clusters that others use too, and their removal.
+//! The objects that one scenario has created in shared clusters, and their removal.
 
 use std::{
     fs,
@@ -25,39 +25,39 @@ use crate::{
     wait::every,
 };
 
-/// The maximum time for real machines to come or go.
+/// The time within which real machines come or go.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Marks what scenarios make. The value says which one.
+/// The label of objects that scenarios create. Its value names the scenario.
 const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
 
-/// The prefix of its value.
+/// The prefix of that value.
 const MARK: &str = "e2e-";
 
-/// Where its pods are.
+/// The namespace of its Pods.
 pub(super) const PODS: &str = "default";
 
-/// Keeps idle Nodes of a group until the scenario wants somebody to scale.
+/// The unneeded time that keeps idle Nodes of a group until the scenario allows scaling.
 const NOBODY_SCALES_YET: &str = "10h";
 
-/// One scenario in such clusters.
+/// One scenario in shared clusters.
 pub struct Guest {
     /// A kubeconfig of the management cluster.
     kubeconfig: PathBuf,
-    /// Sets its objects, Nodes and pods apart from all others.
+    /// Distinguishes its objects, Nodes and Pods from all others.
     pub(crate) mark: String,
     cluster: String,
     workers: String,
     model: Model,
     /// Objects of the Cluster's namespace.
     pub(crate) objects: Objects,
-    /// Nodes, and pods of the namespace that its pods are in.
+    /// Nodes, and Pods of the namespace that its Pods are in.
     pub(crate) workload: Objects,
     workload_client: Client,
     made: Mutex<Vec<Made>>,
 }
 
-/// Something that it has made.
+/// An object that it has created.
 #[derive(Clone, Debug)]
 enum Made {
     Group { group: Group, held: bool },
@@ -65,7 +65,7 @@ enum Made {
 }
 
 impl Guest {
-    /// Looks whether there is everything that it needs, and nothing that an earlier one has left.
+    /// Checks that all prerequisites exist, and that no objects of an earlier scenario are left.
     pub async fn arrive(clusters: &Clusters, number: usize) -> Result<Self> {
         let (management, workload) = clusters.clients().await?;
         let objects = Objects::new(management, Contract::V1Beta2, &clusters.namespace);
@@ -105,27 +105,27 @@ impl Guest {
         Status::new(self.workload_client.clone())
     }
 
-    /// A name that nobody else has.
+    /// Returns a unique name.
     pub(crate) fn name(&self, name: &str) -> String {
         format!("{}-{name}", self.mark)
     }
 
-    /// Thousandths of a CPU that a Node has.
+    /// Returns the CPU of a Node in millicores.
     pub(crate) fn cpu(&self) -> i64 {
         self.model.cpu
     }
 
-    /// The memory that a Node has.
+    /// Returns the memory of a Node.
     pub(crate) fn memory(&self) -> &str {
         &self.model.memory
     }
 
-    /// Returns true if Nodes have exactly so many CPUs, so that their template says it.
+    /// Returns true if Nodes have exactly this CPU, so that their template publishes it.
     pub(crate) fn is_whole(&self, cpu: &Value) -> bool {
         milli(cpu) == Some(self.model.cpu)
     }
 
-    /// The kind of infrastructure template that its groups have.
+    /// Returns the kind of infrastructure template that its groups have.
     pub(crate) fn template_kind(&self) -> &str {
         &self.model.template_kind
     }
@@ -139,7 +139,7 @@ impl Guest {
         machine
     }
 
-    /// Marks a group that is about to be made, and holds its Nodes until somebody is to scale.
+    /// Labels a new group, and holds its Nodes until scaling is allowed.
     pub(crate) fn receive(&self, group: &Group, labels: &mut Map<String, Value>, annotations: &mut Map<String, Value>) {
         labels.insert(SCENARIO.to_owned(), json!(self.mark));
         let held = !annotations.contains_key(UNNEEDED);
@@ -149,7 +149,7 @@ impl Guest {
         self.remember(Made::Group { group: group.clone(), held });
     }
 
-    /// Lets whoever scales do so.
+    /// Allows scaling.
     pub(crate) async fn let_scale(&self) -> Result<()> {
         for made in self.made() {
             if let Made::Group { group, held: true } = made {
@@ -159,7 +159,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Another infrastructure template of the same machines, by its name.
+    /// Creates another infrastructure template of the same machines, and returns its name.
     pub(crate) async fn another_template(&self, group: &Group) -> Result<String> {
         let name = format!("{}-anew", group.name);
         self.remember(Made::Template(name.clone()));
@@ -168,7 +168,7 @@ impl Guest {
         Ok(name)
     }
 
-    /// Writes down what there is, for whoever looks for the cause of a failure afterwards.
+    /// Writes down the current objects, to find the cause of a failure afterwards.
     pub(crate) async fn write_down(&self, directory: &Path) -> Result<()> {
         let mut all = Vec::new();
         for kind in ["MachineDeployment", "MachineSet", "Machine"] {
@@ -180,7 +180,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Takes away all that it has made, and waits until it is gone.
+    /// Removes all its objects, and waits until they are gone.
     pub async fn leave(&self) -> Result<()> {
         let cluster = self.objects.get("Cluster", &self.cluster).await?;
         if cluster.data["spec"]["paused"] == true {
@@ -232,7 +232,7 @@ impl Guest {
         self.objects.remove(group.kind, &group.name).await
     }
 
-    /// Lets go of Machines that are held in deletion. Where there are any left, it is an error.
+    /// Releases Machines that are held in deletion. Fails as long as any Machine is left.
     async fn let_go(&self, group: &Group) -> Result<()> {
         let machines = self.objects.list("Machine", &format!("pool={}", group.name)).await?;
         for machine in &machines {
@@ -266,7 +266,7 @@ impl Guest {
     }
 }
 
-/// Short, since names of Machines and Nodes grow from it, and new with each run.
+/// Returns a mark that is short, since names of Machines and Nodes derive from it, and new for each run.
 fn mark(number: usize) -> String {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     format!("{MARK}{:x}-{number}", seconds & 0x00ff_ffff)

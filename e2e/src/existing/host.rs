@@ -1,5 +1,6 @@
-//! Clusters to be handed over as if they had been there already: the stage of the scenarios with controllers, with the program and
-//! somebody who scales, or with CAPD's machines in memory and without. Scenarios must find nothing of it but what they are told.
+//! Clusters to be handed over as if they had existed before: the stage of the scenarios with controllers, with the
+//! program and an autoscaler, or with CAPD's machines in memory and without. Scenarios must get nothing of it but the
+//! kubeconfigs and names.
 
 use std::{
     fs,
@@ -25,18 +26,18 @@ use crate::{
     users::User,
 };
 
-/// Such clusters. Dropping it ends them.
+/// Clusters to be handed over. Dropping it ends them.
 pub struct Host {
     /// The kubeconfigs and names by which they are found.
     pub clusters: Clusters,
-    // In the order in which they are ended.
+    // Declared in the order in which they are ended.
     status: Option<JoinHandle<()>>,
     _autoscaling: Option<Autoscaling>,
     stage: Stage,
 }
 
 impl Host {
-    /// Starts all of it, with files in a directory.
+    /// Starts all components, with files in a directory.
     pub async fn start(
         components: Arc<Components>,
         program: PathBuf,
@@ -62,7 +63,7 @@ impl Host {
         Ok(Self { clusters, status, _autoscaling: Some(autoscaling), stage })
     }
 
-    /// Starts CAPD's machines in memory by its manager. There nobody scales, and no pods run.
+    /// Starts CAPD's machines in memory by its manager. No autoscaler and no Pods run there.
     pub async fn in_memory(
         components: Arc<Components>,
         capd: &Path,
@@ -94,13 +95,13 @@ impl Drop for Host {
     }
 }
 
-/// Creates the MachineDeployment that groups are modelled on: no group itself.
+/// Creates the MachineDeployment that groups are modelled on, which is no group itself.
 async fn create_model(stage: &Stage) -> Result<String> {
     let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
     Ok(Workers::new("model").bounds(0, 0).publishing(capacity).create(stage).await?.name)
 }
 
-/// Writes the status that Cluster Autoscaler would write, for the driver, which doesn't: that it has looked again.
+/// Writes a status with each loop for the driver, as Cluster Autoscaler does itself.
 async fn tell(objects: Objects, calls: Calls) {
     let mut told = 0;
     loop {
@@ -113,7 +114,7 @@ async fn tell(objects: Objects, calls: Calls) {
             } else {
                 objects.patch("ConfigMap", NAME, status).await
             };
-            // One that isn't written is written with the next look.
+            // A failed write is repeated with the next loop.
             if written.is_ok() {
                 told = looks;
             }

@@ -1,5 +1,5 @@
-//! Clusters that are there already, with Cluster API, the program and Cluster Autoscaler installed: scenarios make groups in one of their
-//! Clusters and take them away again. Nothing here may touch what a scenario hasn't made.
+//! Existing clusters with Cluster API, the program and Cluster Autoscaler installed: scenarios create groups in one of
+//! their Clusters and remove them again. This module must not touch objects that no scenario has created.
 
 mod clusters;
 mod guest;

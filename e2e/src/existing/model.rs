@@ -1,4 +1,4 @@
-//! The model of the groups that scenarios create: a MachineDeployment that is there, with its infrastructure template.
+//! The model of the groups that scenarios create: an existing MachineDeployment with its infrastructure template.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,14 +14,14 @@ pub(super) struct Model {
     pub(super) template_kind: String,
     /// The spec of that template.
     template_spec: Value,
-    /// Thousandths of a CPU that a Node has.
+    /// The CPU of a Node in millicores.
     pub(super) cpu: i64,
-    /// The memory that a Node has.
+    /// The memory of a Node.
     pub(super) memory: String,
 }
 
 impl Model {
-    /// As the MachineDeployment and its template say.
+    /// Reads the MachineDeployment and its template.
     pub(super) async fn read(objects: &Objects, name: &str) -> Result<Self> {
         let deployment = objects.get("MachineDeployment", name).await?;
         let what = || format!("MachineDeployment {name}");
@@ -38,7 +38,7 @@ impl Model {
         Ok(Self { machine, template_spec: template.data["spec"].clone(), template_kind: kind, cpu, memory })
     }
 
-    /// Another template of the same Machines.
+    /// Returns another template of the same Machines.
     pub(super) fn template(&self, metadata: &Value) -> Value {
         json!({ "kind": self.template_kind, "metadata": metadata, "spec": self.template_spec })
     }
@@ -52,7 +52,7 @@ fn text(quantity: &Value) -> Option<String> {
     }
 }
 
-/// Thousandths of a CPU.
+/// Parses a CPU quantity as millicores.
 pub(super) fn milli(quantity: &Value) -> Option<i64> {
     let text = text(quantity)?;
     match text.strip_suffix('m') {

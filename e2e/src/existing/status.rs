@@ -1,13 +1,13 @@
-//! The loops of a Cluster Autoscaler that somebody has installed, by the ConfigMap that it writes in each.
+//! The loops of an installed Cluster Autoscaler, by the ConfigMap that it writes in each.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams};
 
-/// The name of its status, in a namespace that its flags name.
+/// The name of its status ConfigMap, in a namespace that its flags set.
 pub(super) const NAME: &str = "cluster-autoscaler-status";
 
-/// Its status in the workload cluster.
+/// The status ConfigMap in the workload cluster.
 pub(crate) struct Status(Api<ConfigMap>);
 
 impl Status {
@@ -15,7 +15,7 @@ impl Status {
         Self(Api::all(workload))
     }
 
-    /// Changes with each loop.
+    /// Returns the resourceVersion, which changes with each loop.
     pub(crate) async fn version(&self) -> Result<String> {
         let found = self.0.list(&ListParams::default().fields(&format!("metadata.name={NAME}"))).await?.items;
         ensure!(found.len() == 1, "{} ConfigMaps {NAME} instead of one: who scales here?", found.len());

@@ -1,5 +1,5 @@
-//! One Go module of this crate's, and what is built from it. The binaries are kept outside the clone, under a key made of
-//! everything that they are built from. Whoever comes while they are being built waits for them.
+//! One Go module of this crate, and the binaries built from it. They are kept outside the clone, under a key of all
+//! their inputs. Concurrent builders wait for each other.
 
 use std::{
     env,
@@ -24,23 +24,24 @@ pub(crate) struct Module {
 /// The programs to build from a module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Build<'a> {
-    /// Shown while it is built.
+    /// The description that is shown during the build.
     pub(crate) what: &'a str,
-    /// Go packages that are programs.
+    /// The Go packages of the programs.
     pub(crate) packages: &'a [&'a str],
-    /// Files that they are built from, besides pinned modules.
+    /// Input files besides pinned modules.
     pub(crate) files: &'a [&'a str],
-    /// Flags of Go's linker.
+    /// The flags of Go's linker.
     pub(crate) linker: &'a str,
 }
 
 impl Module {
-    /// The module in this directory of the crate; empty is the crate's own.
+    /// Returns the module in this directory of the crate, or the crate's own if it is empty.
     pub(crate) fn at(directory: &str) -> Self {
         Self { directory: Path::new(env!("CARGO_MANIFEST_DIR")).join(directory) }
     }
 
-    /// The directory of the binaries, built if they aren't there yet. Each has the name of its package's last part.
+    /// Returns the directory of the binaries, and builds them if they are missing. Each is named after its package's
+    /// last path element.
     pub(crate) fn binaries(&self, build: &Build<'_>) -> Result<PathBuf> {
         let binaries = cache_directory()?.join(self.key(build)?);
         let lock = lock(&binaries)?;
@@ -51,20 +52,20 @@ impl Module {
         Ok(binaries)
     }
 
-    /// The version of a required module.
+    /// Returns the version of a required module.
     pub(crate) fn version(&self, path: &str) -> Result<String> {
         let answer = self.go(["list", "-m", "-f", "{{.Version}}", path])?;
         Ok(answer.trim().to_owned())
     }
 
-    /// The directory of a required module, downloaded when it is not there.
+    /// Returns the directory of a required module, and downloads it if it is missing.
     pub(crate) fn source(&self, path: &str) -> Result<PathBuf> {
         let answer = self.go(["mod", "download", "-json", path])?;
         let answer: serde_json::Value = serde_json::from_str(&answer)?;
         answer["Dir"].as_str().map(PathBuf::from).with_context(|| format!("no directory of {path} in {answer}"))
     }
 
-    /// Builds into a directory beside `binaries` and renames it, so that what is there is complete.
+    /// Builds into a directory beside `binaries` and renames it, so that an existing directory is complete.
     fn build(&self, build: &Build<'_>, binaries: &Path) -> Result<()> {
         eprintln!("e2e: building {}; the first time takes some minutes", build.what);
         let unfinished = binaries.with_extension("unfinished");
@@ -82,7 +83,7 @@ impl Module {
         Ok(())
     }
 
-    /// A name for everything that the binaries are built from. This file says how.
+    /// Returns a key of all inputs of the binaries, including this file.
     fn key(&self, build: &Build<'_>) -> Result<String> {
         let mut hasher = DefaultHasher::new();
         self.go(["version"])?.hash(&mut hasher);
@@ -94,7 +95,7 @@ impl Module {
         Ok(format!("{:016x}", hasher.finish()))
     }
 
-    /// Runs go in the module and returns what it prints.
+    /// Runs go in the module and returns its output.
     fn go<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<String> {
         let output =
             self.command().args(arguments).stdin(Stdio::null()).output().map_err(|error| match error.kind() {
@@ -112,7 +113,7 @@ impl Module {
     }
 }
 
-/// A lock held by one builder at a time, over all processes of this user.
+/// Takes a lock that one builder holds at a time, over all processes of this user.
 fn lock(binaries: &Path) -> Result<File> {
     let path = binaries.with_extension("lock");
     if let Some(parent) = path.parent() {
@@ -123,7 +124,7 @@ fn lock(binaries: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// `$XDG_CACHE_HOME`, or `~/.cache`, with the project's name.
+/// Returns `$XDG_CACHE_HOME`, or `~/.cache`, with the project's name.
 fn cache_directory() -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME")
         .filter(|directory| !directory.is_empty())

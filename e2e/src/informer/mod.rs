@@ -1,4 +1,4 @@
-//! Runs what an informer promises on an API server that nothing else uses, and on a sandbox: the same scenarios on both.
+//! Runs the promises of an informer on a dedicated API server and on a sandbox: the same scenarios on both.
 
 mod scene;
 mod story;
@@ -16,7 +16,7 @@ pub use self::{
 };
 use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract};
 
-/// Scenarios wait more than they work.
+/// The number of concurrent scenarios, which mostly wait.
 const AT_ONCE: usize = 8;
 
 /// The body of a scenario.
@@ -25,7 +25,7 @@ pub type Run = for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>;
 /// One promise.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// Shown after the server.
+    /// The name, shown after the server.
     pub name: &'static str,
     /// The promise's scenario.
     pub run: Run,
@@ -42,7 +42,7 @@ macro_rules! promises {
     };
 }
 
-/// Runs what the command line selects, as libtest would: each promise with lists told as streams and in pages.
+/// Runs the promises that the command line selects, like libtest: each with streamed and with paged lists.
 #[must_use]
 pub fn run(promises: &[Promise]) -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -71,7 +71,8 @@ pub fn run(promises: &[Promise]) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// The real API server is started for the first trial that needs it. When that fails it is not tried again for each.
+/// The result of starting the real API server for the first trial that needs it. A failure is not retried for each
+/// trial.
 type Started = OnceCell<Result<Arc<ControlPlane>, String>>;
 
 /// The API server that a promise is tested on.

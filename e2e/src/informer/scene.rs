@@ -1,5 +1,5 @@
-//! The resources that one scenario has to itself: a kind, two namespaces, a proxy to the API server that can be cut, and a
-//! factory of informers behind that proxy. The scenario's own writes bypass it.
+//! The resources of one scenario: a kind, two namespaces, a proxy to the API server that can be cut, and a factory of
+//! informers behind that proxy. The scenario's own writes bypass it.
 
 use std::{
     sync::{
@@ -38,10 +38,10 @@ pub enum Lists {
 }
 
 impl Lists {
-    /// Both ways.
+    /// Both forms.
     pub const ALL: [Self; 2] = [Self::Streamed, Self::Paged];
 
-    /// As part of a test's name.
+    /// Returns the form as part of a test's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,17 +51,17 @@ impl Lists {
     }
 }
 
-/// The surroundings of one scenario.
+/// The environment of one scenario.
 pub struct Scene {
     /// The form in which its informers request lists.
     pub lists: Lists,
-    /// The kind that it has to itself.
+    /// The kind that no other scenario uses.
     pub kind: ApiResource,
     /// The namespace of its objects, unless another one is named.
     pub namespace: String,
-    /// A namespace that is there too.
+    /// Another existing namespace.
     pub neighbour: String,
-    /// The way that its informers go.
+    /// The proxy that its informers use.
     pub proxy: Proxy,
     factory: Factory,
     client: Client,
@@ -75,14 +75,14 @@ enum Server {
 }
 
 impl Scene {
-    /// A scene on an API server that other scenarios use too.
+    /// Creates a scene on an API server that other scenarios share.
     pub(super) async fn on_a_real_server(plane: Arc<ControlPlane>, lists: Lists) -> Result<Self> {
         let proxy = plane.proxy().await?;
         let (client, through) = (plane.plain_client().await?, plane.plain_client_through(&proxy).await?);
         Self::new(lists, proxy, client, through, Server::Real(plane)).await
     }
 
-    /// A scene on a sandbox of its own.
+    /// Creates a scene on a sandbox of its own.
     pub(super) async fn on_a_sandbox(lists: Lists) -> Result<Self> {
         let api = Api::new(Clock::real());
         let server = ApiServer::start(api.clone()).await?;
@@ -141,12 +141,12 @@ impl Scene {
         .await
     }
 
-    /// Makes a Widget.
+    /// Creates a Widget.
     pub async fn create(&self, name: &str) -> Result<()> {
         self.create_in(&self.namespace, name).await
     }
 
-    /// Makes a Widget in a namespace.
+    /// Creates a Widget in a namespace.
     pub async fn create_in(&self, namespace: &str, name: &str) -> Result<()> {
         let widget = json!({
             "apiVersion": self.kind.api_version, "kind": self.kind.kind,
@@ -172,14 +172,14 @@ impl Scene {
         Ok(())
     }
 
-    /// Removes a Widget.
+    /// Deletes a Widget.
     pub async fn delete(&self, name: &str) -> Result<()> {
         self.objects(&self.namespace).delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
 
-    /// Makes every version that was given out so far for the scene's kind too old to be watched from. A real API server forgets what it
-    /// keeps of a kind in memory when its definition changes, as by an upgrade.
+    /// Expires every version so far of the scene's kind for watches. A real API server drops its watch cache of a kind
+    /// when the definition changes, as in an upgrade.
     pub async fn expire(&self) -> Result<()> {
         let before = self.version().await?;
         match &self.server {
@@ -215,7 +215,7 @@ impl Scene {
         list.metadata.resource_version.context("the list has no resourceVersion")
     }
 
-    /// The informer of a question, once it has synced, and the story of a handler of it.
+    /// Returns the synced informer of a query, and the recorded events of a handler of it.
     pub async fn follow(&self, query: Query) -> Result<(Informer<Value>, Story)> {
         let informer = self.factory.informer(query, Projection::serde());
         let story = Story::of(&informer);
@@ -224,13 +224,13 @@ impl Scene {
         Ok((informer, story))
     }
 
-    /// The question for all Widgets of the scene.
+    /// Returns the query for all Widgets of the scene.
     #[must_use]
     pub fn all(&self) -> Query {
         Query::namespaced(self.kind.clone(), [self.namespace.as_str()])
     }
 
-    /// Requests of informers so far whose query has all of this in it.
+    /// Returns the number of informers' requests so far whose query contains all of these parts.
     #[must_use]
     pub fn asked(&self, parts: &[&str]) -> usize {
         let asked = self.proxy.asked();

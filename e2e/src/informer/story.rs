@@ -1,4 +1,4 @@
-//! The events that a handler of an informer receives, in words.
+//! The events that a handler of an informer receives, as text.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,11 +8,11 @@ use shared_informer::{Event, Handler, Informer, Registration};
 
 use crate::wait::{SOON, eventually};
 
-/// All that a handler was told so far. Dropping it removes the handler.
+/// The events that a handler has received so far. Dropping it removes the handler.
 #[derive(Debug)]
 pub struct Story {
     told: Told,
-    /// The handler's place.
+    /// The handler's registration.
     pub registration: Registration<Value>,
 }
 
@@ -42,7 +42,7 @@ impl Handler<Value> for Teller {
 }
 
 impl Story {
-    /// The story of a handler that is added now.
+    /// Adds a handler and records its events.
     #[must_use]
     pub fn of(informer: &Informer<Value>) -> Self {
         let told = Told::default();
@@ -54,7 +54,7 @@ impl Story {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the story is exactly this; each word is a line of it.
+    /// Waits until the recorded events are exactly these; each item is one line.
     pub async fn is(&self, expected: &[&str]) -> Result<()> {
         eventually("the story", SOON, async || {
             let told = self.told();
@@ -64,7 +64,7 @@ impl Story {
         .await
     }
 
-    /// As [`Self::is`], where changes of different objects may come in any order.
+    /// The same as [`Self::is`], for changes of different objects in any order.
     pub async fn is_in_any_order(&self, expected: &[&str]) -> Result<()> {
         let mut expected = expected.to_vec();
         expected.sort_unstable();

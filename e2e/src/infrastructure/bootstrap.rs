@@ -1,4 +1,4 @@
-//! Bootstrap data, for groups that may not name a Secret of their own: those of a ClusterClass. Nobody reads it.
+//! Bootstrap data, for groups that must not name a Secret of their own: those of a ClusterClass. It is never read.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Outcome, World, condition};
 
-/// The data is there at once; it is nothing.
+/// Reports empty bootstrap data at once.
 pub(super) async fn config(world: Arc<World>, config: Arc<DynamicObject>) -> Outcome {
     let status = json!({
         "initialization": { "dataSecretCreated": true },

@@ -1,4 +1,4 @@
-//! Clusters: their infrastructure, and a control plane that somebody else runs, with the kubeconfig that leads there.
+//! Clusters: their infrastructure, and an externally managed control plane with its kubeconfig.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Outcome, World, condition, owner};
 use crate::users::base64;
 
-/// A Cluster's infrastructure is there at once.
+/// Reports a Cluster's infrastructure as ready at once.
 pub(super) async fn cluster(world: Arc<World>, cluster: Arc<DynamicObject>) -> Outcome {
     let spec = json!({ "controlPlaneEndpoint": { "host": "127.0.0.1", "port": world.settings.port } });
     let status = json!({
@@ -20,7 +20,7 @@ pub(super) async fn cluster(world: Arc<World>, cluster: Arc<DynamicObject>) -> O
     Ok(None)
 }
 
-/// A control plane is there at once, in whatever version it is asked for.
+/// Reports a control plane as ready at once, in the wanted version.
 pub(super) async fn control_plane(world: Arc<World>, plane: Arc<DynamicObject>) -> Outcome {
     let Some(cluster) = owner(&plane, "Cluster") else { return Ok(None) };
     write_kubeconfig(&world, &plane, cluster).await?;
@@ -34,7 +34,7 @@ pub(super) async fn control_plane(world: Arc<World>, plane: Arc<DynamicObject>) 
     Ok(None)
 }
 
-/// Writes the Secret once: what a scenario makes of it later is left alone.
+/// Writes the Secret once: a scenario's later changes to it are kept.
 async fn write_kubeconfig(world: &World, plane: &DynamicObject, cluster: &str) -> Result<()> {
     let (api, name) = (world.api("Secret", plane), format!("{cluster}-kubeconfig"));
     if api.get_opt(&name).await?.is_some() {

@@ -1,4 +1,5 @@
-//! The provider's kinds: their CRDs, labelled with the contract version that they follow, which is not their own version.
+//! The provider's kinds: their CRDs, labelled with the contract version that they follow, which differs from their own
+//! version.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

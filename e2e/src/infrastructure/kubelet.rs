@@ -1,4 +1,4 @@
-//! The kubelets of all Nodes: pods bound to one run at once, and end at once when they are deleted.
+//! The kubelets of all Nodes: Pods bound to one run at once, and end at once when they are deleted.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ async fn bring_on(pod: &Pod, world: &World) -> Result<()> {
     }
     if pod.metadata.deletion_timestamp.is_some() {
         let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        // It may be gone already.
+        // The Pod may be gone already.
         return match pods.delete(&name, &at_once).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             other => other.map(drop).map_err(Into::into),

@@ -1,4 +1,4 @@
-//! Machines: from the contract's first step to the Node, and out again.
+//! Machines: from the contract's first step to the Node, and their deletion.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use super::{
 
 const FINALIZER: &str = "loopbackmachine.infrastructure.cluster.x-k8s.io";
 
-/// Brings a machine on by one step.
+/// Advances a machine by one step.
 pub(super) async fn machine(world: Arc<World>, machine: Arc<DynamicObject>) -> Outcome {
     if machine.metadata.deletion_timestamp.is_some() {
         return leave(&world, &machine).await;
     }
-    // Cluster API makes a machine first and names its owner later.
+    // Cluster API creates a machine first and sets its owner later.
     let Some(owner) = owner(&machine, "Machine") else { return Ok(None) };
     set_finalizers(&world, &machine, &[FINALIZER]).await?;
     if !may_begin(&world, &machine, owner).await? {
@@ -53,7 +53,8 @@ pub(super) async fn machine(world: Arc<World>, machine: Arc<DynamicObject>) -> O
     }
 }
 
-/// The contract: infrastructure of a machine waits for that of its Cluster, and for its bootstrap data.
+/// Returns true if a machine may be created: by the contract it waits for its Cluster's infrastructure, and for its
+/// bootstrap data.
 async fn may_begin(world: &World, machine: &DynamicObject, owner: &str) -> Result<bool> {
     let Some(owner) = world.api("Machine", machine).get_opt(owner).await? else { return Ok(false) };
     let spec = &owner.data["spec"];
@@ -63,7 +64,7 @@ async fn may_begin(world: &World, machine: &DynamicObject, owner: &str) -> Resul
     Ok(begun && spec["bootstrap"]["dataSecretName"].is_string())
 }
 
-/// Returns the time that is left of a step of this machine; None when it is over.
+/// Returns the remaining time of a step of this machine, or `None` when it is over.
 fn step(
     world: &World,
     machine: &DynamicObject,
@@ -118,7 +119,7 @@ async fn join(world: &World, machine: &DynamicObject, behaviour: Behaviour) -> O
     Ok(None)
 }
 
-/// The Node's name is not the Machine's, as with many providers.
+/// Returns its Node, whose name differs from the Machine's as with many providers.
 fn new_node(machine: &DynamicObject) -> NewNode {
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
     NewNode {

@@ -1,9 +1,10 @@
-//! An infrastructure provider that follows Cluster API's contract (v1beta2) without any infrastructure: its machines are Nodes on a
-//! real API server, and pods bound to them run at once.
+//! An infrastructure provider that follows Cluster API's contract (v1beta2) without any infrastructure: its machines
+//! are Nodes on a real API server, and Pods bound to them run at once.
 //!
-//! It also is what a real cluster has besides: an externally managed control plane, the kubelets, and the part of
-//! kube-controller-manager that takes the taint off a Node that has become ready. A label says how machines turn out, the same as in
-//! the sandbox, so that a scenario can run on both. It must never do what Cluster API's own controllers do.
+//! It also stands in for other parts of a real cluster: an externally managed control plane, the kubelets, and the part
+//! of kube-controller-manager that removes the taint of a Node that has become ready. A label sets the fate of
+//! machines, the same as in the sandbox, so that a scenario can run on both. It must never do the work of Cluster API's
+//! own controllers.
 
 mod bootstrap;
 mod clusters;
@@ -32,19 +33,19 @@ use tokio::task::JoinSet;
 
 use crate::objects::{Contract, Place};
 
-/// Time until an object is looked at again when something it needs is not there yet.
+/// The time after which an object is reconciled again when a dependency is missing.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The durations of a machine's steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// From a machine's creation until it is provisioned, or has failed.
+    /// The time from a machine's creation until it is provisioned, or has failed.
     pub provision: Duration,
-    /// From then until its Node joins.
+    /// The time from then until its Node joins.
     pub join: Duration,
-    /// From then until the Node is ready.
+    /// The time from then until the Node is ready.
     pub ready: Duration,
-    /// From a machine's deletion until it is gone.
+    /// The time from a machine's deletion until it is gone.
     pub terminate: Duration,
 }
 
@@ -64,7 +65,7 @@ pub struct Settings {
     pub workload: Client,
     /// A kubeconfig of the workload cluster's administrator, which goes into the Secret of each Cluster.
     pub kubeconfig: Value,
-    /// Port of the workload cluster's API server on 127.0.0.1.
+    /// The port of the workload cluster's API server on 127.0.0.1.
     pub port: u16,
     /// The durations of a machine's steps.
     pub times: Times,
@@ -82,7 +83,7 @@ struct World {
     steps: steps::Steps,
 }
 
-/// Why an object was not brought on; it is tried again.
+/// The reason for a failed reconcile, which is retried.
 #[derive(Debug)]
 struct Failure(anyhow::Error);
 
@@ -94,7 +95,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The result of a controller for an object: the time until it looks at it again, if it does.
+/// The result of a reconcile: the time until the next one, if any.
 type Outcome = Result<Option<Duration>>;
 
 impl Infrastructure {
@@ -113,7 +114,7 @@ impl Infrastructure {
         provider
     }
 
-    /// Serves one more kind of machine, with its templates.
+    /// Serves another kind of machine with its templates.
     pub fn serve_machines(&mut self, kind: &str) {
         self.control(kind, machines::machine);
         self.control(&format!("{kind}Template"), templates::template);
@@ -142,14 +143,14 @@ impl Infrastructure {
 }
 
 impl World {
-    /// Objects of a kind, in the namespace of `beside`.
+    /// Returns access to the objects of a kind, in the namespace of `beside`.
     fn api(&self, kind: &str, beside: &DynamicObject) -> Api<DynamicObject> {
         let place = Place::of(kind, Contract::V1Beta2);
         let namespace = beside.metadata.namespace.as_deref().unwrap_or_default();
         Api::namespaced_with(self.settings.management.clone(), namespace, &place.resource)
     }
 
-    /// Writes fields of an object and of its status, where they are not so yet.
+    /// Writes fields of an object and of its status if they differ.
     async fn write(&self, object: &DynamicObject, spec: Value, status: Value) -> Result<()> {
         let kind = &object.types.as_ref().context("an object without kind")?.kind;
         let (api, name) = (self.api(kind, object), name_of(object));
@@ -181,13 +182,14 @@ fn name_of(object: &DynamicObject) -> &str {
     object.meta().name.as_deref().unwrap_or_default()
 }
 
-/// The name of the owner of this kind, once there is one.
+/// Returns the name of the owner of this kind, once it is set.
 fn owner<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a str> {
     let owners = object.metadata.owner_references.as_ref()?;
     owners.iter().find(|owner| owner.kind == kind).map(|owner| owner.name.as_str())
 }
 
-/// A condition as the contract wants it. The time is the object's own, so that an unchanged condition is not written again.
+/// Returns a condition that follows the contract. Its time is the object's own, so that an unchanged condition is not
+/// written again.
 fn condition(object: &DynamicObject, ready: bool, reason: &str, message: &str) -> Value {
     json!([{
         "type": "Ready",

@@ -1,4 +1,4 @@
-//! Nodes of the workload cluster, as kubelets register them and as kube-controller-manager finishes them.
+//! Nodes of the workload cluster, as kubelets register them and kube-controller-manager completes them.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// The taint that kubelets are configured to register with, until Cluster API has put its labels on the Node.
+/// The taint that kubelets are configured to register with, until Cluster API has set its labels on the Node.
 const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
 
 /// A Node to be registered.
 pub(super) struct NewNode {
     pub(super) name: String,
     pub(super) provider_id: String,
-    /// Its capacity; something usual where that is null.
+    /// The capacity; null means a default.
     pub(super) capacity: Value,
-    /// Labels that its kubelet is told.
+    /// The labels in its kubelet's configuration.
     pub(super) labels: Value,
 }
 
-/// Registers a Node that is not ready, unless it is there. The API server taints it, and so does its kubelet.
+/// Registers a Node that is not ready, unless it exists. The API server taints it, and so does its kubelet.
 pub(super) async fn register(client: &Client, new: &NewNode) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     if nodes.get_opt(&new.name).await?.is_some() {
@@ -71,7 +71,7 @@ pub(super) async fn register(client: &Client, new: &NewNode) -> Result<()> {
     write_status(&nodes, &new.name, status).await
 }
 
-/// Says that a Node is ready, and takes off the taint that it got since it was not. A Node that is gone stays so.
+/// Makes a Node ready, and removes its not-ready taint. A deleted Node stays deleted.
 pub(super) async fn become_ready(client: &Client, name: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let Some(node) = nodes.get_opt(name).await? else { return Ok(()) };
@@ -91,7 +91,7 @@ pub(super) async fn become_ready(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes a Node, if it is there.
+/// Deletes a Node, if it exists.
 pub(super) async fn remove(client: &Client, name: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     if nodes.get_opt(name).await?.is_some() {

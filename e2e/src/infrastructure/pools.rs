@@ -1,5 +1,5 @@
-//! MachinePools: Nodes by number, or by machines of their own where the pool says so. Which goes when the pool shrinks is the
-//! provider's choice: of machines one whose Machine is marked to be deleted, else the last one.
+//! MachinePools: Nodes by number, or by machines of their own if the pool has them. A shrinking pool deletes a machine
+//! of the provider's choice: one whose Machine is marked, or else the last one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,15 +13,15 @@ use super::{
     owner,
 };
 
-/// Time between two looks at the size that is wanted: nothing tells a provider when it changes.
+/// The interval of polling the wanted size: a provider gets no event when it changes.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// The kind of a pool's machines.
 const MACHINE: &str = "LoopbackMachine";
-/// By this label Cluster API finds the machines of a pool.
+/// The label by which Cluster API finds the machines of a pool.
 const POOL: &str = "cluster.x-k8s.io/pool-name";
 const CLUSTER: &str = "cluster.x-k8s.io/cluster-name";
-/// A Machine with this annotation goes before others.
+/// The annotation of a Machine that is deleted before others.
 const DELETE: &str = "cluster.x-k8s.io/delete-machine";
 
 pub(super) async fn pool(world: Arc<World>, pool: Arc<DynamicObject>) -> Outcome {
@@ -47,7 +47,7 @@ pub(super) async fn pool(world: Arc<World>, pool: Arc<DynamicObject>) -> Outcome
     Ok(Some(LOOK))
 }
 
-/// Makes as many Nodes as are wanted, and no more; their ids.
+/// Creates and deletes Nodes up to the wanted number. Returns their ids.
 async fn numbered(world: &World, pool: &DynamicObject, replicas: usize) -> Result<Vec<String>> {
     let held = pool.data["spec"]["providerIDList"].as_array().map_or(0, Vec::len);
     for number in 0..replicas {
@@ -80,8 +80,8 @@ fn provider_id(pool: &DynamicObject, number: usize) -> String {
     format!("loopback:///{namespace}/{}/{number}", name_of(pool))
 }
 
-/// Makes a machine, or deletes the Machine of one, until as many are left as are wanted; the ids of those that have one. Cluster API
-/// makes a Machine of each, and deletes a machine with its Machine.
+/// Creates a machine, or deletes the Machine of one, until the wanted number is left. Returns the ids of those that
+/// have one. Cluster API creates a Machine for each, and deletes a machine with its Machine.
 async fn machines(world: &World, pool: &DynamicObject, owner: &DynamicObject, replicas: usize) -> Result<Vec<String>> {
     let selector = format!("{POOL}={}", name_of(owner));
     let listed = world.api(MACHINE, pool).list(&ListParams::default().labels(&selector)).await?;
@@ -100,10 +100,10 @@ async fn machines(world: &World, pool: &DynamicObject, owner: &DynamicObject, re
         let machine = serde_json::from_value(new_machine(pool, owner))?;
         world.api(MACHINE, pool).create(&PostParams::default(), &machine).await.context("a machine of a pool")?;
     }
-    // The marked ones are last, and go first.
+    // The marked ones come last, and are deleted first.
     staying.sort_by_key(|(unmarked, machine)| (!unmarked, name_of(machine).to_owned()));
     for (_, machine) in staying.split_off(replicas.min(staying.len())) {
-        // Without a Machine it is too young to go: it will have one at the next look.
+        // A machine without a Machine is too young to be deleted: it gets one before the next poll.
         let api = world.api("Machine", pool);
         if api.get_opt(name_of(&machine)).await?.is_some() {
             api.delete(name_of(&machine), &DeleteParams::default()).await?;

@@ -1,4 +1,4 @@
-//! Since when objects have been at their steps: objects hold times to the second only, and machines here are quicker.
+//! The start times of objects' steps: times in objects have a resolution of a second, and machines here are faster.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,8 @@ use std::{
 pub(super) struct Steps(Mutex<HashMap<(String, &'static str), Instant>>);
 
 impl Steps {
-    /// Returns how much of `takes` is left at a step of an object; the first call begins it. None when it is over.
+    /// Returns the remaining part of `takes` at a step of an object, or `None` when it is over. The first call begins
+    /// the step.
     pub(super) fn left(&self, object: &str, step: &'static str, takes: Duration) -> Option<Duration> {
         let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *steps.entry((object.to_owned(), step)).or_insert_with(Instant::now);

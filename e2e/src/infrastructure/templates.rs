@@ -1,5 +1,4 @@
-//! Templates of machines: a provider says in `status.capacity` what a machine of the template will have, if it is one of those that
-//! do.
+//! Templates of machines: some providers publish the capacity of a template's machines in `status.capacity`.
 
 use std::sync::Arc;
 

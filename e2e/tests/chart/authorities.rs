@@ -1,5 +1,5 @@
-//! From one authority for server and clients to one of the clients' own: the release of before is the chart with its template of
-//! certificates as it was then.
+//! The migration from one authority for server and clients to a separate one for clients. The earlier release is the
+//! chart with its former template of certificates.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::install::{Cluster, Started, release};
 
-/// The template of a chart whose one authority issued for server and clients.
+/// The template of a chart with one authority for server and clients.
 const FORMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/former/certificates-helm.yaml");
 const TRUSTED_BY: &str = "capi-autoscaler-provider.io/former-authority-trusted-by";
 
@@ -28,7 +28,7 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
     cluster.helm.apply("upgrade", &before)?;
     let of_server = client(cluster).await?;
 
-    // An upgrade makes Cluster Autoscaler's certificate anew; until it restarts it has the old one.
+    // An upgrade replaces Cluster Autoscaler's certificate; until it restarts it uses the old one.
     cluster.helm.apply("upgrade", &release())?;
     let own = client(cluster).await?;
     ensure!(own["tls.crt"] != of_server["tls.crt"], "the client's certificate is still of the server's authority");
@@ -40,7 +40,7 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
         let caller = started.prepared.call_with(&started.provider, files)?;
         caller.shows(&[]).await.with_context(|| format!("with its {which} certificate"))?;
     }
-    // Another upgrade by the same version changes nothing of that.
+    // Another upgrade by the same version changes none of that.
     cluster.helm.apply("upgrade", &release().set("replicaCount", json!(3)))?;
     ensure!(client(cluster).await? == own, "the client's certificate was made anew");
     ensure!(
@@ -48,7 +48,7 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
         "trusted for one upgrade only"
     );
 
-    // The next version trusts it no more: what a version before has trusted is over.
+    // The next version no longer trusts the former authority.
     let name = format!("{RELEASE}-client");
     cluster.objects.annotate("Secret", &name, json!({ TRUSTED_BY: "0.0.1" })).await?;
     cluster.helm.apply("upgrade", &release())?;
@@ -57,7 +57,7 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
     ensure!(authorities(&started) == ["ca.crt"], "{:?}", started.prepared.flags());
     started.provider.ready().await.with_context(|| started.programs.last_words())?;
     started.prepared.call_with(&started.provider, &own)?.shows(&[]).await?;
-    // It has the name that is let in, and is of the server's authority.
+    // The certificate has an accepted name, and is issued by the server's authority.
     let refused: Caller = started.prepared.call_with(&started.provider, &of_server)?;
     ensure!(refused.refresh().await.is_err(), "a certificate of the server's authority was let in");
     let (_, metrics) = started.provider.http("/metrics").await?;
@@ -79,7 +79,7 @@ async fn a_new_release_trusts_its_own_alone(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The project's chart with one authority for both.
+/// Copies the project's chart with one authority for both.
 fn former_chart() -> Result<TempDir> {
     let directory = tempfile::tempdir()?;
     copy(Path::new(CHART), directory.path())?;
@@ -105,7 +105,7 @@ async fn client(cluster: &Cluster) -> Result<Files> {
     Installed::read(&cluster.plane, "team-a").await?.secret(&format!("{RELEASE}-client")).await
 }
 
-/// The files of authorities that let clients in, as the program is started with them.
+/// Returns the files of client authorities among the program's flags.
 fn authorities(started: &Started) -> Vec<&str> {
     let flags = started.prepared.flags().iter();
     let files = flags.filter_map(|flag| flag.strip_prefix("--tls-client-ca-file="));

@@ -1,5 +1,5 @@
-//! The chart on a real API server: it takes every object of every topology, certificates stay on upgrade, and the program runs with
-//! what the chart gives it.
+//! The chart on a real API server: every object of every topology is accepted, certificates survive an upgrade, and the
+//! program runs with the chart's objects.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -19,14 +19,14 @@ use tempfile::TempDir;
 
 use crate::{authorities, topologies::EXAMPLES};
 
-/// A server for one test, and helm on it as administrator.
+/// A server for one test, and helm for it as administrator.
 pub(crate) struct Cluster {
     pub(crate) plane: ControlPlane,
     pub(crate) objects: Objects,
     pub(crate) helm: Helm,
 }
 
-/// The ends of the names of a release's Secrets.
+/// The suffixes of the names of a release's Secrets.
 const SECRETS: [&str; 4] = ["ca", "server", "client-ca", "client"];
 
 impl Cluster {
@@ -51,7 +51,7 @@ impl Cluster {
         Ok(all)
     }
 
-    /// Takes away what releases before have left in the namespace team-a, so that the next one makes it anew.
+    /// Deletes the Secrets of earlier releases in the namespace team-a, so that the next one creates them anew.
     pub(crate) async fn forget_certificates(&self) -> Result<()> {
         for of in SECRETS {
             self.objects.remove("Secret", &format!("{RELEASE}-{of}")).await?;
@@ -60,13 +60,13 @@ impl Cluster {
     }
 }
 
-/// One Cluster of the management cluster that this is installed in.
+/// Returns a release for one Cluster of the management cluster in which it is installed.
 pub(crate) fn release() -> Values {
     let values = json!({ "clusterAPIMode": "kubeconfig-incluster", "autoDiscovery": { "clusterName": "prod" } });
     Values::new("team-a", values)
 }
 
-/// One API server for all, in one story: starting it costs more than all that is done on it.
+/// One test on one API server, since starting it costs more than all the checks.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_real_api_server_the_chart_is_taken_keeps_its_certificates_and_the_program_runs_by_it() -> Result<()> {
     let cluster = Cluster::start().await?;
@@ -94,7 +94,7 @@ async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
     cluster.helm.apply("upgrade", &release().set("replicaCount", json!(3)))?;
     ensure!(cluster.certificates().await? == made, "an upgrade made other certificates");
 
-    // Another name makes another certificate of the server, by the same authority, and leaves the client's.
+    // Another DNS name leads to another server certificate by the same authority, and keeps the client's.
     let named = release().set("tls.dnsNames", json!(["provider.example.com"]));
     cluster.helm.apply("upgrade", &named)?;
     let renamed = cluster.certificates().await?;
@@ -103,13 +103,13 @@ async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
     ensure!(renamed["server"]["tls.crt"] != made["server"]["tls.crt"], "the server's certificate lacks its new name");
     ensure!(renamed["server"]["ca.crt"] == made["server"]["ca.crt"], "the server's clients have another authority");
 
-    // Cluster Autoscaler has the client's mounted, so that they outlive the release.
+    // Cluster Autoscaler mounts the client's, so they outlive the release.
     cluster.helm.run(&["uninstall", RELEASE, "--namespace", "team-a"])?;
     ensure!(cluster.certificates().await? == renamed, "uninstalling changed certificates");
     cluster.helm.apply("install", &named)?;
     ensure!(cluster.certificates().await? == renamed, "installing again made other certificates");
 
-    // Without an authority, what it has issued is of no use, and the other one's stays.
+    // Without their authority, issued certificates are useless; those of the other authority stay.
     let mut before = renamed;
     for (authority, issued) in [("ca", "server"), ("client-ca", "client")] {
         cluster.objects.delete("Secret", &format!("{RELEASE}-{authority}")).await?;
@@ -135,7 +135,7 @@ async fn the_program_serves_with_what_the_chart_made(cluster: &Cluster) -> Resul
     started.provider.shows(&[]).await.with_context(|| started.programs.last_words())
 }
 
-/// The program of the release in team-a.
+/// The running program of the release in team-a.
 pub(crate) struct Started {
     pub(crate) programs: Programs,
     pub(crate) prepared: Prepared,

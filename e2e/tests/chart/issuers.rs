@@ -1,4 +1,4 @@
-//! Which issuer or Secret the certificates of server and clients are of, and what is warned of.
+//! Tests of the issuers and Secrets of the server's and clients' certificates, and of the warnings about them.
 
 use e2e::helm::Values;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn issuer(name: &str) -> Value {
     json!({ "group": "cert-manager.io", "kind": "ClusterIssuer", "name": name })
 }
 
-/// The Secrets that the Pod's authorities of clients come from, without their keys.
+/// Returns the Secrets of the Pod's client authorities, which it mounts without their keys.
 fn authorities(objects: &[Value]) -> Vec<String> {
     let spec = pod(objects);
     let volume = spec["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "clients").unwrap().clone();
@@ -34,7 +34,7 @@ fn authorities(objects: &[Value]) -> Vec<String> {
     sources.iter().map(name).collect()
 }
 
-/// The names of Certificates, each with its issuer's.
+/// Returns the names of Certificates, each with its issuer's.
 fn issued(objects: &[Value]) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let certificates = of_kind(objects, "Certificate").into_iter();
@@ -79,7 +79,7 @@ fn cert_manager_makes_an_authority_for_the_server_and_one_for_clients() {
         [("-ca", "-selfsigned"), ("-client-ca", "-selfsigned"), ("-client-tls", "-clients"), ("-server", "")];
     assert_eq!(issued(&objects), pairs(&expected));
     assert_eq!(authorities(&objects), ["capi-autoscaler-provider-client-ca"]);
-    // The client's Secret has the authority of clients in ca.crt: the server's comes from elsewhere.
+    // The ca.crt in the client's Secret is the authority of clients: the server's comes from another Secret.
     let notes = helm().notes(&by_cert_manager()).unwrap();
     let values = notes.split("--- values of cluster-autoscaler\n").nth(1).unwrap().split("\n---").next().unwrap();
     let values: Value = serde_yaml::from_str(values).unwrap();
@@ -121,7 +121,7 @@ fn an_issuer_of_clients_has_certificates_of_its_own() {
     let named = values.clone().set("tls.clientAuthoritySecret", json!("of-clients"));
     assert_eq!(authorities(&render(&named)), ["of-clients"]);
 
-    // In another namespace neither side can mount the other's Secret.
+    // Across namespaces neither side can mount the other's Secret.
     let elsewhere = values.set("clusterAutoscaler.namespace", json!("autoscaling"));
     let said = helm().refuse(&elsewhere).unwrap();
     assert!(said.contains("in tls.clientAuthoritySecret"), "{said}");
@@ -174,7 +174,7 @@ fn existing_secrets_are_mounted_and_none_is_made() {
 fn where_nothing_can_be_looked_up_the_former_authority_is_trusted_when_told_to() {
     let trusted = by_cert_manager().set("tls.formerClientAuthority", json!("trust"));
     let objects = render(&trusted);
-    // The old certificate goes on for a Cluster Autoscaler whose values still mount it.
+    // The old certificate remains for a Cluster Autoscaler whose values still mount it.
     let expected = [
         ("-ca", "-selfsigned"),
         ("-client", ""),

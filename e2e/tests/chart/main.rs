@@ -1,5 +1,5 @@
-//! The Helm chart: what it renders for each topology and switch, what its schema refuses, what it tells its users, and what stays
-//! when it is installed and upgraded on a real API server.
+//! Tests of the Helm chart: its output for each topology and switch, the values that its schema refuses, its notes for
+//! users, and the objects that survive an upgrade on a real API server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 use e2e::helm::Helm;
 
-/// One helm for all that needs no cluster; it is built once.
+/// Returns helm for tests without a cluster; it is built once.
 fn helm() -> Helm {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| drop(e2e::go::helm().unwrap()));

@@ -1,5 +1,5 @@
-//! The chart's files for Prometheus and Grafana, judged by promtool: rules, their tests, the queries of the dashboard, and the
-//! metrics that the program exports. `tests/documents` checks that these name what there is.
+//! Tests of the chart's files for Prometheus and Grafana with promtool: rules, their tests, the queries of the
+//! dashboard, and the program's metrics. `tests/documents` checks that the names in them exist.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -24,7 +24,7 @@ fn base() -> Values {
     Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
 }
 
-/// The one object of a kind that the chart makes.
+/// Returns the only object of a kind that the chart renders.
 fn object(values: &Values, kind: &str) -> Value {
     let objects = helm().render(values).unwrap();
     let mut such = objects.into_iter().filter(|object| object["kind"] == kind);
@@ -159,7 +159,7 @@ fn the_dashboard_is_rendered_as_it_is_written_and_each_of_its_queries_is_one() {
     let mut queries = 0;
     for panel in written["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            // Grafana puts a time in its place.
+            // Grafana replaces the variable by a time.
             let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m");
             let name = format!("panel_{}:{}", panel["id"], target["refId"].as_str().unwrap().to_lowercase());
             writeln!(rules, "  - {{record: '{name}', expr: {}}}", Value::from(query)).unwrap();
@@ -170,7 +170,7 @@ fn the_dashboard_is_rendered_as_it_is_written_and_each_of_its_queries_is_one() {
     Promtool::new().unwrap().check_rules(&rules).unwrap();
 }
 
-/// Returns the metrics of the program on a sandbox with a fleet and the example that is wrong.
+/// Returns the metrics of the program on a sandbox with a fleet and the invalid example.
 async fn exposition() -> String {
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/node-groups");
     let fleet = Fleet { groups: 5, machines: 3, namespace: "team-a".to_owned(), cluster: "prod".to_owned() };

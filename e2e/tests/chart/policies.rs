@@ -1,5 +1,5 @@
-//! The admission policies of the chart on a real API server: who may write the log of deletions, and that a policy reports the
-//! annotations that the program's own parsers set aside.
+//! Tests of the chart's admission policies on a real API server: only their writers may write the deletion logs, and a
+//! policy reports the annotations that the program's own parsers ignore.
 
 mod annotations;
 mod api;
@@ -21,7 +21,7 @@ const OPTIONS: &str = "cluster.x-k8s.io/autoscaling-options-";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 const OWN: &str = "capacity.capi-autoscaler-provider.io/";
 
-/// One API server for both: its start costs more than what is asked of it.
+/// One API server for both policies, since its start costs more than the checks.
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_keep_the_log_to_who_writes_it_and_report_what_the_program_sets_aside() -> Result<()> {
     let cluster = Cluster::start().await?;
@@ -34,13 +34,13 @@ async fn policies_keep_the_log_to_who_writes_it_and_report_what_the_program_sets
     annotations::a_change_is_refused_only_for_what_it_makes_worse(&cluster, &api).await.context("refusals")
 }
 
-/// The release with both policies, as by default where they are enabled.
+/// Returns the release with both policies, otherwise with default values.
 fn both() -> Values {
     let policies = json!({ "deletionLog": { "enabled": true }, "annotations": { "enabled": true } });
     release().set("admissionPolicies", policies)
 }
 
-/// A kind that can be a node group, of the Cluster that the release serves, with these annotations.
+/// Returns an object that can be a node group, of the Cluster that the release serves, with these annotations.
 fn group(kind: &str, name: &str, annotations: &Value) -> Value {
     let template = json!({
         "metadata": { "labels": { "workers": name } },
@@ -65,5 +65,5 @@ fn group(kind: &str, name: &str, annotations: &Value) -> Value {
     object
 }
 
-/// A policy is compiled some time after it was written.
+/// The time after its creation within which a policy is compiled.
 const IN_FORCE: std::time::Duration = SOON;

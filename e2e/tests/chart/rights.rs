@@ -1,5 +1,6 @@
-//! The rights that the chart grants, on a real API server and with the release's own ServiceAccount: with all of them everything works;
-//! without one of them `check` names exactly that one, and what it says breaks does break. A right that no row knows fails the test.
+//! The rights that the chart grants, on a real API server and with the release's own ServiceAccount: with all of them
+//! everything works; without one of them `check` names exactly that one, and the announced breakage occurs. A right
+//! without a row fails the test.
 
 mod breaks;
 mod rpcs;
@@ -36,19 +37,19 @@ use tokio::runtime::{Handle, Runtime};
 use self::breaks::Breaks;
 
 const PRICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/prices.yaml");
-/// Of this infrastructure group no kind is installed, and only kinds that node groups name are read.
+/// An infrastructure group without installed kinds: only kinds that node groups name are read.
 const NOT_INSTALLED: &str = "vmware.infrastructure.cluster.x-k8s.io";
 /// The kind of infrastructure template that the node groups here name.
 const TEMPLATES: &str = "devmachinetemplates";
-/// The maximum time for `check`, which doesn't wait for what is refused.
+/// The maximum time for `check`, which doesn't wait for refused requests.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Into so many parts the rows of a mode are divided, each with a release of its own.
+/// The number of parts into which the rows of a mode are divided, each with a release of its own.
 const PARTS: usize = 3;
 
 /// The scope of the release's rights.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// Roles in the namespace; the workload cluster is reached by the Secret that Cluster API keeps.
+    /// Roles in the namespace; the workload cluster is reached with the Secret that Cluster API keeps.
     Namespaced,
     /// ClusterRoles; the cluster manages itself.
     ClusterWide,
@@ -79,7 +80,7 @@ struct Release {
     _directory: TempDir,
 }
 
-/// Releases stand side by side on one API server, which doesn't stream lists: where it does, the right to watch is enough to read.
+/// Releases share one API server, which doesn't stream lists: with streaming, the right to watch is enough to read.
 #[test]
 fn each_right_is_needed_and_check_says_what_breaks_without_it() -> Result<()> {
     let (components, program) = (Arc::new(go::components()?), program::build()?);
@@ -102,7 +103,7 @@ fn each_right_is_needed_and_check_says_what_breaks_without_it() -> Result<()> {
     Ok(())
 }
 
-/// Runs the rows of one part, one after the other, and returns what is wrong.
+/// Runs the rows of one part sequentially, and returns the failures.
 fn run_part(handle: &Handle, plane: Arc<ControlPlane>, program: PathBuf, (mode, part): (Mode, usize)) -> Vec<String> {
     let said = |what: String, error: anyhow::Error| format!("{mode:?}, {what}: {error:#}");
     handle.block_on(async {
@@ -134,12 +135,12 @@ fn run_part(handle: &Handle, plane: Arc<ControlPlane>, program: PathBuf, (mode, 
     })
 }
 
-/// The resource that a right is tried on.
+/// Returns the resource on which a right is tested.
 fn tried_on(grant: &Grant) -> &str {
     if grant.resource == "*" { TEMPLATES } else { &grant.resource }
 }
 
-/// The right as `check` prints it.
+/// Returns the right as `check` prints it.
 fn printed(grant: &Grant) -> Value {
     let resource = tried_on(grant);
     let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(it, part)| (it, Some(part)));
@@ -154,14 +155,14 @@ fn printed(grant: &Grant) -> Value {
     })
 }
 
-/// Returns a right as `check` printed it, without what breaks.
+/// Returns a right as `check` printed it, without its breakage.
 fn asked(finding: &Value) -> Value {
     let right = &finding["right"];
     let parts = ["cluster", "verb", "group", "resource", "subresource", "namespace", "name"];
     parts.into_iter().map(|part| (part.to_owned(), right[part].clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Returns the findings of `check` about rights that it could ask for.
+/// Returns the findings of `check` about rights that it could query.
 fn rights(report: &Value) -> Vec<&Value> {
     report["checks"].as_array().into_iter().flatten().filter(|finding| finding["right"].is_object()).collect()
 }
@@ -194,13 +195,13 @@ impl Release {
         Ok(release)
     }
 
-    /// All RPCs work, and `check` asks for exactly what is granted.
+    /// Checks that all RPCs work, and that `check` queries exactly the granted rights.
     async fn with_all_rights(&mut self, grants: &[Grant]) -> Result<()> {
         let (code, report) = self.check()?;
         ensure!(code == Some(0) && report["ok"] == true, "check ends with {code:?}: {report:#}");
         let mut granted: Vec<_> = grants.iter().map(|grant| printed(grant).to_string()).collect();
         let of_release = |finding: &&Value| {
-            // By the kubeconfig of the Secret, the workload cluster isn't the release's to grant.
+            // With the kubeconfig of the Secret, the release doesn't grant rights on the workload cluster.
             let in_cluster = grants.iter().any(|grant| grant.resource == "nodes");
             in_cluster || finding["right"]["cluster"] != "workload"
         };
@@ -212,7 +213,7 @@ impl Release {
         rpcs::all_work(self).await
     }
 
-    /// One right less, and what becomes of it.
+    /// Checks the effect of removing one right.
     async fn without(&mut self, grant: &Grant) -> Result<()> {
         let breaks = Breaks::of(grant).context("it is granted, and no test needs it")?;
         let resource = tried_on(grant);
@@ -234,7 +235,7 @@ impl Release {
         Ok(checked)
     }
 
-    /// Fails unless `check` says that this right is missing, and no other.
+    /// Fails unless `check` reports this right as missing, and no other.
     fn check_names(&self, grant: &Grant, word: &str) -> Result<()> {
         let (code, report) = self.check()?;
         ensure!(code == Some(1), "check ends with {code:?}");
@@ -247,12 +248,12 @@ impl Release {
         Ok(())
     }
 
-    /// Another server of the release, with these flags more.
+    /// Starts another server of the release with additional flags.
     fn another(&self, more: &[&str]) -> Result<Provider> {
         self.prepared.serve(&self.programs, more)
     }
 
-    /// Creates a node group, and waits until the server has all of it.
+    /// Creates a node group, and waits until the server knows all of it.
     async fn group(&self, pool: Pool) -> Result<Group> {
         let group = pool.create(&self.world).await?;
         self.shows(group.kind, &group.name).await?;
@@ -267,7 +268,7 @@ impl Release {
         Ok(group)
     }
 
-    /// Waits until the server names a node group, and returns its id.
+    /// Waits until the server lists a node group, and returns its id.
     async fn shows(&self, kind: &str, name: &str) -> Result<String> {
         let id = format!("{kind}/{}/{name}", self.world.namespace);
         eventually(&format!("node group {id}"), SOON, async || {
@@ -295,13 +296,13 @@ impl Release {
         Ok(self.world.objects.get("Machine", machine).await?.metadata.deletion_timestamp.is_some())
     }
 
-    /// The log of deletions in a group's annotation.
+    /// Returns the deletion log in a group's annotation.
     async fn log_of(&self, group: &Group) -> Result<Option<String>> {
         let annotations = self.world.objects.get(group.kind, &group.name).await?.metadata.annotations;
         Ok(annotations.unwrap_or_default().get("capi-autoscaler-provider.io/deleting").cloned())
     }
 
-    /// As the controller of a MachineSet does once it has acted on a size.
+    /// Sets the observed generation, as the controller of a MachineSet does once it has acted on a size.
     async fn size_is_followed(&self, group: &Group) -> Result<()> {
         let generation = self.world.objects.get(group.kind, &group.name).await?.metadata.generation;
         let status = json!({ "observedGeneration": generation });
@@ -309,7 +310,7 @@ impl Release {
     }
 }
 
-/// Creates the objects that each namespace starts with: all kinds of node groups, one of which can only be scaled from zero by
+/// Creates the initial objects of each namespace: all kinds of node groups, one of which can only scale from zero by
 /// its template.
 async fn every_kind_of_group(world: &World) -> Result<()> {
     Pool::new("deployment").running(1).create(world).await?;
@@ -326,7 +327,7 @@ async fn every_kind_of_group(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if a right is one to an infrastructure template.
+/// Returns true for a right to an infrastructure template.
 fn is_of_templates(grant: &Grant) -> bool {
     grant.group == INFRASTRUCTURE_GROUP
 }

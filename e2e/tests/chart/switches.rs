@@ -1,4 +1,4 @@
-//! The effects of single values, and the values that are refused.
+//! Tests of single values: their effects, and the refused ones.
 
 use std::{collections::BTreeSet, fs};
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::{helm, topologies::EXAMPLES};
 
-/// One Cluster in the release's namespace, by the Pod's token.
+/// Returns a release for one Cluster in its namespace, with the Pod's token.
 pub(crate) fn base() -> Values {
     Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
 }
 
-/// The same from the management cluster, with the workload cluster's kubeconfig in Cluster API's Secret.
+/// Returns the same from the management cluster, with the workload cluster's kubeconfig in Cluster API's Secret.
 fn by_secret() -> Values {
     base().set("clusterAPIMode", json!("kubeconfig-incluster"))
 }
@@ -25,7 +25,7 @@ pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// `namespace/name` of the objects of a kind.
+/// Returns `namespace/name` of the objects of a kind.
 pub(crate) fn names(objects: &[Value], kind: &str) -> Vec<String> {
     let mut names: Vec<String> = of_kind(objects, kind)
         .iter()
@@ -52,7 +52,7 @@ fn cloud_config(objects: &[Value]) -> Value {
     serde_yaml::from_str(map["data"]["cloud-config.yaml"].as_str().unwrap()).unwrap()
 }
 
-/// Rules of Roles and ClusterRoles, as `group/resource verb`.
+/// Returns the rules of Roles and ClusterRoles, as `group/resource verb`.
 fn rights(objects: &[Value]) -> BTreeSet<String> {
     let roles = of_kind(objects, "Role").into_iter().chain(of_kind(objects, "ClusterRole"));
     let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
@@ -88,7 +88,7 @@ fn with_cluster_scope_the_same_rights_come_by_a_cluster_role_and_no_role() {
     assert_eq!(names(&objects, "ClusterRole"), [name.to_owned(), format!("{name}-nodes")]);
     assert_eq!(names(&objects, "ClusterRoleBinding"), names(&objects, "ClusterRole"));
     assert_eq!(rights(&objects), rights(&namespaced));
-    // Without a namespace all are watched.
+    // Without a namespace all namespaces are watched.
     assert_eq!(arguments(&objects).last().unwrap(), "--node-group-auto-discovery=clusterapi:clusterName=prod");
 }
 
@@ -158,7 +158,7 @@ fn rights_are_those_of_the_documented_role() {
     let values = by_secret()
         .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]));
     let mut granted = rights(&render(&values));
-    // The workload cluster is another one here.
+    // The workload cluster is a different one here.
     granted.extend(["/nodes list", "/nodes watch"].map(str::to_owned));
     assert_eq!(granted, documented);
 }
@@ -268,7 +268,7 @@ fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() 
     assert!(arguments(&render(&values)).ends_with(&expected.map(str::to_owned)));
 }
 
-/// The flags of a subcommand, by the page that is made from its help texts.
+/// Returns the flags of a subcommand, from the page that is generated from its help texts.
 fn flags_of(command: &str) -> BTreeSet<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md")).unwrap();
     let section = page.split(&format!("## `{command}`\n")).nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
@@ -326,7 +326,7 @@ fn every_object_has_the_common_labels_and_a_name_that_fits_whatever_the_release_
         for label in ["name", "instance", "managed-by", "version"] {
             assert!(metadata["labels"][format!("app.kubernetes.io/{label}")].is_string(), "{kind} {name}: {label}");
         }
-        // A name of rights may be longer than one of a Service.
+        // An RBAC object's name may be longer than a Service's.
         let longest = if object["apiVersion"].as_str().unwrap().starts_with("rbac") { 253 } else { 63 };
         assert!(name.len() <= longest, "{kind} {name}");
     }

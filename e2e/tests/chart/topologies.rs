@@ -1,11 +1,11 @@
-//! Each topology: the chart is rendered with the values of its example.
+//! Tests of each topology: the chart rendered with the values of its example.
 
 use e2e::helm::{Helm, TOPOLOGIES, Values, objects};
 use serde_json::{Value, json};
 
 use crate::helm;
 
-/// The examples, and the namespace that each is installed in.
+/// The examples, each with its namespace.
 pub(crate) const EXAMPLES: [(&str, &str); 4] = [
     ("self-managed", "kube-system"),
     ("management-cluster", "team-a"),
@@ -13,7 +13,7 @@ pub(crate) const EXAMPLES: [(&str, &str); 4] = [
     ("two-kubeconfigs", "autoscaling"),
 ];
 
-/// Renders the chart's objects, with random values left out.
+/// Renders the chart's objects, with placeholders for random values.
 fn snapshot(helm: &Helm, values: &Values) -> String {
     let mut objects = helm.render(values).unwrap();
     for object in &mut objects {
@@ -26,7 +26,7 @@ fn snapshot(helm: &Helm, values: &Values) -> String {
                 *digest = json!("[of what is made by chance]");
             }
         }
-        // The same for all; a test of its own looks at them.
+        // They are the same for all objects, and have a test of their own.
         object["metadata"].as_object_mut().unwrap().remove("labels");
     }
     let documents = objects.iter().map(|object| serde_yaml::to_string(object).unwrap());

@@ -1,4 +1,4 @@
-//! values.yaml as the reference, and the schema that refuses what isn't in it.
+//! Tests of values.yaml as the reference, and of the schema that refuses other values.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn defaults() -> Value {
     serde_yaml::from_str(&read("values.yaml")).unwrap()
 }
 
-/// A schema itself, where it only names one.
+/// Resolves a reference to a schema.
 fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(reference) => root.pointer(reference.trim_start_matches('#')).unwrap(),
@@ -39,7 +39,7 @@ fn each_object(root: &Value, path: &str, value: &Value, of: &Value, visit: &mut 
     }
 }
 
-/// Sections of this chart's own making, whose values need a comment each. Everything else is a value.
+/// Sections that this chart defines, whose values need a comment each. Everything else is a single value.
 const SECTIONS: [&str; 18] = [
     "admissionPolicies",
     "admissionPolicies.deletionLog",
@@ -71,7 +71,7 @@ fn every_default_is_in_the_schema_and_every_value_of_a_section_has_a_default() {
         }
         if path.is_empty() || SECTIONS.contains(&path) {
             assert!(closed, "{path} takes any key");
-            // Helm gives each chart the values of those above it under "global".
+            // Helm passes the values of parent charts to each chart under "global".
             for key in of["properties"].as_object().unwrap().keys().filter(|key| *key != "global") {
                 assert!(value.get(key).is_some(), "{path}.{key} isn't in values.yaml");
             }

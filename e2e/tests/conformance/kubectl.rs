@@ -1,4 +1,4 @@
-//! Sessions of kubectl, which knows a server by what discovery tells and shows what the server makes of it.
+//! Sessions of kubectl, which learns a server's kinds by discovery and prints the tables that the server renders.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -74,7 +74,7 @@ fn definition(kind: &str, short: &str) -> Value {
     })
 }
 
-/// Makes the kind of these sessions known.
+/// Installs the kind of these sessions.
 async fn install(kubectl: &Kubectl) -> Result<()> {
     kubectl
         .prepare(async {
@@ -300,7 +300,7 @@ async fn applies_and_deletes_what_files_say(kubectl: &Kubectl) -> Result<()> {
         let printed = kubectl.run_on("apply -f", &list).await?;
         ensure!(printed == format!("gear.{GROUP}/a {said}\nconfigmap/a {said}\n"), "{printed}");
     }
-    // Fields that are no longer in the file are removed.
+    // Fields that were removed from the file are removed from the object.
     let spec = kubectl.run("get gear a -o jsonpath={.spec}").await?;
     ensure!(spec == r#"{"replicas":2}"#, "{spec}");
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": [object, map("2")] });
@@ -353,7 +353,7 @@ async fn waits_for_conditions_and_deletes(kubectl: &Kubectl) -> Result<()> {
     kubectl.run("delete gear a --wait=false").await?;
     let mut gone = kubectl.start("wait gear/a --for=delete --timeout=20s")?;
     kubectl.run(r#"patch gear a --type=merge -p {"metadata":{"finalizers":null}}"#).await?;
-    // It says nothing when all was over before it looked.
+    // It prints nothing if the object was gone before it started.
     ensure!(gone.ended(SOON).await?.success(), "the delete was not seen: {}", gone.output());
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The sandbox's suite of API behaviours on a real API server, and sessions of kubectl on both. Where one of these fails on the real
-//! one, the test is wrong.
+//! The sandbox's suite of API behaviours on a real API server, and sessions of kubectl on both. If one fails on the
+//! real server, the test is wrong.
 
 mod kubectl;
 

@@ -1,4 +1,4 @@
-//! Groups that don't bring what they were asked for: another one does, and what didn't come is taken back.
+//! Groups that fail to grow: another one grows instead, and the missing Nodes are given up.
 
 use std::time::Duration;
 
@@ -14,37 +14,39 @@ use serde_json::json;
 use crate::failures::lacks_capacity;
 use crate::pods::{create_pod, pods_run, workers};
 
-/// Longer than instances have the ids of a new increase, without which Cluster Autoscaler since 1.36 may back no group off.
+/// Longer than instances have the ids of a recent increase: before that, Cluster Autoscaler since 1.36 may back off no
+/// group.
 const PROVISION: Duration = Duration::from_secs(80);
 
-/// The infrastructure has no more of them, and nobody gives one back: that is told, and the group is left for another.
+/// The infrastructure lacks capacity, which is reported, and another group grows.
 pub(crate) async fn a_group_without_capacity_is_left_for_another(stage: &Stage) -> Result<()> {
     another_takes_over(stage, "no-capacity", Settings::default()).await
 }
 
-/// A Machine whose infrastructure fails is given up after a while: since Cluster API 1.11 nothing says that it won't come.
+/// A Machine with a failed infrastructure is given up after a while: since Cluster API 1.11 nothing marks it as
+/// hopeless.
 pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(stage: &Stage) -> Result<()> {
     another_takes_over(stage, "fail", Settings { provision: PROVISION, ..Settings::default() }).await
 }
 
-/// A Machine that never becomes a Node is given up after a while, and its group with it.
+/// A Machine that never becomes a Node is given up after a while, and its group is backed off.
 pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(stage: &Stage) -> Result<()> {
-    // The second has no longer than that either.
+    // The provision time of the second group is no longer.
     another_takes_over(stage, "never-join", Settings { provision: PROVISION, ..Settings::default() }).await
 }
 
-/// Bare metal: there is no host, and then there is one. Its Machine isn't deleted, and no other group grows.
+/// Bare metal: at first no host is available, and later one is. The Machine isn't deleted, and no other group grows.
 pub(crate) async fn a_host_that_comes_late_is_waited_for(stage: &Stage) -> Result<()> {
     let first = workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16)));
     let first = first.that("no-capacity").annotate(GRACE, "10m").create(stage).await?;
     let second = workers(stage, "second").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
-    // The scheduler looks at a pod again after ten seconds; until then its Node is idle.
+    // The scheduler retries a Pod only after ten seconds; until then its Node is idle.
     let settings = Settings { unneeded: Duration::from_secs(3600), ..Settings::default() };
     let mut autoscaling = stage.autoscale(settings).await?;
     create_pod(stage, "web", &stage.cpu(3, 16)).await?;
     let machines = stage.machines_that(&first, "a Machine", |machines| machines.len() == 1).await?;
     lacks_capacity(stage, &machines[0]).await?;
-    // It would be deleted in the first of them.
+    // Otherwise it would be deleted in the first of them.
     autoscaling.looks(4).await?;
     let label = json!({ "spec": { "template": { "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: "joins" } } } } });
     stage.objects.patch(first.kind, &first.name, label).await?;
@@ -59,7 +61,7 @@ pub(crate) async fn a_host_that_comes_late_is_waited_for(stage: &Stage) -> Resul
 }
 
 async fn another_takes_over(stage: &Stage, behaviour: &str, settings: Settings) -> Result<()> {
-    // Less is left over of the first, so that it is chosen first.
+    // The first wastes fewer CPUs, so it is chosen first.
     let first = workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16)));
     let first = first.that(behaviour).annotate(GRACE, "6s").create(stage).await?;
     let second = workers(stage, "second").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;

@@ -1,4 +1,4 @@
-//! Scaling down takes the Machines that were named, and no others.
+//! Scale-downs take exactly the named Machines.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use e2e::{
 use futures::future::try_join_all;
 use serde_json::json;
 
-/// One call for each Node, all at once, as for empty Nodes.
+/// One concurrent call for each Node, as for empty Nodes.
 pub(crate) async fn parallel_deletes_take_exactly_the_named_machines(stage: &Stage) -> Result<()> {
     if stage.is_existing() {
-        // Each is a real machine.
+        // These may be real machines.
         let group = Workers::new("workers").replicas(4).create(stage).await?;
         return takes_exactly(stage, &group, 4, &[1, 3], true).await;
     }
@@ -40,7 +40,7 @@ pub(crate) async fn a_bare_machine_set_loses_exactly_the_named_machines(stage: &
     takes_exactly(stage, &group, 4, &[1, 2], true).await
 }
 
-/// The Machines of a MachinePool can be named, where its infrastructure has such.
+/// The Machines of a MachinePool can be named if its infrastructure has any.
 pub(crate) async fn a_machine_pool_with_machines_loses_exactly_the_named_ones(stage: &Stage) -> Result<()> {
     let pool = Workers::new("pool").of(Scalable::MachinePool).with_machines().sized().replicas(4).create(stage).await?;
     takes_exactly(stage, &pool, 4, &[0, 2], true).await
@@ -68,8 +68,8 @@ async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize
     target_size_is(&provider, &group.id, i32::try_from(expected.len())?).await
 }
 
-/// A MachineSet counts Machines that are being deleted as replicas and takes those first, so a smaller size alone would be spent on the
-/// one that is held: the named one goes all the same, and the held one is replaced.
+/// A MachineSet counts Machines that are being deleted as replicas and takes those first, so a smaller size alone would
+/// be spent on the held one: the named one is deleted all the same, and the held one is replaced.
 pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(3).create(stage).await?;
     let provider = stage.serve().await?;
@@ -94,15 +94,15 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage
         })
         .await?;
 
-    // Only once it is gone does the MachineSet lack a replica.
+    // The MachineSet lacks a replica only once it is gone.
     stage.objects.annotate("Machine", &held.name, json!({ HOOK: null })).await?;
     let left = stage.running(&group, 2).await?;
     ensure!(names(&left).contains(&machines[2].name), "the third Machine went too: {left:?}");
     target_size_is(&provider, &group.id, 2).await
 }
 
-/// Cluster API copies a MachineDeployment's annotations to its MachineSets, the log of deletes too: what is over on the one is over on the
-/// other, and what somebody else has written there stays.
+/// Cluster API copies a MachineDeployment's annotations to its MachineSets, including the deletion log: entries that
+/// have left the one leave the other, and annotations of other writers stay.
 pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
@@ -124,8 +124,8 @@ pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(
         .await
 }
 
-/// Cluster API reconciles a MachineSet with an error for as long as one of its Machines lacks its infrastructure object. It has seen the
-/// smaller size all the same.
+/// Cluster API reconciles a MachineSet with an error for as long as one of its Machines lacks its infrastructure
+/// object, although it has observed the smaller size.
 pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructure(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(3).create(stage).await?;
     let provider = stage.serve().await?;
@@ -151,7 +151,7 @@ pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_re
     let machines = stage.running(&group, 3).await?;
     let (kept, named) = (&machines[0], &machines[1]);
     let policy = deletes_refused(stage, kept).await?;
-    // Somebody wants it to go.
+    // Another user wants it deleted.
     stage.objects.annotate("Machine", &kept.name, json!({ "cluster.x-k8s.io/delete-machine": "yes" })).await?;
     stage.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 2 } })).await?;
     target_size_is(&provider, &group.id, 2).await?;
@@ -179,7 +179,7 @@ async fn goes_and_leaves_no_log(stage: &Stage, provider: &Provider, group: &Grou
     })
 }
 
-/// A policy, and its name, by which a Machine can't be deleted.
+/// Creates a policy that forbids the deletion of a Machine, and returns its name.
 async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
     let name = format!("{}-stays", stage.namespace);
     let rules = json!([{

@@ -14,7 +14,7 @@ use e2e::{
 };
 use serde_json::json;
 
-/// A delete of the made-up Node takes back the Machine that a scale-up never brought, and nothing else goes.
+/// A delete of the made-up Node removes the Machine that a scale-up never completed, and no other.
 pub(crate) async fn a_machine_that_never_joins_is_creating_until_it_is_deleted(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("never-join").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
@@ -29,8 +29,8 @@ pub(crate) async fn a_machine_that_never_joins_is_creating_until_it_is_deleted(s
     takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
-/// Since Cluster API 1.11 no phase says that a Machine has failed, and the words of its failure alone may come while it is being made: it
-/// is waited for, and can be deleted.
+/// Since Cluster API 1.11 no phase marks a failed Machine, and a failure message alone may appear during its creation:
+/// the Machine is waited for, and can be deleted.
 pub(crate) async fn a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("fail").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
@@ -49,7 +49,7 @@ pub(crate) async fn a_machine_with_the_words_of_a_failure_is_creating_until_it_i
     takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
-/// The class makes Cluster Autoscaler back the group off; when there is capacity again the Machine goes on.
+/// The error class makes Cluster Autoscaler back off the group; once there is capacity the Machine proceeds.
 pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("no-capacity").annotate(GRACE, "0").replicas(1).create(stage).await?;
     let provider = stage.serve().await?;
@@ -58,7 +58,7 @@ pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(
     let exhausted = [(placeholder("pending", stage, &machines[0]), (InstanceCreating, Some(1)))];
     instances_are(&provider, &group.id, exhausted).await?;
 
-    // Cluster API passes a changed label on to Machines in place, and to their infrastructure.
+    // Cluster API propagates a changed label to Machines in place, and to their infrastructure.
     let label = json!({ "spec": { "template": { "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: "joins" } } } } });
     stage.objects.patch("MachineDeployment", &group.name, label).await?;
     let running = stage.running(&group, 1).await?;
@@ -67,8 +67,8 @@ pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(
     instances_are(&provider, &group.id, [(id, (InstanceRunning, None))]).await
 }
 
-/// On bare metal a host may be on its way while its Machine says that there is none: nothing is told of it for a time, whose end nobody
-/// has to ask for.
+/// On bare metal a host may be about to come while its Machine reports that there is none: the error is reported only
+/// after a grace time, whose end needs no further call.
 pub(crate) async fn a_lack_of_capacity_is_waited_for_before_it_is_told(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("no-capacity").annotate(GRACE, "1h").replicas(1).create(stage).await?;
     let provider = stage.serve().await?;
@@ -84,7 +84,7 @@ pub(crate) async fn a_lack_of_capacity_is_waited_for_before_it_is_told(stage: &S
     takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
-/// Waits until Cluster API says so of a Machine.
+/// Waits until Cluster API reports the lack of capacity of a Machine.
 pub(crate) async fn lacks_capacity(stage: &Stage, machine: &Machine) -> Result<()> {
     eventually("a Machine without capacity", PATIENCE, async || {
         let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
@@ -97,7 +97,7 @@ pub(crate) async fn lacks_capacity(stage: &Stage, machine: &Machine) -> Result<(
     .await
 }
 
-/// At the minimum nothing may be taken away, but a Machine that never became a Node is replaced.
+/// At the min size no Machine may be removed, but one that never became a Node is replaced.
 pub(crate) async fn a_machine_that_never_joins_is_replaced_at_the_minimum(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("never-join").bounds(1, 3).replicas(1).create(stage).await?;
     let provider = stage.serve().await?;

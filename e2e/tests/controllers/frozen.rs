@@ -1,5 +1,6 @@
-//! A replica that is neither a Node nor an instance that could become one, for longer than a Node may take, would end every loop of
-//! Cluster Autoscaler without a word: it asks for a smaller size then, takes any answer for a correction, and does nothing else.
+//! A replica that is neither a Node nor an instance that could become one, for longer than the provision time, would
+//! silently end every loop of Cluster Autoscaler: it requests a smaller size, takes any answer for a correction, and
+//! does nothing else.
 
 use std::time::Duration;
 
@@ -24,11 +25,11 @@ use serde_json::{Value, json};
 
 use crate::pods::{create_pod, pods_run, workers};
 
-/// Holds a Machine that is being deleted, whatever its controllers do.
+/// The finalizer that holds a Machine in deletion, whatever its controllers do.
 const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
 
-/// Its Node is gone, and no other comes as long as it hangs: the replica has a placeholder, which can be given up for a smaller size. The
-/// Machine that is going already goes for it.
+/// The Machine's Node is gone, and no other comes as long as the Machine hangs: the replica has a placeholder, which
+/// can be given up for a smaller size. The Machine that is already being deleted is the one that goes.
 pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
@@ -62,7 +63,7 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(st
     stage.objects.assert_marked(&[]).await
 }
 
-/// Machines without a Node may go by a smaller target size, down to the minimum: asked for more, it succeeds.
+/// A decrease may take Machines without a Node, down to the min size: a larger decrease succeeds in part.
 pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("never-join").bounds(2, 5).replicas(3).create(stage).await?;
     let provider = stage.serve().await?;
@@ -79,7 +80,7 @@ pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(stage: &Stage) ->
     target_size_is(&provider, &group.id, 2).await
 }
 
-/// The replica is given up, and all groups go on.
+/// The replica is given up, and all groups keep working.
 pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(stage: &Stage) -> Result<()> {
     let held = workers(stage, "held").sized().bounds(1, 5).replicas(2).create(stage).await?;
     let scene = Scene::set(stage).await?;
@@ -94,7 +95,7 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(stage:
     scene.ends(stage, autoscaling, &[(&held, 1)]).await
 }
 
-/// At the minimum it isn't given up. The Machine is replaced once it is gone.
+/// At the min size it isn't given up. The Machine is replaced once it is gone.
 pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
     let held = workers(stage, "held").sized().bounds(2, 5).replicas(2).create(stage).await?;
     let scene = Scene::set(stage).await?;
@@ -107,7 +108,8 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_oth
     scene.ends(stage, autoscaling, &[(&held, 2)]).await
 }
 
-/// Its failure is told as long as a delete for it would be accepted. Otherwise it is an instance that is waited for.
+/// Its failure is reported as long as a delete for it would be accepted. Otherwise it is an instance that is waited
+/// for.
 pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
     let full = workers(stage, "full").sized().annotate(GRACE, "0").bounds(1, 5).replicas(1).create(stage).await?;
     let scene = Scene::set(stage).await?;
@@ -126,12 +128,12 @@ pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_gro
     scene.ends(stage, autoscaling, &[(&full, 2)]).await
 }
 
-/// Deletes are refused until the rollout has come to its end, so the failure isn't told.
+/// Deletes are refused until the rollout is complete, so the failure isn't reported.
 pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(stage: &Stage) -> Result<()> {
     let rolling = workers(stage, "rolling").sized().replicas(2).create(stage).await?;
     let scene = Scene::set(stage).await?;
     let old = stage.running(&rolling, 2).await?;
-    // An old Machine goes before the new one is there.
+    // An old Machine is deleted before the new one is created.
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } });
     let strategy = json!({ "spec": { "rollout": { "strategy": strategy } } });
     stage.objects.patch(rolling.kind, &rolling.name, strategy).await?;
@@ -157,11 +159,11 @@ pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(stage
     scene.ends(stage, autoscaling, &[(&rolling, 2)]).await
 }
 
-/// The groups beside the one that could stop them.
+/// The groups besides the one that could stop them.
 struct Scene {
-    /// Fits a pod that no other group fits.
+    /// Fits a Pod that fits no other group.
     other: Group,
-    /// Its Machine never joins and is given up: by then the time is over in which a Node may come.
+    /// Its Machine never joins and is given up: by then the provision time is over.
     clock: Group,
 }
 
@@ -172,7 +174,7 @@ impl Scene {
         Ok(Self { other, clock })
     }
 
-    /// Nothing goes for being idle.
+    /// Starts an autoscaler that removes no idle Nodes.
     async fn autoscale(&self, stage: &Stage) -> Result<Autoscaling> {
         let provisioned = |machines: &[Machine]| machines.iter().any(|machine| machine.phase == "Provisioned");
         stage.machines_that(&self.clock, "a provisioned Machine", provisioned).await?;
@@ -181,7 +183,7 @@ impl Scene {
         stage.autoscale(settings).await
     }
 
-    /// Once a size that is incorrect would be corrected, a pod comes that needs the other group.
+    /// Waits until an incorrect size would be corrected, and then creates a Pod that needs the other group.
     async fn another_grows(&self, stage: &Stage, autoscaling: &mut Autoscaling) -> Result<()> {
         autoscaling.sizes(&[(&self.clock.id, 0)]).await?;
         create_pod(stage, "web", &stage.cpu(9, 16)).await?;
@@ -190,7 +192,7 @@ impl Scene {
         nothing_is_corrected(&autoscaling.calls.all())
     }
 
-    /// At rest sizes, Machines and Nodes agree.
+    /// Checks that sizes, Machines and Nodes agree at rest.
     async fn ends(&self, stage: &Stage, mut autoscaling: Autoscaling, others: &[(&Group, usize)]) -> Result<()> {
         for &(group, size) in others.iter().chain(&[(&self.other, 1), (&self.clock, 0)]) {
             stage.running(group, size).await?;
@@ -205,7 +207,7 @@ impl Scene {
     }
 }
 
-/// No size was ever taken for incorrect.
+/// Fails if a size was ever corrected.
 fn nothing_is_corrected(calls: &[Call]) -> Result<()> {
     let corrected = calls.iter().filter(|call| call.name == "NodeGroupDecreaseTargetSize").map(Call::request);
     let corrected: Vec<NodeGroupDecreaseTargetSizeRequest> = corrected.collect::<Result<_>>()?;
@@ -218,7 +220,7 @@ fn running(machine: &Machine) -> Result<(String, Seen)> {
     Ok((id, (InstanceRunning, None)))
 }
 
-/// Deletes a Machine that hangs then, and waits until its Node is gone.
+/// Deletes a Machine, which then hangs, and waits until its Node is gone.
 async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
     let finalizers = stage.objects.get("Machine", &machine.name).await?.metadata.finalizers.unwrap_or_default();
     let finalizers = [finalizers, vec![FINALIZER.to_owned()]].concat();
@@ -237,7 +239,7 @@ async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
     .await
 }
 
-/// Lets a Machine go that hangs, and waits until it is gone.
+/// Releases a hanging Machine, and waits until it is gone.
 async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
     stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": null } })).await?;
     every(LOOK, &format!("Machine {} gone", machine.name), PATIENCE, async || {
@@ -248,7 +250,7 @@ async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
     .await
 }
 
-/// Waits until Cluster API says of a Machine of a group that its infrastructure failed, or has no room for it.
+/// Waits until Cluster API reports that the infrastructure of a Machine of a group failed, or has no capacity.
 async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -> Result<()> {
     let failed = ["ImageNotFound", "ProvisioningFailed"];
     every(LOOK, &format!("a Machine of {} that failed", group.id), PATIENCE, async || {
@@ -264,7 +266,7 @@ async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -
     .await
 }
 
-/// Has the Machines of a group turn out otherwise from now on, by a patch that may change more.
+/// Changes the fate of a group's Machines from now on, by a patch that may change more.
 async fn turn(stage: &Stage, group: &Group, behaviour: &str, mut patch: Value) -> Result<()> {
     patch["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = json!(behaviour);
     stage.objects.patch(group.kind, &group.name, patch).await

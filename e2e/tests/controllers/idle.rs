@@ -1,4 +1,4 @@
-//! Nodes that nobody needs: which go, which stay, and what is asked while nothing is to be done.
+//! Unneeded Nodes: those that are removed, those that stay, and the calls of an idle loop.
 
 use std::{collections::BTreeSet, fs};
 
@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use crate::pods::{busy_nodes, create_pod, pods_run, workers};
 
-/// Idle Nodes are named one by one and many at once: just those go.
+/// Idle Nodes are named in single concurrent calls: exactly those are removed.
 pub(crate) async fn idle_nodes_go_at_once_and_busy_ones_stay(stage: &Stage) -> Result<()> {
-    // Real machines are dear.
+    // Real machines are expensive.
     let size: u8 = if stage.is_existing() { 4 } else { 6 };
     let group = workers(stage, "workers").sized().replicas(size.into()).create(stage).await?;
     let machines = stage.running(&group, size.into()).await?;
-    // One fits on a Node, and keeps it busy.
+    // Each fits on one Node, and keeps it busy.
     for number in 0..2 {
         create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn idle_nodes_go_at_once_and_busy_ones_stay(stage: &Stage) -> R
     Ok(())
 }
 
-/// The minimum holds, whatever is idle, and an option of the group keeps its Nodes for longer than others'.
+/// The min size limits removals, and an option of a group keeps its Nodes longer than those of others.
 pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(stage: &Stage) -> Result<()> {
     let least = workers(stage, "least").sized().bounds(1, 5).replicas(3).create(stage).await?;
     let patient = workers(stage, "patient").sized().replicas(1).annotate(UNNEEDED, "10h").create(stage).await?;
@@ -60,8 +60,8 @@ pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(stage: 
     Ok(())
 }
 
-/// While a MachineDeployment replaces its Machines none of them is chosen; afterwards they go. What holds the replacement up is that no
-/// old Machine may be drained.
+/// While a MachineDeployment replaces its Machines none of them is removed; afterwards they are. The rollout is delayed
+/// by a hook on the drain of old Machines.
 pub(crate) async fn nothing_goes_while_a_rollout_goes_on(stage: &Stage) -> Result<()> {
     let group = workers(stage, "workers").sized().replicas(2).create(stage).await?;
     let old = stage.running(&group, 2).await?;
@@ -84,8 +84,9 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(stage: &Stage) -> Resul
     Ok(())
 }
 
-/// A MachineSet would spend a smaller size on a Machine that is being deleted anyway: the idle Node's goes all the same, and the busy
-/// one's stays. The held one is replaced by one that nobody needs, since its pod goes with it.
+/// A MachineSet would spend a smaller size on a Machine that is already being deleted: the idle Node's Machine is
+/// deleted all the same, and the busy one's stays. The held one is replaced by an unneeded one, since its Pod is
+/// deleted with it.
 pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(stage: &Stage) -> Result<()> {
     let group = workers(stage, "workers").sized().replicas(3).create(stage).await?;
     let machines = stage.running(&group, 3).await?;
@@ -118,8 +119,8 @@ pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(
     Ok(())
 }
 
-/// One that ends in the middle of a scale-down leaves its taints. The next one takes them off before its first Refresh, once in its
-/// life, and asks then which group each Node belongs to: pods run on those Nodes again.
+/// A Cluster Autoscaler that ends during a scale-down leaves its taints. The next one removes them once, before its
+/// first Refresh, and asks for the group of each Node then: Pods run on those Nodes again.
 pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(stage: &Stage) -> Result<()> {
     let group = workers(stage, "workers").sized().bounds(2, 2).replicas(2).create(stage).await?;
     let machines = stage.running(&group, 2).await?;
@@ -146,7 +147,7 @@ pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(stag
     Ok(())
 }
 
-/// The number of calls is what costs time in a loop: nothing here makes more of them than it is known to.
+/// The number of calls determines the time of a loop: the program must not cause more than the known number.
 pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(stage: &Stage) -> Result<()> {
     let first = workers(stage, "first").sized().replicas(2).create(stage).await?;
     let second = workers(stage, "second").sized().replicas(1).create(stage).await?;
@@ -165,7 +166,7 @@ pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(stage: 
     loops::is_idle(loops.last().context("no loop")?, version, 2, 3)
 }
 
-/// Holds Machines that are being deleted or are going to be, or lets them go.
+/// Holds Machines in deletion by a hook, or releases them.
 async fn hold(stage: &Stage, machines: &[Machine], value: Value) -> Result<()> {
     for machine in machines {
         stage.objects.annotate("Machine", &machine.name, json!({ HOOK: value })).await?;

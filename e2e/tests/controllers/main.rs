@@ -1,7 +1,7 @@
-//! The program with controllers at work: Cluster API's own on real API servers, and the sandbox's.
+//! The program with running controllers: Cluster API's own on real API servers, and the sandbox's.
 //!
-//! Every scenario has a namespace, a Cluster and a user to itself. Those listed as `RealAlone` have all the components to themselves as
-//! well, since they disturb others.
+//! Every scenario has a namespace, a Cluster and a user of its own. Those listed as `RealAlone` also have all
+//! components for themselves, since they disturb others.
 
 mod backoff;
 mod deletes;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         frozen::a_machine_that_hangs_in_deletion_stops_no_other_group,
     ];
     let scaled = plays![Scaled:
-        // It waits longest.
+        // First, since it waits longest.
         backoff::a_group_whose_machines_never_join_is_left_for_another,
         frozen::a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group,
         frozen::a_machine_without_capacity_at_the_minimum_stops_no_other_group,
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
     ];
-    // The scenarios that real machines, real kubelets and a Cluster Autoscaler that somebody has installed can run.
+    // The scenarios that real machines, real kubelets and an installed Cluster Autoscaler can run.
     let existing = plays![Existing:
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::annotations_alone_bring_a_group_from_zero_and_back,

@@ -1,4 +1,4 @@
-//! API servers that go away and come back while controllers work.
+//! API servers that restart while controllers work.
 
 use anyhow::{Result, bail};
 use e2e::{
@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::sizes::running;
 
-/// Reads go on meanwhile and writes are refused; afterwards the group grows and its Nodes are known.
+/// During the outage reads succeed and writes are refused; afterwards the group grows and its Nodes are known.
 pub(crate) async fn api_servers_that_restart_are_followed(stage: &Stage) -> Result<()> {
     let Controllers::Real(environment) = &stage.controllers else { bail!("this needs real API servers") };
     let group = Workers::new("workers").replicas(1).create(stage).await?;

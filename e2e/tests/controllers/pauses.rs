@@ -1,4 +1,4 @@
-//! Paused at each level: as Cluster API pauses.
+//! Objects that are paused at each level, with the semantics of Cluster API.
 
 use anyhow::Result;
 use e2e::controllers::{
@@ -8,7 +8,7 @@ use e2e::controllers::{
 use e2e::provider::Provider;
 use serde_json::{Value, json};
 
-/// Cluster API's controllers leave a paused object alone, so it is no group.
+/// Cluster API's controllers ignore a paused object, so it is no group.
 pub(crate) async fn a_paused_deployment_is_no_group_until_it_goes_on(stage: &Stage) -> Result<()> {
     let other = Workers::new("other").sized().create(stage).await?;
     let group = Workers::new("workers").replicas(1).create(stage).await?;

@@ -1,4 +1,4 @@
-//! Pods that wait for Nodes, by the scheduler: from pending to running, and from idle Nodes to none.
+//! Pending Pods that the scheduler binds to new Nodes, and the removal of idle Nodes.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -14,7 +14,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tonic::Code;
 
-/// Only one of the groups has room for such a pod; it grows, the pods run, and when they are gone it goes back to nothing.
+/// Only one of the groups fits such a Pod; it grows, the Pods run, and after their deletion it shrinks to zero.
 pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(stage: &Stage) -> Result<()> {
     let cpu = |cpus| stage.cpu(cpus, 16);
     let sizes = [("small", 2), ("big", 16)];
@@ -22,7 +22,7 @@ pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(st
     for (name, cpus) in sizes {
         groups.push(workers(stage, name).publishing(stage.capacity(&cpu(cpus))).create(stage).await?);
     }
-    // As big, but of another label.
+    // The same size, but another label.
     let other = Workers::new("other").publishing(stage.capacity(&cpu(16))).label(NODE_POOL, "other");
     let other = other.create(stage).await?;
     let (small, big) = (&groups[0], &groups[1]);
@@ -48,7 +48,8 @@ pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(st
     Ok(())
 }
 
-/// Annotations say what a Node would have, whether the infrastructure does or not; a MachineSet that stands alone is a group like any other.
+/// Annotations set the capacity of a Node, even if the infrastructure doesn't; a standalone MachineSet is a group like
+/// any other.
 pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &Stage) -> Result<()> {
     let deployment = workers(stage, "deployment").sized().bounds(0, 1).create(stage).await?;
     let set = workers(stage, "set").of(Scalable::MachineSet).sized().bounds(0, 1).create(stage).await?;
@@ -74,7 +75,7 @@ pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &S
     Ok(())
 }
 
-/// Two groups would do as well; the cheaper one is taken, though more of it is left over.
+/// Two groups fit; the cheaper one is chosen, though it wastes more.
 pub(crate) async fn the_cheaper_group_is_taken(stage: &Stage) -> Result<()> {
     let price = |workers: Workers, price: &str| workers.annotate(PRICE, price);
     let dear = price(workers(stage, "dear").publishing(stage.capacity("4")), "3.5").create(stage).await?;
@@ -90,7 +91,7 @@ pub(crate) async fn the_cheaper_group_is_taken(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A pod that waits for a paused group waits until it goes on.
+/// A Pod that needs a paused group waits until the pause ends.
 pub(crate) async fn a_paused_group_grows_once_it_goes_on(stage: &Stage) -> Result<()> {
     let group = workers(stage, "workers").sized().create(stage).await?;
     let paused = |value: Value| json!({ "cluster.x-k8s.io/paused": value });
@@ -109,22 +110,22 @@ pub(crate) async fn a_paused_group_grows_once_it_goes_on(stage: &Stage) -> Resul
 
 const PRICE: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
-/// The increases among recorded calls.
+/// Returns the increases among recorded calls.
 pub(crate) fn increases(calls: &[Call]) -> Result<Vec<NodeGroupIncreaseSizeRequest>> {
     calls.iter().filter(|call| call.name == "NodeGroupIncreaseSize").map(Call::request).collect()
 }
 
-/// A group whose Nodes the scenario's pods go to.
+/// Returns a group whose Nodes the scenario's Pods select.
 pub(crate) fn workers(stage: &Stage, name: &str) -> Workers {
     Workers::new(name).label(NODE_POOL, stage.mark())
 }
 
-/// A pod that asks for so many CPUs.
+/// Creates a Pod that requests this CPU.
 pub(crate) async fn create_pod(stage: &Stage, name: &str, cpu: &str) -> Result<()> {
     create_pod_on(stage, name, cpu, json!({})).await
 }
 
-/// A pod that asks for so many CPUs, and for a Node with these labels besides the scenario's own.
+/// Creates a Pod that requests this CPU, and a Node with these labels besides the scenario's own.
 pub(crate) async fn create_pod_on(stage: &Stage, name: &str, cpu: &str, mut labels: Value) -> Result<()> {
     labels[NODE_POOL] = json!(stage.mark());
     let pod = json!({
@@ -135,7 +136,7 @@ pub(crate) async fn create_pod_on(stage: &Stage, name: &str, cpu: &str, mut labe
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "web",
-                // Where kubelets are real, Nodes of kind have it.
+                // With real kubelets, Nodes of kind have this image.
                 "image": "registry.k8s.io/pause:3.10",
                 "imagePullPolicy": "IfNotPresent",
                 "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
@@ -158,13 +159,13 @@ pub(crate) async fn pods_run(stage: &Stage, autoscaling: &mut Autoscaling, count
         .await
 }
 
-/// The names of the Nodes on which the scenario's pods run.
+/// Returns the names of the Nodes on which the scenario's Pods run.
 pub(crate) async fn busy_nodes(stage: &Stage) -> Result<Vec<String>> {
     let pods = pods(stage).await?;
     Ok(pods.iter().filter_map(|pod| pod.data["spec"]["nodeName"].as_str().map(str::to_owned)).collect())
 }
 
-/// The scenario's pods.
+/// Returns the scenario's Pods.
 async fn pods(stage: &Stage) -> Result<Vec<DynamicObject>> {
     stage.workload.list("Pod", &format!("{NODE_POOL}={}", stage.mark())).await
 }

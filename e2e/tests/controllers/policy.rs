@@ -1,4 +1,4 @@
-//! Deletes while the chart's policy keeps the log of deletions to who writes it.
+//! Deletes while the chart's policy restricts the deletion log to its writers.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -19,7 +19,7 @@ use crate::deletes::{LOG, annotations_that};
 
 const KINDS: [&str; 2] = ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"];
 
-/// The program writes the log, and Cluster API's controllers copy it to the MachineSet and take it off again.
+/// The program writes the log, and Cluster API's controllers copy it to the MachineSet and remove it again.
 pub(crate) async fn a_named_machine_goes_while_a_policy_keeps_the_log_to_its_writers(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(2).create(stage).await?;
     let policies = policies(stage)?;
@@ -62,7 +62,7 @@ async fn goes(stage: &Stage, group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// The policy of a release for this scenario's Cluster. Cluster API's manager acts as the administrator here.
+/// Returns the policy of a release for this scenario's Cluster. Cluster API's manager acts as the administrator here.
 fn policies(stage: &Stage) -> Result<Vec<serde_json::Value>> {
     let values = json!({
         "clusterAPIMode": "kubeconfig-kubeconfig",
@@ -81,7 +81,7 @@ fn policies(stage: &Stage) -> Result<Vec<serde_json::Value>> {
     Ok(objects)
 }
 
-/// The answer's status to somebody with all rights who would write the log; nothing is written.
+/// Returns the status code of another user's write of the log, in a dry run with all rights.
 async fn log_written_by_somebody(stage: &Stage, group: &Group) -> Result<u16> {
     let path =
         format!("/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machinedeployments/{}", stage.namespace, group.name);

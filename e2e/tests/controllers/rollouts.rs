@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::sizes::running;
 
-/// The Machines of both MachineSets are the group's, and the size is what was asked for.
+/// The Machines of both MachineSets belong to the group, and the size is the requested one.
 pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
@@ -39,7 +39,7 @@ pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &St
     provider.shows(&[&group.id]).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
 
-    // The cause of the delay is fixed, and the rollout completes.
+    // With the cause of the delay fixed, the rollout completes.
     roll(stage, &group.name, "joins").await?;
     let new = stage
         .machines_that(&group, "two new Machines", |machines| {
@@ -50,7 +50,8 @@ pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &St
     target_size_is(&provider, &group.id, 2).await
 }
 
-/// A smaller size may take another Machine then than the one that is named, so it is refused until the rollout has come to its end.
+/// During a rollout a smaller size may take another Machine than the named one, so a delete is refused until it is
+/// complete.
 pub(crate) async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
@@ -82,7 +83,7 @@ pub(crate) async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_not
     Ok(())
 }
 
-/// Asks for Machines of another version, which turn out as `behaviour` says.
+/// Begins a rollout to Machines of another version with this behaviour.
 async fn roll(stage: &Stage, group: &str, behaviour: &str) -> Result<()> {
     let template = json!({
         "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: behaviour } },

@@ -1,4 +1,4 @@
-//! Groups that grow from nothing and shrink to nothing.
+//! Groups that grow from zero and shrink to zero.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use k8s_pb::api::core::v1::Node;
 use prost::Message;
 use serde_json::json;
 
-/// Annotations say what a Node will have; the Node that comes belongs to the group.
+/// Annotations set the capacity of a Node; the new Node belongs to the group.
 pub(crate) async fn a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").sized().create(stage).await?;
     from_zero_to_zero(stage, &group, 2).await
 }
 
-/// The infrastructure provider says it: then the Node that comes is the one that was promised.
+/// The infrastructure provider publishes the capacity: the new Node matches the template.
 pub(crate) async fn a_deployment_grows_from_zero_by_status_capacity(stage: &Stage) -> Result<()> {
     let capacity = json!({ "cpu": "8", "memory": "32Gi", "pods": "58" });
     let group = Workers::new("workers").publishing(capacity).create(stage).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn a_deployment_grows_from_zero_by_status_capacity(stage: &Stag
     Ok(())
 }
 
-/// A provider may find out later what its machines have: only then can the group scale from zero.
+/// A provider may publish the capacity of its machines later: only then can the group scale from zero.
 pub(crate) async fn a_template_that_learns_its_capacity_makes_a_group(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").create(stage).await?;
     let other = Workers::new("other").sized().create(stage).await?;
@@ -59,13 +59,13 @@ pub(crate) async fn a_template_that_learns_its_capacity_makes_a_group(stage: &St
     Ok(())
 }
 
-/// A MachineSet that no MachineDeployment owns is a group as well.
+/// A MachineSet without a MachineDeployment is a group as well.
 pub(crate) async fn a_bare_machine_set_grows_from_zero_and_shrinks_to_zero(stage: &Stage) -> Result<()> {
     let group = Workers::new("bare").of(Scalable::MachineSet).sized().create(stage).await?;
     from_zero_to_zero(stage, &group, 2).await
 }
 
-/// Without replicas Cluster API takes the minimum of the group's annotations.
+/// Without replicas Cluster API uses the min size of the group's annotations.
 pub(crate) async fn a_group_made_without_replicas_begins_at_its_minimum(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").sized().without_replicas().bounds(2, 5).create(stage).await?;
     let provider = stage.serve().await?;
@@ -75,7 +75,7 @@ pub(crate) async fn a_group_made_without_replicas_begins_at_its_minimum(stage: &
     Ok(())
 }
 
-/// The Nodes of a MachinePool have no Machines; its provider makes and removes them by number.
+/// The Nodes of a MachinePool have no Machines; its provider creates and removes them by number.
 pub(crate) async fn a_machine_pool_grows_and_shrinks_by_number(stage: &Stage) -> Result<()> {
     let group = Workers::new("spot").of(Scalable::MachinePool).sized().create(stage).await?;
     let provider = stage.serve().await?;
@@ -132,7 +132,7 @@ pub(crate) fn running(machines: &[Machine]) -> Vec<(String, e2e::controllers::in
     machines.iter().map(|machine| (machine.provider_id.clone().unwrap_or_default(), (InstanceRunning, None))).collect()
 }
 
-/// The capacity of the Node that the program promises.
+/// Returns the capacity of the program's template Node.
 pub(crate) async fn template(provider: &Provider, group: &Group) -> Result<BTreeMap<String, String>> {
     let bytes = provider.template(&group.id).await?.node_bytes;
     let capacity = Node::decode(&*bytes)?.status.context("a template without status")?.capacity;

@@ -1,4 +1,4 @@
-//! A Node that joins is as its template promised.
+//! Joining Nodes match their templates.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ use serde_json::json;
 
 use crate::sizes::template;
 
-/// Labels of some domains go from a MachineDeployment's template to its Nodes, and taints of its Machines.
+/// Cluster API propagates labels of some domains from a MachineDeployment's template to its Nodes, and the taints of
+/// its Machines.
 pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_promised(stage: &Stage) -> Result<()> {
     let labels = [
         ("node-role.kubernetes.io/worker", ""),
@@ -56,7 +57,7 @@ pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_prom
     Ok(())
 }
 
-/// An infrastructure provider may be installed while the program serves: its groups come, and grow.
+/// An infrastructure provider may be installed while the program serves: its groups appear, and grow.
 pub(crate) async fn a_kind_of_machine_installed_while_serving_makes_a_group(stage: &Stage) -> Result<()> {
     let good = Workers::new("good").sized().create(stage).await?;
     let capacity = json!({ "cpu": "8", "memory": "32Gi", "pods": "58" });
@@ -74,7 +75,7 @@ pub(crate) async fn a_kind_of_machine_installed_while_serving_makes_a_group(stag
     Ok(())
 }
 
-/// The parts of a promised Node that scenarios compare.
+/// The parts of a template Node that scenarios compare.
 #[derive(Debug)]
 struct Promised {
     labels: BTreeMap<String, String>,

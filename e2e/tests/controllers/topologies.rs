@@ -1,4 +1,4 @@
-//! MachineDeployments that a Cluster's topology makes from a ClusterClass.
+//! MachineDeployments that a Cluster's topology creates from a ClusterClass.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -13,17 +13,18 @@ use serde_json::json;
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
-/// The name of a MachineDeployment in its topology.
+/// The label with the name of a MachineDeployment in its topology.
 const IN_TOPOLOGY: &str = "topology.cluster.x-k8s.io/deployment-name";
 
-/// One whose topology says no replicas is scaled like any other; where it says some, they are put back, and nobody fights.
+/// A group whose topology sets no replicas is scaled like any other; replicas set by a topology are restored, and the
+/// program doesn't fight that.
 pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas(stage: &Stage) -> Result<()> {
     let cluster = format!("{}-topology", stage.cluster);
     create_class(stage).await?;
     create_cluster(stage, &cluster).await?;
     let free = group(stage, "free").await?;
     let fixed = group(stage, "fixed").await?;
-    // Cluster API refuses a topology with both, so the annotations are put past it.
+    // Cluster API refuses a topology with both, so the annotations bypass it.
     let name = fixed.id.rsplit('/').next().unwrap_or_default();
     stage.objects.annotate(fixed.kind, name, json!({ MIN: "0", MAX: "5" })).await?;
     let provider = stage.serve_cluster(&cluster).await?;
@@ -48,7 +49,7 @@ pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_r
     Ok(())
 }
 
-/// A class with one kind of worker, which says its capacity itself.
+/// Creates a class with one kind of worker, which publishes its own capacity.
 async fn create_class(stage: &Stage) -> Result<()> {
     let reference = |kind: &str| {
         let version = Place::of(kind, Contract::V1Beta2).resource.api_version;
@@ -103,7 +104,7 @@ async fn create_cluster(stage: &Stage, name: &str) -> Result<()> {
     stage.cluster_is_up(name).await
 }
 
-/// The MachineDeployment that the topology has made under this name.
+/// Returns the MachineDeployment that the topology has created under this name.
 async fn group(stage: &Stage, name: &str) -> Result<Group> {
     let selector = format!("{IN_TOPOLOGY}={name}");
     every(LOOK, "a MachineDeployment of the topology", PATIENCE, async || {

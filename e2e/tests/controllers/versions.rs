@@ -17,7 +17,7 @@ use e2e::{
 };
 use tonic::Status;
 
-/// Whichever version it reads, the program answers the same about Machines in every state.
+/// The program gives the same answers about Machines in every state with either version.
 pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage: &Stage) -> Result<()> {
     let old = stage.serve_with(&[("CAPI_VERSION", "v1beta1")]).await?;
     let new = stage.serve_with(&[("CAPI_VERSION", "v1beta2")]).await?;
@@ -44,9 +44,9 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
         Ok(classes)
     })
     .await?;
-    // The words of a failure alone mean nothing, in neither version.
+    // A failure message alone means nothing in either version.
     assert_eq!(classes, [None, None, None, Some(1), None]);
-    // Each follows the kinds of templates by itself, and may come to one later than the other does.
+    // Each program watches the kinds of templates by itself, and one may be later than the other.
     every(LOOK, "the same templates", PATIENCE, async || {
         for id in &ids {
             let (old, new) = (old.template(id).await, new.template(id).await);

@@ -1,4 +1,4 @@
-//! Pods that ask for a zone, and groups of which only some will do.
+//! Pods that request a zone, and groups of which only some fit.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -15,8 +15,8 @@ use crate::pods::{create_pod_on, increases, pods_run, workers};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Less is left over of the group that is spread over zones, so that it would be chosen if it promised one. Only the group
-/// whose Nodes were all in the zone does.
+/// The group that is spread over zones wastes fewer CPUs, so it would be chosen if its template had a zone. Only the
+/// group whose Nodes were all in the zone fits.
 pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(stage: &Stage) -> Result<()> {
     let spread = workers(stage, "spread").publishing(stage.capacity(&stage.cpu(4, 16))).replicas(2);
     let spread = spread.create(stage).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(stage: &
     Ok(())
 }
 
-/// Waits for as many Nodes of a group as there are zones, and puts each into one, as a cloud controller does.
+/// Waits for as many Nodes of a group as there are zones, and labels each with one, as a cloud controller does.
 async fn place(stage: &Stage, group: &Group, zones: &[&str]) -> Result<()> {
     let machines = stage.running(group, zones.len()).await?;
     for (machine, zone) in machines.iter().zip(zones) {

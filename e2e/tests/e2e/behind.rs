@@ -1,4 +1,4 @@
-//! Watches that are behind: what was written is known all the same, and what others wrote is not written over.
+//! Delayed watches: the program's own writes are visible all the same, and other writers' changes aren't overwritten.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::sizes::assert_scale;
 
-/// The caller asks again within a millisecond, and counts what it asked for.
+/// The caller reads the size within a millisecond, and relies on its own increase.
 pub(crate) async fn an_own_write_is_answered_before_the_watch_tells_it(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let proxy = world.plane.proxy().await?;
@@ -28,7 +28,7 @@ pub(crate) async fn an_own_write_is_answered_before_the_watch_tells_it(world: &W
     assert_eq!(provider.target_size(&group.id).await?, 4);
     provider.decrease(&group.id, -1).await?;
     assert_eq!(provider.target_size(&group.id).await?, 3);
-    // The sizes that are told now were true before, and are no news.
+    // The delayed sizes are older, and must not count as changes.
     proxy.release_watches();
     let size = json!({ "spec": { "replicas": 9 } });
     for _ in 0..50 {
@@ -43,7 +43,7 @@ pub(crate) async fn an_own_write_is_answered_before_the_watch_tells_it(world: &W
     .await
 }
 
-/// The size that an increase starts from is the API server's, whatever the watch has told.
+/// An increase starts from the API server's size, whatever the watch has delivered.
 pub(crate) async fn a_size_set_by_someone_else_is_not_written_over(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let empty = Pool::new("empty").sized().create(world).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn a_size_set_by_someone_else_is_not_written_over(world: &World
     assert_scale(world, &empty, 1).await
 }
 
-/// Neither a repeated delete nor the minimum may be judged by a picture that lacks the last delete.
+/// Neither a repeated delete nor the min size may be judged by an index that lacks the last delete.
 pub(crate) async fn deletes_are_judged_by_what_was_written(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(4).bounds(2, 10).create(world).await?;
     let proxy = world.plane.proxy().await?;
@@ -84,7 +84,7 @@ pub(crate) async fn deletes_are_judged_by_what_was_written(world: &World) -> Res
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&["workers-0", "workers-1"]).await?;
 
-    // Someone else has lowered the size to the minimum, which nothing has told yet.
+    // Another user has lowered the size to the min size, and the watch hasn't delivered that yet.
     let other = Pool::new("other").running(3).bounds(2, 10).create(world).await?;
     proxy.release_watches();
     provider.shows(&[&group.id, &other.id]).await?;
@@ -99,6 +99,6 @@ pub(crate) async fn deletes_are_judged_by_what_was_written(world: &World) -> Res
     let refused = provider.delete(&other.id, &other.nodes[..1]).await;
     assert_refused(refused, Code::FailedPrecondition, &["1", "2"])?;
     assert_scale(world, &other, 2).await?;
-    // The marks that were set meanwhile are taken back.
+    // The marks that were set meanwhile are removed.
     world.objects.assert_marked(&["workers-0", "workers-1"]).await
 }

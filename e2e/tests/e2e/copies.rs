@@ -1,4 +1,5 @@
-//! Two copies of the program on one API server: whatever one has written and the other hasn't seen, each Node named goes once.
+//! Two copies of the program on one API server: each named Node is deleted once, even if one copy hasn't seen the
+//! other's writes.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -12,7 +13,8 @@ use crate::sizes::assert_scale;
 
 const KINDS: [Scalable; 2] = [Scalable::MachineDeployment, Scalable::MachineSet];
 
-/// The log of deletions on the group isn't the one that the second copy knows: 422, and it is decided again.
+/// The deletion log of the group isn't the one that the second copy knows: its write fails with 422, and it decides
+/// again.
 pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(world: &World) -> Result<()> {
     let mut groups = Vec::new();
     for kind in KINDS {
@@ -28,7 +30,7 @@ pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(worl
     for group in &groups {
         ahead.delete(&group.id, &group.nodes[..1]).await?;
         behind.delete(&group.id, &group.nodes[1..2]).await?;
-        // Each is told what the other has done already.
+        // Each call names a Node whose deletion the other copy has already done.
         behind.delete(&group.id, &group.nodes[..1]).await?;
         ahead.delete_at_last(&group.id, &group.nodes[1..2]).await?;
         assert_scale(world, group, 4).await?;
@@ -44,7 +46,7 @@ pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(worl
     Ok(())
 }
 
-/// As many calls as Cluster Autoscaler makes at once, to each of two copies.
+/// As many concurrent calls as Cluster Autoscaler makes, to each of two copies.
 pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &World) -> Result<()> {
     let mut groups = Vec::new();
     for kind in KINDS {
@@ -72,7 +74,7 @@ pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &
     Ok(())
 }
 
-/// Two increases are two increases, whichever copy is asked.
+/// Two increases add up, even by two copies.
 pub(crate) async fn increases_by_both_copies_at_once_add_up(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).bounds(0, 30).create(world).await?;
     let copies = [world.serve().await?, world.serve().await?];
@@ -80,7 +82,7 @@ pub(crate) async fn increases_by_both_copies_at_once_add_up(world: &World) -> Re
         copy.shows(&[&group.id]).await?;
     }
     let increase = async |number: usize| {
-        // A refusal for the other's sake changes nothing, so that it may be asked for again.
+        // A conflict with the other copy changes nothing, so the call may be repeated.
         e2e::wait::eventually("an increase", e2e::wait::SOON, async || {
             copies[number % 2].increase(&group.id, 1).await.map_err(|status| match status.code() {
                 tonic::Code::Aborted => status.into(),

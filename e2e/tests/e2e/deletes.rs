@@ -1,4 +1,4 @@
-//! Deleting Nodes: marks on the Machines named, and a size lowered by as many.
+//! Deletes of Nodes: marks on the named Machines, and a size lowered by their number.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::sizes::assert_scale;
 
-/// The marks make the controllers take these Machines and no other.
+/// The marks make the controllers take exactly these Machines.
 pub(crate) async fn the_machines_named_are_marked_and_the_size_is_lowered(world: &World) -> Result<()> {
     let workers = Pool::new("workers").running(4).create(world).await?;
     let batch = Pool::new("batch").of(Scalable::MachineSet).running(2).create(world).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn the_machines_named_are_marked_and_the_size_is_lowered(world:
     world.objects.assert_marked(&marked).await
 }
 
-/// Empty Nodes come one per call, up to ten calls at once.
+/// Empty Nodes come one per call, with up to ten concurrent calls.
 pub(crate) async fn parallel_deletes_lower_the_size_once_each(world: &World) -> Result<()> {
     let first = Pool::new("first").running(6).create(world).await?;
     let second = Pool::new("second").running(6).create(world).await?;
@@ -55,7 +55,8 @@ pub(crate) async fn parallel_deletes_lower_the_size_once_each(world: &World) -> 
     world.objects.assert_marked(&marked).await
 }
 
-/// From Cluster Autoscaler 1.36 a Node that is going may be named again: a success that deletes nothing more.
+/// From Cluster Autoscaler 1.36 on a Node that is being deleted may be named again: the call succeeds and deletes
+/// nothing more.
 pub(crate) async fn a_machine_that_is_going_already_is_not_counted_twice(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(5).create(world).await?;
     let provider = world.serve().await?;
@@ -66,20 +67,20 @@ pub(crate) async fn a_machine_that_is_going_already_is_not_counted_twice(world: 
     assert_eq!(provider.target_size(&group.id).await?, 4);
     assert_scale(world, &group, 4).await?;
 
-    // Together with one that is not going yet, and twice in one call.
+    // The same together with another one that isn't being deleted yet, and twice in one call.
     let again = [&group.nodes[..2], &group.nodes[1..2]].concat();
     provider.delete(&group.id, &again).await?;
     assert_eq!(provider.target_size(&group.id).await?, 3);
     assert_scale(world, &group, 3).await?;
 
-    // And twice at once.
+    // The same twice concurrently.
     let twice = [&group.nodes[2..3]; 2].map(|nodes| provider.delete(&group.id, nodes));
     try_join_all(twice).await?;
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&["workers-0", "workers-1", "workers-2"]).await
 }
 
-/// A mark that stays behind would make the next scale-down by anyone take that Machine.
+/// With a mark left behind, the next scale-down by anyone would take that Machine.
 pub(crate) async fn below_the_minimum_nothing_is_deleted_or_marked(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(14).bounds(13, 20).create(world).await?;
     let provider = world.serve().await?;
@@ -89,7 +90,7 @@ pub(crate) async fn below_the_minimum_nothing_is_deleted_or_marked(world: &World
     assert_refused(refused, Code::FailedPrecondition, &["11", "13"])?;
     assert_untouched(world, &group, 14).await?;
 
-    // Of several at once, as many as the minimum allows.
+    // Of several concurrent deletes, as many succeed as the min size allows.
     let deletes = group.nodes[..4].iter();
     let deletes = deletes.map(|node| provider.delete(&group.id, std::slice::from_ref(node)));
     let answers = join_all(deletes).await;
@@ -101,7 +102,7 @@ pub(crate) async fn below_the_minimum_nothing_is_deleted_or_marked(world: &World
     world.objects.assert_marked(&marked).await
 }
 
-/// All or nothing.
+/// The request is atomic.
 pub(crate) async fn a_node_of_another_group_spoils_the_whole_request(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let other = Pool::new("other").running(2).create(world).await?;
@@ -140,7 +141,7 @@ pub(crate) async fn a_placeholder_lowers_the_size_and_marks_nothing(world: &Worl
     assert_untouched(world, &group, 2).await
 }
 
-/// The caller gives up on Machines whose Node never comes.
+/// The caller gives up Machines whose Node never joins.
 pub(crate) async fn a_machine_without_a_node_is_deleted_by_its_placeholder(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).pending(2).create(world).await?;
     let provider = world.serve().await?;
@@ -152,7 +153,7 @@ pub(crate) async fn a_machine_without_a_node_is_deleted_by_its_placeholder(world
     world.objects.assert_marked(&["workers-2"]).await
 }
 
-/// A provider that has Machines made for its pool lets go the marked one, as Cluster API's proposal for such pools says.
+/// A provider with Machines for its pool deletes the marked one, as Cluster API's proposal for such pools requires.
 pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(world: &World) -> Result<()> {
     let group = Pool::new("spot").of(Scalable::MachinePool).with_machines().running(3).create(world).await?;
     let provider = world.serve().await?;
@@ -164,7 +165,7 @@ pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(worl
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&["spot-1"]).await?;
 
-    // It is on its way: named again, nothing more goes.
+    // It is already being deleted: naming it again deletes nothing more.
     provider.delete_at_last(&group.id, &group.nodes[1..2]).await?;
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&["spot-1"]).await

@@ -1,5 +1,6 @@
-//! Which instances say that they failed: those whose delete, which Cluster Autoscaler asks for in every loop and for all of them at once,
-//! would be accepted now. Any other would be neither a Node nor one to come, for as long as the delete is refused.
+//! The instances that report an error: those whose delete would be accepted now, since Cluster Autoscaler sends it in
+//! every loop and for all of them at once. Any other would be neither a Node nor an expected one for as long as the
+//! delete is refused.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::sizes::assert_scale;
 
-/// A group of one Node and some Machines that failed.
+/// A group of one Node and some failed Machines.
 struct Case {
     name: &'static str,
     failed: usize,
@@ -24,7 +25,7 @@ struct Case {
     told: usize,
 }
 
-/// A smaller size, or a replacement at the minimum, is what a delete leads to; in a rollout it is refused.
+/// A delete leads to a smaller size, or to a replacement at the min size; during a rollout it is refused.
 pub(crate) async fn failures_are_told_where_their_delete_would_be_accepted(world: &World) -> Result<()> {
     let cases = [
         Case { name: "above", failed: 2, min: 0, rolling: false, told: 2 },
@@ -37,7 +38,7 @@ pub(crate) async fn failures_are_told_where_their_delete_would_be_accepted(world
     hold(world, &cases, &[]).await
 }
 
-/// At the minimum nothing may go then.
+/// Without replacement no Machine may be deleted at the min size.
 pub(crate) async fn failures_at_the_minimum_are_not_told_without_replacement(world: &World) -> Result<()> {
     let cases = [
         Case { name: "above", failed: 2, min: 0, rolling: false, told: 2 },
@@ -47,7 +48,7 @@ pub(crate) async fn failures_at_the_minimum_are_not_told_without_replacement(wor
     hold(world, &cases, &["--no-replacement"]).await
 }
 
-/// Until the next one may be replaced, none of those that are left says that it failed.
+/// Until the next one may be replaced, none of the remaining ones reports an error.
 pub(crate) async fn after_a_replacement_failures_at_the_minimum_are_not_told(world: &World) -> Result<()> {
     let case = Case { name: "workers", failed: 3, min: 4, rolling: false, told: 1 };
     let group = case.create(world).await?;
@@ -83,7 +84,7 @@ async fn hold(world: &World, cases: &[Case], flags: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The status of a Machine that has failed for good: by its phase, or where no phase says it any more by its conditions.
+/// Returns the status of a failed Machine: its phase, or in versions without that phase its conditions.
 pub(crate) fn failed(contract: Contract, message: &str) -> Value {
     match contract {
         Contract::V1Beta1 => json!({ "phase": "Failed", "failureReason": "CreateError", "failureMessage": message }),
@@ -91,7 +92,7 @@ pub(crate) fn failed(contract: Contract, message: &str) -> Value {
     }
 }
 
-/// The status of a Machine whose infrastructure says so.
+/// Returns the status of a Machine with this infrastructure condition.
 pub(crate) fn not_ready(reason: &str, message: &str) -> Value {
     json!({ "conditions": [{
         "type": "InfrastructureReady", "status": "False", "reason": reason, "message": message,
@@ -112,7 +113,8 @@ impl Case {
     }
 }
 
-/// Waits until so many instances of a group that are being created have an error. Those that are being deleted aren't named for theirs.
+/// Waits until this number of instances of a group in state Creating have an error. Those in state Deleting don't
+/// count.
 async fn says(provider: &Provider, group: &Group, expected: usize) -> Result<Vec<String>> {
     eventually(&format!("{expected} instances of {} with an error", group.id), SOON, async || {
         let instances = provider.instances(&group.id).await?;

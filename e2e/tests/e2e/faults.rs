@@ -1,4 +1,4 @@
-//! API servers that are away. Each scenario has one of its own, without `MachinePools` installed.
+//! API servers that are down. Each scenario has one of its own, without `MachinePools` installed.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -16,7 +16,7 @@ use crate::program::{SERVICE, health};
 use crate::sizes::assert_scale;
 use crate::templates::infrastructure;
 
-/// It starts, is not ready, says why, refuses Refresh, and recovers by itself.
+/// The program starts, is not ready, gives the reason, refuses Refresh, and recovers by itself.
 pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &World) -> Result<()> {
     let recorded = fixtures::load(world, Moment::Steady).await?;
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
@@ -39,7 +39,7 @@ pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &Wo
     assert_eq!(provider.http("/livez").await?.0, 200, "it is alive:\n{body}");
     assert_eq!(health(&provider, SERVICE).await?, ServingStatus::NotServing);
     assert_refused(provider.refresh().await, Code::Unavailable, &["machinedeployments"])?;
-    // Calls come before the first Refresh too, and one that fails would stop the caller's loop.
+    // Calls may come before the first Refresh, and a failed one would stop the caller's loop.
     let node = e2e::provider::made_up_node("in-memory://anything");
     assert_eq!(provider.group_of(&node).await?, None);
 
@@ -50,7 +50,8 @@ pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &Wo
     Ok(())
 }
 
-/// Reads go on meanwhile, and what changed afterwards is seen; writes fail with an answer and work again.
+/// During the outage reads succeed and writes fail with an answer; afterwards later changes are seen and writes
+/// succeed.
 pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     let gone = Pool::new("gone").running(1).create(world).await?;
@@ -64,7 +65,7 @@ pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Re
     for _ in 0..20 {
         assert_eq!(provider.target_size(&group.id).await?, 2);
         assert_eq!(provider.instances(&group.id).await?.len(), 2);
-        // A group that lives by its infrastructure template alone is served from what is known.
+        // A group that depends on its infrastructure template is served from the index.
         assert_eq!(provider.refreshed_ids().await?, [&*empty.id, &*gone.id, &*group.id]);
         assert!(!provider.template(&empty.id).await?.node_bytes.is_empty());
     }
@@ -78,7 +79,7 @@ pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Re
     let size = json!({ "spec": { "replicas": 4 } });
     world.objects.patch(group.kind, &group.name, size).await?;
     let new = Pool::new("new").running(1).create(world).await?;
-    // A watch that failed is tried again after a pause that grows.
+    // A failed watch is retried after a growing pause.
     eventually("what changed after the restart", 3 * SOON, async || {
         let ids = provider.refreshed_ids().await?;
         ensure!(ids == [&*empty.id, &*new.id, &*group.id], "groups are {ids:?}");
@@ -93,7 +94,7 @@ pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Re
     assert_scale(world, &group, 5).await
 }
 
-/// A picture that is too old is worse than a loop that is skipped.
+/// An index that is too old is worse than a skipped loop.
 pub(crate) async fn stale_data_is_not_answered_for_ever(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     let provider = world.serve_with(&["--max-staleness=3s"]).await?;
@@ -104,7 +105,7 @@ pub(crate) async fn stale_data_is_not_answered_for_ever(world: &World) -> Result
         assert_refused(provider.refresh().await, Code::Unavailable, &["machine"])
     })
     .await?;
-    // All else goes on being answered, from what was known.
+    // All other calls are still answered from the index.
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_eq!(provider.instances(&group.id).await?.len(), 2);
 

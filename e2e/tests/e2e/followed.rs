@@ -1,5 +1,5 @@
-//! When a MachineSet's controller has seen a size: entries leave the log of deletions then. A reconcile that ends with an error leaves
-//! `status.observedGeneration` where it was, though it has seen the size and acted on it; its conditions say so.
+//! Deletion log entries leave once a MachineSet's controller has observed the size. A reconcile that ends with an error
+//! keeps `status.observedGeneration`, although it has observed the size and acted on it; its conditions show that.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -15,21 +15,21 @@ use crate::sizes::assert_scale;
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const DESIRED: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
 
-/// The field by which a controller reports the generation that it has seen.
+/// The status by which a controller reports that it has observed a size.
 #[derive(Clone, Copy)]
 enum Says {
-    /// Its reconcile ended without an error.
+    /// The observed generation, after a reconcile without an error.
     ObservedGeneration,
-    /// It ended with one.
+    /// A condition, after a reconcile with an error.
     ScalingDown,
 }
 
-/// Up to Cluster API 1.10 in every case, later where nothing fails.
+/// Up to Cluster API 1.10 in every case, later only without failures.
 pub(crate) async fn an_entry_leaves_once_the_observed_generation_has_moved(world: &World) -> Result<()> {
     entries_leave(world, Says::ObservedGeneration).await
 }
 
-/// Where another Machine's delete is refused, or lacks its infrastructure, for days.
+/// This may take days while another Machine's delete is refused, or its infrastructure object is missing.
 pub(crate) async fn an_entry_leaves_where_every_reconcile_fails(world: &World) -> Result<()> {
     entries_leave(world, Says::ScalingDown).await
 }

@@ -1,4 +1,4 @@
-//! Which objects are node groups, and what is said about them.
+//! The objects that are node groups, and the answers about them.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -11,7 +11,8 @@ use serde_json::json;
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 
-/// `MachineDeployments`, `MachineSets` of their own and `MachinePools` are groups; a `MachineSet` of a `MachineDeployment` is none.
+/// `MachineDeployments`, standalone `MachineSets` and `MachinePools` are groups; a `MachineSet` of a
+/// `MachineDeployment` isn't.
 pub(crate) async fn every_kind_of_group_is_listed_with_its_bounds(world: &World) -> Result<()> {
     let kinds = [
         Pool::new("workers").running(2).bounds(1, 5),
@@ -41,7 +42,7 @@ pub(crate) async fn every_kind_of_group_is_listed_with_its_bounds(world: &World)
     Ok(())
 }
 
-/// A wrong annotation costs its own group and is told in the log, once and not with every Refresh.
+/// An invalid annotation affects only its own group and is logged once, not with every Refresh.
 pub(crate) async fn an_invalid_group_is_left_out_and_all_others_go_on(world: &World) -> Result<()> {
     let good = Pool::new("good").running(1).create(world).await?;
     let wrong = [
@@ -76,13 +77,13 @@ pub(crate) async fn an_invalid_group_is_left_out_and_all_others_go_on(world: &Wo
         assert_eq!(told(name), before, "{name} is in the log again and again");
     }
 
-    // Mended, it joins.
+    // A corrected group is listed.
     world.objects.annotate("MachineDeployment", "wrong-order", json!({ MIN: "2" })).await?;
     let mended = good.id.replace("good", "wrong-order");
     provider.shows(&[&good.id, &mended]).await
 }
 
-/// With no replica and no known capacity there is nothing that Cluster Autoscaler could do with a group.
+/// Cluster Autoscaler can't use a group without replicas and without a known capacity.
 pub(crate) async fn a_group_without_machines_needs_a_way_to_scale_from_zero(world: &World) -> Result<()> {
     let sized = Pool::new("sized").sized().create(world).await?;
     let half = Pool::new("half-sized").capacity("cpu", "4").create(world).await?;
@@ -90,13 +91,13 @@ pub(crate) async fn a_group_without_machines_needs_a_way_to_scale_from_zero(worl
     let provider = world.serve().await?;
     provider.shows(&[&sized.id]).await?;
 
-    // With a replica it is a group, template or not.
+    // With a replica it is a group, even without a template.
     let size = json!({ "spec": { "replicas": 1 } });
     world.objects.patch(half.kind, &half.name, size).await?;
     provider.shows(&[&half.id, &sized.id]).await
 }
 
-/// The annotation on the object itself counts, on whatever value.
+/// The annotation on the object itself counts, whatever its value.
 pub(crate) async fn a_paused_group_is_no_group_and_its_nodes_have_none(world: &World) -> Result<()> {
     let open = Pool::new("open").running(1).create(world).await?;
     let paused = Pool::new("paused").running(1);
@@ -114,7 +115,7 @@ pub(crate) async fn a_paused_group_is_no_group_and_its_nodes_have_none(world: &W
     Ok(())
 }
 
-/// While a Cluster is paused, its controllers do nothing, and neither may the autoscaler.
+/// While a Cluster is paused, its controllers do nothing, and neither must the autoscaler.
 pub(crate) async fn a_paused_cluster_has_no_groups(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let provider = world.serve().await?;

@@ -52,8 +52,8 @@ pub(crate) async fn a_real_rollout_shows_the_machines_of_both_machine_sets(world
     assert_instances(&provider, &id, expected).await
 }
 
-/// A failure stands in different places in the two versions, and its words alone are none; a Machine that has a Node is an instance like
-/// any other.
+/// The two versions report a failure in different fields, and a failure message alone is no failure; a Machine with a
+/// Node is an instance like any other.
 pub(crate) async fn failures_are_told_with_their_class(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).pending(5).create(world).await?;
     let words = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
@@ -92,7 +92,7 @@ pub(crate) async fn failures_are_told_with_their_class(world: &World) -> Result<
     Ok(())
 }
 
-/// Without them the caller would take the difference for a mistake and lower the size.
+/// Without placeholders the caller would take the difference for an error and lower the size.
 pub(crate) async fn replicas_without_a_machine_have_placeholders(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).missing(2).create(world).await?;
     let provider = world.serve().await?;
@@ -103,7 +103,7 @@ pub(crate) async fn replicas_without_a_machine_have_placeholders(world: &World) 
     assert_instances(&provider, &group.id, expected).await
 }
 
-/// Machines of a `MachinePool` are its provider's own affair.
+/// The Machines of a `MachinePool` are its provider's own matter.
 pub(crate) async fn a_machine_pool_shows_its_provider_ids(world: &World) -> Result<()> {
     let pool = Pool::new("spot").of(Scalable::MachinePool).running(2);
     let group = pool.missing(1).create(world).await?;

@@ -1,5 +1,5 @@
-//! Machines that have joined count as such whatever `status.nodeRef` says: it lags where Cluster API can't reach the workload cluster, and
-//! where the program's watch is behind. Giving one of them up would take a Node that runs.
+//! Machines that have joined count as such whatever `status.nodeRef` holds: it lags while Cluster API can't reach the
+//! workload cluster, and while the program's watch is behind. Giving one of them up would delete a running Node.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ const LOG: &str = "capi-autoscaler-provider.io/deleting";
 /// The link from a Node to its Machine.
 #[derive(Clone, Copy)]
 enum Known {
-    /// The providerID, which both have.
+    /// By the providerID, which both have.
     ByProviderId,
-    /// The Node's annotations.
+    /// By the Node's annotations.
     ByAnnotation,
 }
 
-/// They run, and their instance id is the providerID.
+/// They are in state Running, and their instance id is the providerID.
 pub(crate) async fn machines_whose_nodes_are_known_run(world: &World) -> Result<()> {
     let groups = lagging(world).await?;
     let provider = world.serve().await?;
@@ -52,7 +52,7 @@ pub(crate) async fn machines_whose_nodes_are_known_run(world: &World) -> Result<
     Ok(())
 }
 
-/// Nothing is left to take, and nothing is written.
+/// No Machine may be taken, and nothing is written.
 pub(crate) async fn a_decrease_takes_no_machine_whose_node_is_known(world: &World) -> Result<()> {
     let groups = lagging(world).await?;
     let provider = world.serve().await?;
@@ -64,7 +64,7 @@ pub(crate) async fn a_decrease_takes_no_machine_whose_node_is_known(world: &Worl
     Ok(())
 }
 
-/// The id under which it was listed before is refused: it runs.
+/// The id under which it was listed before is refused, since the Machine runs.
 pub(crate) async fn a_machine_whose_node_is_known_is_not_deleted_as_one_that_never_joined(world: &World) -> Result<()> {
     let groups = lagging(world).await?;
     let provider = world.serve().await?;
@@ -77,7 +77,7 @@ pub(crate) async fn a_machine_whose_node_is_known_is_not_deleted_as_one_that_nev
     Ok(())
 }
 
-/// The Machine is read before it is given up: the one that has joined stays, whatever the watch has told.
+/// The Machine is read before it is given up: one that has joined stays, whatever the watch has delivered.
 pub(crate) async fn a_decrease_reads_machines_that_the_watch_says_never_joined(world: &World) -> Result<()> {
     let (group, proxy) = (Pool::new("workers").running(1).pending(2).create(world).await?, world.plane.proxy().await?);
     let provider = behind(world, &proxy, &group).await?;
@@ -90,7 +90,7 @@ pub(crate) async fn a_decrease_reads_machines_that_the_watch_says_never_joined(w
     join(world, &group.machines[2]).await
 }
 
-/// The same, where none is left to take.
+/// The same if no Machine without a Node is left.
 pub(crate) async fn a_decrease_takes_nothing_where_all_have_joined_meanwhile(world: &World) -> Result<()> {
     let (group, proxy) = (Pool::new("workers").running(1).pending(2).create(world).await?, world.plane.proxy().await?);
     let provider = behind(world, &proxy, &group).await?;
@@ -101,7 +101,7 @@ pub(crate) async fn a_decrease_takes_nothing_where_all_have_joined_meanwhile(wor
     is_untouched(world, &provider, &group).await
 }
 
-/// The same for a Machine that is named by the id under which it was listed.
+/// The same for a Machine that is named by its former instance id.
 pub(crate) async fn a_delete_reads_a_machine_that_the_watch_says_never_joined(world: &World) -> Result<()> {
     let (group, proxy) = (Pool::new("workers").running(1).pending(2).create(world).await?, world.plane.proxy().await?);
     let provider = behind(world, &proxy, &group).await?;
@@ -117,7 +117,7 @@ pub(crate) async fn a_delete_reads_a_machine_that_the_watch_says_never_joined(wo
     world.objects.assert_marked(&[&group.machines[2]]).await
 }
 
-/// Two groups of three Machines that have joined, of which nodeRef is set on one only.
+/// Returns two groups of three joined Machines, of which only one has its nodeRef.
 async fn lagging(world: &World) -> Result<[Group; 2]> {
     let by_id = Pool::new("by-id").running(3).create(world).await?;
     let by_annotation = Pool::new("by-annotation").running(3).create(world).await?;
@@ -139,7 +139,7 @@ async fn lagging(world: &World) -> Result<[Group; 2]> {
     Ok([by_id, by_annotation])
 }
 
-/// A program that knows the group, and none of what is written after.
+/// Starts a program that knows the group, but no later writes.
 async fn behind(world: &World, proxy: &Proxy, group: &Group) -> Result<Provider> {
     let provider = world.serve_through(proxy).await?;
     provider.shows(&[&group.id]).await?;
@@ -154,7 +154,7 @@ async fn behind(world: &World, proxy: &Proxy, group: &Group) -> Result<Provider>
     Ok(provider)
 }
 
-/// Writes on a Machine what Cluster API writes when its Node has joined.
+/// Writes the fields of a Machine that Cluster API sets when its Node has joined.
 async fn join(world: &World, machine: &str) -> Result<()> {
     let node = format!("{}-{machine}", world.cluster);
     world.objects.patch("Machine", machine, json!({ "spec": { "providerID": format!("e2e:///{node}") } })).await?;
@@ -170,7 +170,7 @@ fn pending(world: &World, machine: &str) -> ExternalGrpcNode {
     made_up_node(&format!("pending-machine-{}_{machine}", world.namespace))
 }
 
-/// Its size is 3, and nothing has been written.
+/// Checks that the size is 3, and that nothing was written.
 async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
     assert_scale(world, group, 3).await?;
     let size = provider.target_size(&group.id).await?;

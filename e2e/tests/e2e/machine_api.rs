@@ -1,5 +1,5 @@
-//! OpenShift's Machine API: MachineSets and Machines of `machine.openshift.io`, without Clusters and MachineDeployments, in the
-//! one cluster that there is.
+//! OpenShift's Machine API: MachineSets and Machines of `machine.openshift.io`, without Clusters and
+//! MachineDeployments, in a single cluster.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,7 +25,7 @@ const GPU: &str = "prod-x7k2p-gpu-eu-central-1a";
 const HANDED_OVER: &str = "prod-x7k2p-worker-eu-central-1c";
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 
-/// One that Cluster API has the authority over is no group, and its controller would do nothing.
+/// A MachineSet under Cluster API's authority is no group, since its controller would do nothing.
 pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &World) -> Result<()> {
     let stage = Stage::new(world).await?;
     let provider = &stage.provider;
@@ -36,7 +36,7 @@ pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &
     let group_of = async |node: &ExternalGrpcNode| anyhow::Ok(provider.group_of(node).await?.map(|group| group.id));
     let node = stage.node("ip-10-0-1-11").await?;
     assert_eq!(group_of(&node).await?, Some(stage.id(ZONE_A)));
-    // By the annotation alone, which has the namespace in it.
+    // By the annotation alone, which includes the namespace.
     let nameless = ExternalGrpcNode { provider_id: String::new(), ..node.clone() };
     assert_eq!(group_of(&nameless).await?, Some(stage.id(ZONE_A)));
     let master = stage.node("ip-10-0-1-31").await?;
@@ -46,7 +46,7 @@ pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &
     Ok(())
 }
 
-/// All that a Node gets stands in the spec of the Machine to come, whatever the domains of the labels.
+/// The spec of the future Machine holds all labels and taints of its Node, whatever the labels' domains.
 pub(crate) async fn templates_come_from_annotations_and_what_nodes_get(world: &World) -> Result<()> {
     let stage = Stage::new(world).await?;
     let node = template(&stage.provider, &stage.id(GPU)).await?;
@@ -58,13 +58,13 @@ pub(crate) async fn templates_come_from_annotations_and_what_nodes_get(world: &W
     let [taint] = taints.as_slice() else { anyhow::bail!("taints are {taints:?}") };
     assert_eq!((taint.key(), taint.value(), taint.effect()), ("nvidia.com/gpu", "present", "NoSchedule"));
 
-    // Of a real Node: what pods get is less than there is.
+    // From a real Node: its allocatable is less than its capacity.
     let learned = Node::decode(stage.provider.template(&stage.id(ZONE_A)).await?.node_bytes)?;
     assert_eq!(label(&learned, "topology.kubernetes.io/zone"), "eu-central-1a");
     Ok(())
 }
 
-/// The entry leaves the log once the controller has seen the smaller size and the Machine is gone.
+/// The entry leaves the log once the controller has observed the smaller size and the Machine is gone.
 pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &World) -> Result<()> {
     let stage = Stage::new(world).await?;
     let (id, set) = (stage.id(ZONE_A), stage.recorded.name(ZONE_A));
@@ -75,7 +75,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
     world.objects.assert_marked(&[&machine]).await?;
 
-    // The controller deletes the marked Machine, and counts it no more.
+    // The controller deletes the marked Machine, and no longer counts it.
     world.objects.delete("Machine", &machine).await?;
     let seen = world.objects.get("MachineSet", &set).await?.metadata.generation;
     world.objects.patch_status("MachineSet", &set, json!({ "replicas": 2, "observedGeneration": seen })).await?;
@@ -87,7 +87,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
         Ok(())
     })
     .await?;
-    // Named again while it goes: a success, and no size is lowered.
+    // Naming it again during its deletion succeeds, and lowers no size.
     stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
 
@@ -99,7 +99,8 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     })
     .await?;
 
-    // One that somebody else deletes isn't counted by its MachineSet: a new one comes anyway, and no other may go for it.
+    // Its MachineSet doesn't count a Machine that another user deletes: a new one comes anyway, and no other may be
+    // deleted for it.
     let other = stage.recorded.name(&format!("{ZONE_A}-4hq8z"));
     world.objects.delete("Machine", &other).await?;
     let node = stage.node("ip-10-0-1-11").await?;
@@ -108,7 +109,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     Ok(())
 }
 
-/// `/scale` of a MachineSet that has no replicas.
+/// The `/scale` of a MachineSet without replicas.
 pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
     let stage = Stage::new(world).await?;
     let (id, set) = (stage.id(GPU), stage.recorded.name(GPU));
@@ -122,7 +123,7 @@ pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// `errorReason` and `errorMessage`, where Cluster API has failureReason and failureMessage.
+/// `errorReason` and `errorMessage` stand for Cluster API's failureReason and failureMessage.
 pub(crate) async fn failures_are_told(world: &World) -> Result<()> {
     let stage = Stage::new(world).await?;
     let instances = stage.instances(&stage.id(ZONE_B)).await?;
@@ -176,7 +177,7 @@ pub(crate) async fn check_says_what_is_missing(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The fixtures, and the program as in-tree runs on OpenShift: in the cluster, by CAPI_GROUP.
+/// The fixtures, and the program in the in-tree mode on OpenShift: in the cluster, with CAPI_GROUP.
 struct Stage<'a> {
     world: &'a World,
     recorded: Recorded,
@@ -194,12 +195,12 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// The group of a MachineSet.
+    /// Returns the group id of a MachineSet.
     fn id(&self, set: &str) -> String {
         self.recorded.name(&format!("MachineSet/openshift-machine-api/{set}"))
     }
 
-    /// A Node as Cluster Autoscaler sends it.
+    /// Returns a Node as Cluster Autoscaler sends it.
     async fn node(&self, host: &str) -> Result<ExternalGrpcNode> {
         let name = self.recorded.name(&format!("{host}.prod-x7k2p.internal"));
         let node = self.world.objects.get("Node", &name).await?;
@@ -211,7 +212,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// State and error class of a group's instances, by id.
+    /// Returns the state and error class of a group's instances, by id.
     async fn instances(&self, id: &str) -> Result<BTreeMap<String, (InstanceState, Option<i32>)>> {
         let instances = self.provider.instances(id).await?;
         instances

@@ -1,7 +1,8 @@
 //! End-to-end tests: the built program on a real API server, called as Cluster Autoscaler calls it.
 //!
-//! Every scenario runs once per version of Cluster API's contract, in a namespace of its own; those of `machine_api` once, where
-//! OpenShift's kinds are served instead. Those listed as `own` have an API server of their own as well, since they stop it.
+//! Every scenario runs once per version of Cluster API's contract, in a namespace of its own; those of `machine_api`
+//! run once, where OpenShift's kinds are served instead. Those listed as `own` also have an API server of their own,
+//! since they stop it.
 
 mod behind;
 mod copies;
@@ -125,7 +126,7 @@ fn main() -> ExitCode {
     suite::run(&scenarios)
 }
 
-/// The scenarios of sizes and deletes.
+/// Returns the scenarios of sizes and deletes.
 fn commands() -> Vec<(&'static str, Run)> {
     scenarios![
         sizes::an_increase_is_in_scale_and_answered_at_once,

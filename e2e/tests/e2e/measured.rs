@@ -8,13 +8,13 @@ use e2e::{audit::answered, pool::Pool, world::World};
 use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use serde_json::json;
 
-/// Rounds, each with Nodes of its own.
+/// The number of rounds, each with Nodes of its own.
 const ROUNDS: usize = 5;
 const DELETES: usize = 50;
-/// As many as the program writes side by side.
+/// The number of concurrent writes, the same as the program's.
 const SIDE_BY_SIDE: usize = 16;
 
-/// Fifty DeleteNodes of one Node each at once are fifty marks, two writes of the group and no read.
+/// Fifty concurrent DeleteNodes of one Node each take fifty marks, two writes of the group and no read.
 pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
     let (mut ids, mut all_named) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {

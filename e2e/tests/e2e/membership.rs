@@ -1,4 +1,4 @@
-//! Which groups exist changes for the caller only at a Refresh; what they hold is always live.
+//! The set of groups changes for the caller only at a Refresh; their content is always live.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -12,7 +12,7 @@ use tonic::Code;
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 
-/// Bounds that cannot be read take a group away, but not before the caller has asked for a new list.
+/// Invalid bounds remove a group, but not before the caller has fetched a new list.
 pub(crate) async fn a_group_made_invalid_answers_until_the_next_refresh(world: &World) -> Result<()> {
     let other = Pool::new("other").running(1).create(world).await?;
     let group = Pool::new("workers").running(2).bounds(1, 5).create(world).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn a_deleted_group_answers_until_the_next_refresh(world: &World
     assert_refused(provider.instances(&group.id).await, Code::NotFound, &[&group.id])
 }
 
-/// The caller takes the taints of an interrupted scale-down off its Nodes once in its life, before its first Refresh.
+/// The caller removes the taints of an interrupted scale-down from its Nodes once, before its first Refresh.
 pub(crate) async fn a_node_that_is_asked_about_before_the_first_refresh_has_its_group(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let provider = world.serve().await?;
@@ -54,7 +54,8 @@ pub(crate) async fn a_node_that_is_asked_about_before_the_first_refresh_has_its_
     Ok(())
 }
 
-/// Its connection was led to another copy, whose last visit is long over. What it pins there holds until its next Refresh.
+/// Its connection has moved to another copy, where no other caller is in a loop. Groups that it pins there last until its
+/// next Refresh.
 pub(crate) async fn a_caller_that_comes_in_mid_loop_meets_what_there_is(world: &World) -> Result<()> {
     let other = Pool::new("other").running(1).create(world).await?;
     let provider = world.serve().await?;
@@ -79,7 +80,7 @@ pub(crate) async fn a_caller_that_comes_in_mid_loop_meets_what_there_is(world: &
     Ok(())
 }
 
-/// The caller would look a group up that it has not been told of, and not find it.
+/// The caller would look up a group that it doesn't know, and fail.
 pub(crate) async fn a_new_group_is_named_by_no_answer_before_a_refresh(world: &World) -> Result<()> {
     let other = Pool::new("other").running(1).create(world).await?;
     let provider = world.serve().await?;
@@ -100,7 +101,7 @@ pub(crate) async fn a_new_group_is_named_by_no_answer_before_a_refresh(world: &W
     .await
 }
 
-/// Waits until the Node of a group is known, which answers by its id before it is named.
+/// Waits until the Node of a group is known; the group answers by its id before it is listed.
 async fn runs(caller: &Caller, group: &Group) -> Result<()> {
     eventually("a running instance", SOON, async || {
         let instances = caller.instances(&group.id).await?;
@@ -110,8 +111,8 @@ async fn runs(caller: &Caller, group: &Group) -> Result<()> {
     .await
 }
 
-/// Changes the size of another group of the same kind and waits until it is answered: what was changed before came before it on the
-/// same watch.
+/// Changes the size of another group of the same kind and waits until it is answered: the same watch has delivered all
+/// earlier changes by then.
 async fn all_is_seen(world: &World, provider: &Provider, other: &Group) -> Result<()> {
     let size = json!({ "spec": { "replicas": 7 } });
     world.objects.patch(other.kind, &other.name, size).await?;

@@ -1,4 +1,4 @@
-//! `NodeGroupForNode`: an error for one Node would end the caller's loop, so there is never one.
+//! `NodeGroupForNode`: an error for one Node would end the caller's loop, so it never fails.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -9,7 +9,7 @@ use e2e::{
     world::World,
 };
 
-/// By providerID, and by what Cluster API writes on a Node that has none.
+/// By providerID, and by Cluster API's annotations on a Node without one.
 pub(crate) async fn real_nodes_lead_to_their_group(world: &World) -> Result<()> {
     let workers = Pool::new("workers").running(2).bounds(1, 5).create(world).await?;
     let batch = Pool::new("batch").of(Scalable::MachineSet).running(1).create(world).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn real_nodes_lead_to_their_group(world: &World) -> Result<()> 
     Ok(())
 }
 
-/// The caller makes up Nodes for instances that have none, and for templates.
+/// The caller makes up Nodes for instances without one, and for templates.
 pub(crate) async fn made_up_nodes_lead_to_their_group(world: &World) -> Result<()> {
     let workers = Pool::new("workers").running(1).pending(1).missing(2).create(world).await?;
     let empty = Pool::new("empty").sized().create(world).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn made_up_nodes_lead_to_their_group(world: &World) -> Result<(
     Ok(())
 }
 
-/// An empty id means that the Node is to be left alone.
+/// An empty id means that the Node must be left alone.
 pub(crate) async fn nodes_of_no_group_have_an_empty_answer(world: &World) -> Result<()> {
     let recorded = fixtures::load(world, Moment::Steady).await?;
     let provider = world.serve().await?;

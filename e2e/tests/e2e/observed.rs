@@ -1,4 +1,4 @@
-//! Sizes that were written and came to nothing: somebody keeps putting them back, or no Machine is made for them.
+//! Sizes that were written without effect: another writer keeps reverting them, or no Machine is created for them.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -14,7 +14,7 @@ use crate::replacements::tells;
 
 const PUT_BACK: &str = "capi_autoscaler_provider_sizes_put_back_total";
 
-/// Once is no habit, nor is another size.
+/// A single revert doesn't count, nor does another size.
 pub(crate) async fn who_keeps_putting_a_size_back_is_named(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
@@ -38,7 +38,7 @@ pub(crate) async fn who_keeps_putting_a_size_back_is_named(world: &World) -> Res
     .await
 }
 
-/// Writes a size as somebody else, and waits until the program has seen who it was.
+/// Writes a size as another writer, and waits until the program has identified it.
 async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &str, size: i32) -> Result<()> {
     let patch = json!({ "spec": { "replicas": size } });
     world.objects.patch_as(manager, group.kind, &group.name, patch).await?;
@@ -53,7 +53,7 @@ async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &s
     .await
 }
 
-/// A MachineSet's controller makes no Machine while the control plane is being upgraded.
+/// A MachineSet's controller creates no Machine during an upgrade of the control plane.
 pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     let provider = world.serve().await?;
@@ -82,7 +82,7 @@ pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result
     .await
 }
 
-/// Writes the condition of the MachineSet's controller for a size that it works towards.
+/// Writes the condition of a MachineSet's controller that works towards a size.
 async fn scaling_up(world: &World, message: &str) -> Result<()> {
     let conditions = json!([{
         "type": "ScalingUp",

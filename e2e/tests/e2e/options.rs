@@ -1,4 +1,4 @@
-//! Autoscaling options, and the calls that have little to say.
+//! Autoscaling options, and calls with little content.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 const OPTION: &str = "cluster.x-k8s.io/autoscaling-options-";
 
-/// An answer replaces all defaults, so those that no annotation names are sent back, in the old fields and in the new.
+/// An answer replaces all defaults, so those without an annotation are sent back, in the old fields and in the new.
 pub(crate) async fn annotations_override_the_defaults_that_were_sent(world: &World) -> Result<()> {
     let option = |name: &str| format!("{OPTION}{name}");
     let pool = Pool::new("workers")
@@ -47,7 +47,7 @@ pub(crate) async fn annotations_override_the_defaults_that_were_sent(world: &Wor
     Ok(())
 }
 
-/// An answer with options has side effects in the caller even where it changes nothing.
+/// An answer with options has side effects in the caller even if it changes nothing.
 pub(crate) async fn a_group_without_overrides_sends_no_options(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let provider = world.serve().await?;
@@ -58,7 +58,7 @@ pub(crate) async fn a_group_without_overrides_sends_no_options(world: &World) ->
     }
 }
 
-/// Errors other than UNIMPLEMENTED would be taken for faults; a caller that exits must end nothing.
+/// The caller would take errors other than UNIMPLEMENTED for faults; Cleanup of an exiting caller must end nothing.
 pub(crate) async fn what_the_program_does_not_know_is_unimplemented_or_empty(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let provider = world.serve().await?;
@@ -79,7 +79,7 @@ pub(crate) async fn what_the_program_does_not_know_is_unimplemented_or_empty(wor
     Ok(())
 }
 
-/// Asks with defaults in the old fields and in the new, as Cluster Autoscaler 1.34.2 to 1.34.5 does.
+/// Sends defaults in the old fields and in the new, like Cluster Autoscaler 1.34.2 to 1.34.5.
 async fn options(provider: &Provider, id: &str) -> Result<Option<NodeGroupAutoscalingOptions>, Status> {
     let minutes = |minutes: i64| prost_types::Duration { seconds: minutes * 60, nanos: 0 };
     let old = |minutes: i64| MetaDuration { duration: minutes * 60_000_000_000 };

@@ -1,4 +1,5 @@
-//! Replicas that have no Machine, named by their placeholders: each lowers the size once, and never takes what has become a Machine.
+//! Replicas without a Machine, named by their placeholders: each lowers the size once, and never takes a replica that
+//! has become a Machine.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -14,12 +15,12 @@ use tonic::Code;
 
 use crate::sizes::assert_scale;
 
-/// The API server has done it, and the connection breaks before it says so. Whoever repeats it finds it done.
+/// The API server has carried out the write, and the connection breaks before its answer. A retry detects that.
 pub(crate) async fn a_size_whose_answer_is_lost_is_lowered_once(world: &World) -> Result<()> {
     is_lowered_once(world, false).await
 }
 
-/// The same, where no watch has told of the smaller size when it is repeated.
+/// The same while no watch has delivered the smaller size at the retry.
 pub(crate) async fn a_size_whose_answer_is_lost_is_lowered_once_while_watches_are_behind(world: &World) -> Result<()> {
     is_lowered_once(world, true).await
 }
@@ -42,14 +43,14 @@ async fn is_lowered_once(world: &World, behind: bool) -> Result<()> {
     cut?;
     assert_scale(world, &group, 3).await.context("after the first call")?;
     deleted.context("the first call")?;
-    // By a caller who hasn't got the answer either.
+    // By a caller that has got no answer either.
     let repeated = provider.delete(&group.id, &both).await;
     assert_scale(world, &group, 3).await.context("after the repeated call")?;
     repeated.context("the repeated call")?;
     is_left(world, &provider, &group, 3).await
 }
 
-/// Somebody else's size leaves nothing to lower.
+/// If another writer has lowered the size by as much, nothing remains to be lowered.
 pub(crate) async fn a_size_that_someone_else_has_lowered_meanwhile_stays(world: &World) -> Result<()> {
     let (group, proxy) = (Pool::new("workers").running(3).missing(2).create(world).await?, world.plane.proxy().await?);
     let provider = through(world, &proxy, &group, 2).await?;
@@ -59,7 +60,7 @@ pub(crate) async fn a_size_that_someone_else_has_lowered_meanwhile_stays(world: 
     is_left(world, &provider, &group, 3).await
 }
 
-/// Of a size that somebody else has lowered in part, the rest is lowered.
+/// If another writer has lowered the size in part, the rest is lowered.
 pub(crate) async fn a_size_that_someone_else_has_lowered_in_part_is_lowered_by_the_rest(world: &World) -> Result<()> {
     let (group, proxy) = (Pool::new("workers").running(3).missing(2).create(world).await?, world.plane.proxy().await?);
     let provider = through(world, &proxy, &group, 2).await?;
@@ -69,7 +70,7 @@ pub(crate) async fn a_size_that_someone_else_has_lowered_in_part_is_lowered_by_t
     is_left(world, &provider, &group, 3).await
 }
 
-/// A smaller size would take a Machine that is on its way.
+/// A smaller size would take a Machine that is about to join.
 pub(crate) async fn a_placeholder_that_has_become_a_machine_is_refused(world: &World) -> Result<()> {
     let (group, proxy) = (Pool::new("workers").running(2).missing(1).create(world).await?, world.plane.proxy().await?);
     let provider = through(world, &proxy, &group, 1).await?;
@@ -80,7 +81,7 @@ pub(crate) async fn a_placeholder_that_has_become_a_machine_is_refused(world: &W
     is_left(world, &provider, &group, 3).await
 }
 
-/// A program that knows the group with its placeholders.
+/// Starts a program that knows the group with its placeholders.
 async fn through(world: &World, proxy: &Proxy, group: &Group, placeholders: usize) -> Result<Provider> {
     let provider = world.serve_through(proxy).await?;
     provider.shows(&[&group.id]).await?;

@@ -1,4 +1,4 @@
-//! The program as a process: what it serves beside the provider's calls, and how it ends.
+//! The program as a process: its services besides the provider's calls, and its end.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::sizes::assert_scale;
 /// The service that Cluster Autoscaler calls.
 pub(crate) const SERVICE: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
 
-/// Probes and tools that know gRPC need nothing else.
+/// gRPC probes and tools need nothing else.
 pub(crate) async fn health_and_reflection_answer(world: &World) -> Result<()> {
     let provider = world.serve().await?;
     assert_eq!(health(&provider, "").await?, ServingStatus::Serving);
@@ -76,13 +76,13 @@ pub(crate) async fn pages_answer(world: &World) -> Result<()> {
         let value = line.rsplit(' ').next().map(str::parse::<f64>);
         ensure!(matches!(value, Some(Ok(_))), "not a sample: {line}");
     }
-    // The group that was left out is there with its reason.
+    // The omitted group has a metric with its reason.
     let told = |line: &str| line.contains(&wrong.id) && line.contains("problem") && line.ends_with(" 1");
     ensure!(metrics.lines().any(told), "no metric tells of the group left out:\n{metrics}");
     Ok(())
 }
 
-/// For clusters in the middle of an upgrade, where the preferred version is not the one to use.
+/// For clusters in the middle of an upgrade, whose preferred version is not the one to use.
 pub(crate) async fn the_version_of_the_contract_can_be_fixed(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let workload = format!("--workload-kubeconfig={}", world.kubeconfig()?.display());
@@ -104,7 +104,7 @@ pub(crate) async fn the_version_of_the_contract_can_be_fixed(world: &World) -> R
     .await
 }
 
-/// It says which rights are missing, and goes on by itself when they are given.
+/// The program reports the missing rights, and continues by itself once they are granted.
 pub(crate) async fn missing_rights_are_named_until_they_are_given(world: &World) -> Result<()> {
     let mut world = world.neighbour().await?;
     world.user = User::stranger();
@@ -127,11 +127,11 @@ pub(crate) async fn missing_rights_are_named_until_they_are_given(world: &World)
     provider.shows(&[&group.id]).await
 }
 
-/// As a container runtime ends it.
+/// A container runtime ends it this way.
 pub(crate) async fn sigterm_ends_it_in_time_with_success(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let mut provider = world.serve().await?;
-    // A connection that is open, as Cluster Autoscaler's always is.
+    // An open connection, as Cluster Autoscaler always has one.
     provider.shows(&[&group.id]).await?;
     provider.process.terminate()?;
     let status = provider.process.ended(Duration::from_secs(10)).await?;
@@ -139,7 +139,7 @@ pub(crate) async fn sigterm_ends_it_in_time_with_success(world: &World) -> Resul
     Ok(())
 }
 
-/// A write that has begun is finished, and its caller answered, before the program ends.
+/// A write that has begun is completed, and its caller answered, before the program ends.
 pub(crate) async fn sigterm_during_a_write_ends_it_after_the_write(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let proxy = world.plane.proxy().await?;
@@ -167,7 +167,7 @@ pub(crate) async fn sigterm_during_a_write_ends_it_after_the_write(world: &World
     Ok(())
 }
 
-/// Whatever the caller reads is answered from memory. The API server's audit log has one line per request, in order.
+/// All reads of the caller are answered from memory. The API server's audit log has one line per request, in order.
 pub(crate) async fn reads_make_no_api_call(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).pending(1).sized().create(world).await?;
     let provider = world.serve().await?;
@@ -179,12 +179,12 @@ pub(crate) async fn reads_make_no_api_call(world: &World) -> Result<()> {
         read_everything(&provider, &group.id).await?;
     }
     let after = requests_until(world, "/e2e-after").await?;
-    // The request that marked the end of the first part comes on top.
+    // Plus the request that marked the end of the first part.
     assert_eq!(after, before + 1, "requests of the program");
     Ok(())
 }
 
-/// gRPC health of a service, or of the whole program for an empty name.
+/// Returns the gRPC health of a service, or of the whole program for an empty name.
 pub(crate) async fn health(provider: &Provider, service: &str) -> Result<ServingStatus> {
     let request = HealthCheckRequest { service: service.to_owned() };
     let answer = HealthClient::new(provider.channel()).check(ask(request)).await?;
@@ -202,11 +202,11 @@ async fn read_everything(provider: &Provider, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Requests path as the program's user, and counts the requests of this user in the audit log before that one. Watches are left out:
-/// one that ends is begun again without anybody asking.
+/// Requests a path as the program's user, and counts this user's earlier requests in the audit log. Watches are left
+/// out: one that ends is restarted without a call.
 async fn requests_until(world: &World, path: &str) -> Result<usize> {
     let client = world.plane.client(&world.user).await?;
-    // There is no such page; the request is in the log all the same.
+    // The path doesn't exist; the request is in the log all the same.
     let request = Request::get(path).body(Vec::new())?;
     ensure!(client.request_text(request).await.is_err(), "{path} is there");
 
@@ -228,8 +228,8 @@ async fn requests_until(world: &World, path: &str) -> Result<usize> {
     .await
 }
 
-/// The rights that these scenarios give the program are those that the example grants, with the templates that a test server
-/// has, and the Secret of one scenario alone.
+/// These scenarios give the program the rights of the example, plus the templates of a test server and the Secret of
+/// one scenario.
 pub(crate) async fn the_example_grants_what_it_is_run_with(world: &World) -> Result<()> {
     let mut example = BTreeSet::new();
     for document in serde_yaml::Deserializer::from_str(include_str!("../../../examples/rbac.yaml")) {

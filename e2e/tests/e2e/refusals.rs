@@ -1,4 +1,4 @@
-//! An API server that refuses a size for good, by admission. What is written before the size is taken back then.
+//! An API server that permanently refuses a size, by admission. Earlier writes of the command are then reverted.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -16,27 +16,27 @@ use crate::sizes::assert_scale;
 
 const WORDS: &str = "the quota of this team is spent";
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
-/// In the language of admission: a size is about to change.
+/// The CEL expression for a changed size.
 const CHANGES_SIZE: &str = "object.spec.replicas != oldObject.spec.replicas";
 
-/// 403, by a webhook that is asked about changes of size only, so that the log of a deletion is written first.
+/// 403, by a webhook for changes of the size only, so that the deletion log is written first.
 pub(crate) async fn a_size_that_a_webhook_refuses_leaves_nothing_behind(world: &World) -> Result<()> {
     let webhook = Webhook::start(WORDS).await?;
     let configuration = webhook_configuration(world, &webhook.client_config());
     leaves_nothing_behind(world, &[configuration], WORDS).await
 }
 
-/// 422, which a failed test of a patch answers as well.
+/// 422, which a failed test of a JSON patch returns as well.
 pub(crate) async fn a_size_that_a_policy_finds_invalid_leaves_nothing_behind(world: &World) -> Result<()> {
     leaves_nothing_behind(world, &policy(world, "Invalid"), WORDS).await
 }
 
-/// 403, which a missing right answers as well.
+/// 403, which a missing right returns as well.
 pub(crate) async fn a_size_that_a_policy_forbids_leaves_nothing_behind(world: &World) -> Result<()> {
     leaves_nothing_behind(world, &policy(world, "Forbidden"), WORDS).await
 }
 
-/// 500: the API server can't ask. It may pass, so that the caller is told to come again.
+/// 500, since the API server can't reach the webhook. It may be temporary, so the caller is asked to retry.
 pub(crate) async fn a_webhook_that_does_not_answer_is_waited_for(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
@@ -78,14 +78,14 @@ async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Resu
     Ok(())
 }
 
-/// Objects of admission that are in force.
+/// Admission objects that are in force.
 struct Guard<'a> {
     objects: &'a [Value],
     probe: Group,
 }
 
 impl<'a> Guard<'a> {
-    /// Creates them, and waits until the API server goes by them.
+    /// Creates them, and waits until the API server enforces them.
     async fn put_up(world: &World, objects: &'a [Value]) -> Result<Self> {
         let probe = Pool::new("probe").bounds(0, 0).missing(1).create(world).await?;
         for object in objects {
@@ -102,7 +102,7 @@ impl<'a> Guard<'a> {
         Ok(guard)
     }
 
-    /// Deletes them, and waits until the API server has forgotten them.
+    /// Deletes them, and waits until the API server no longer enforces them.
     async fn take_down(self, world: &World) -> Result<()> {
         for object in self.objects {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -116,7 +116,7 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// Changes of size of MachineDeployments, in either way.
+/// Returns the rules for changes of the size of MachineDeployments, both ways.
 fn rules() -> Value {
     json!([{
         "apiGroups": [CAPI_GROUP],
@@ -126,7 +126,7 @@ fn rules() -> Value {
     }])
 }
 
-/// The scenario's namespace alone.
+/// Returns the selector of the scenario's namespace.
 fn here(world: &World) -> Value {
     json!({ "matchLabels": { "kubernetes.io/metadata.name": world.namespace } })
 }

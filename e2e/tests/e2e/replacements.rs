@@ -1,4 +1,4 @@
-//! Machines that never became a Node, at the least size: one of them is replaced, if it is still as it was seen.
+//! Machines that never became a Node, at the min size: one of them is replaced, if it is still as it was seen.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -16,7 +16,7 @@ use crate::sizes::assert_scale;
 
 const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 
-/// It is deleted, the size stays, and both are told on the group: by an annotation and by Events.
+/// It is deleted, the size stays, and both are reported on the group: by an annotation and by Events.
 pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_told(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).pending(2).bounds(3, 5).create(world).await?;
     let provider = world.serve().await?;
@@ -29,7 +29,7 @@ pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_told(world: &Worl
     let uid = machine.metadata.uid.unwrap_or_default();
     ensure!(replaced.ends_with(&format!(" 1 {uid}")), "the annotation says {replaced:?}");
 
-    // It goes already; the next one has to wait.
+    // It is already being deleted; the next one has to wait.
     provider.delete(&group.id, &[pending(world, "workers-1")]).await?;
     let refused = provider.delete(&group.id, &[pending(world, "workers-2")]).await;
     assert_refused(refused, Code::FailedPrecondition, &["3", "not long ago"])?;
@@ -55,7 +55,7 @@ pub(crate) async fn sizes_written_and_refused_are_told_by_events(world: &World) 
     tells(world, &group, "ScaleDownRefused", "2").await
 }
 
-/// 409: no watch has told yet that it joined, or that another one has its name.
+/// 409: no watch has delivered yet that it joined, or that another one has its name.
 pub(crate) async fn a_machine_that_is_another_by_now_is_not_replaced(world: &World) -> Result<()> {
     let joined = Pool::new("joined").pending(1).bounds(1, 5).create(world).await?;
     let anew = Pool::new("anew").pending(1).bounds(1, 5).create(world).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn a_machine_that_is_another_by_now_is_not_replaced(world: &Wor
         anyhow::Ok(codes.collect::<Vec<_>>())
     };
     ensure!(deleted("joined-0")?.contains(&409), "no delete of joined-0 was refused with 409");
-    // It is read before it is given up: the one that was named is gone, and needs nothing.
+    // It is read before it is given up: the named one is gone, and needs nothing.
     provider.delete(&anew.id, &[pending(world, "anew-0")]).await?;
     ensure!(deleted("anew-0")?.is_empty(), "a delete of anew-0 was tried");
     for (group, machine) in [(&joined, "joined-0"), (&anew, "anew-0")] {
@@ -89,11 +89,11 @@ pub(crate) async fn a_machine_that_is_another_by_now_is_not_replaced(world: &Wor
         assert_scale(world, group, 1).await?;
     }
 
-    // The next loop's call sees what is there now.
+    // The next loop's call sees the current Machine.
     proxy.release_watches();
     for (group, machine) in [(&joined, "joined-0"), (&anew, "anew-0")] {
         eventually("the delete of what is there now", SOON, async || {
-            // A first attempt is what the interval is counted from: another Machine has to wait for it.
+            // The interval starts at the first attempt: another Machine has to wait for it.
             match provider.delete(&group.id, &[pending(world, machine)]).await {
                 Ok(()) => ensure!(is_deleting(world, machine).await?, "{machine} isn't being deleted"),
                 Err(status) => ensure!(status.message().contains("not long ago"), "{status}"),
@@ -103,12 +103,12 @@ pub(crate) async fn a_machine_that_is_another_by_now_is_not_replaced(world: &Wor
         .await?;
     }
     ensure!(is_deleting(world, "joined-0").await?, "joined-0 isn't being deleted");
-    // Nothing was tried for its group before, so that no interval runs.
+    // Nothing was attempted for its group before, so no interval is running.
     ensure!(is_deleting(world, "anew-0").await?, "anew-0 isn't being deleted");
     Ok(())
 }
 
-/// Deletes a Machine and makes one of the same name, which its finalizer can't hold up.
+/// Deletes a Machine, removing its finalizer, and creates another one of the same name.
 async fn make_anew(world: &World, name: &str) -> Result<()> {
     let old = world.objects.get("Machine", name).await?;
     world.objects.patch("Machine", name, json!({ "metadata": { "finalizers": null } })).await?;
@@ -133,7 +133,7 @@ async fn is_deleting(world: &World, machine: &str) -> Result<bool> {
     Ok(world.objects.get("Machine", machine).await?.metadata.deletion_timestamp.is_some())
 }
 
-/// Waits for an Event about the group that says this.
+/// Waits for an Event about the group that contains these words.
 pub(crate) async fn tells(world: &World, group: &Group, reason: &str, words: &str) -> Result<()> {
     eventually(&format!("an Event {reason} that says {words:?}"), SOON, async || {
         let events = world.objects.list("Event", "").await?;

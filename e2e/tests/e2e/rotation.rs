@@ -1,4 +1,4 @@
-//! Credentials that are exchanged while the program is asked: no call fails for that.
+//! Credentials that are rotated during calls: no call fails because of it.
 
 use std::{
     cell::Cell,
@@ -23,11 +23,12 @@ use k8s_openapi::api::{
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 
-/// A Secret is looked at every minute when nothing is wrong.
+/// The interval of reading a Secret, one minute in normal operation, with a margin.
 const NEXT_LOOK: Duration = Duration::from_secs(90);
 const ACCOUNT: &str = "workload";
 
-/// The Secret's token is revoked and written anew: an API server that answers 401 makes the program look at once.
+/// The Secret's token is revoked and replaced: an API server that answers 401 makes the program read the Secret at
+/// once.
 pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     let way = world.plane.proxy().await?;
@@ -42,7 +43,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     provider.shows(&[&group.id]).await?;
     let calls = Cell::new(0);
     let rotation = async {
-        // With the Secret that it is bound to, a token ends. An API server remembers for seconds that it was good.
+        // A token ends with the Secret that it is bound to. An API server caches for seconds that it was valid.
         world.objects.delete("Secret", "first").await?;
         let is_refused = || {
             let all = fs::read_to_string(provider.process.log()).unwrap_or_default();
@@ -50,7 +51,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
         };
         let next_cut = Cell::new(Instant::now());
         eventually("a refusal of the first token", SOON, async || {
-            // Each cut makes the watch of Nodes begin again, which needs a moment.
+            // Each cut restarts the watch of Nodes, which takes a moment.
             if Instant::now() >= next_cut.get() {
                 way.cut_once();
                 next_cut.set(Instant::now() + Duration::from_secs(3));
@@ -74,7 +75,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     Ok(())
 }
 
-/// A Secret that would run a program with this program's rights is refused, and the last good one stays in force.
+/// A Secret that would run a program with this program's rights is refused, and the last valid one stays in force.
 pub(crate) async fn a_secret_that_may_not_be_used_leaves_the_one_in_force(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     world.share_kubeconfig(&world.plane.kubeconfig(&world.user)).await?;
@@ -106,7 +107,7 @@ pub(crate) async fn a_secret_that_may_not_be_used_leaves_the_one_in_force(world:
     provider.ready().await
 }
 
-/// A kubeconfig file of the management cluster is written anew while sizes are: each is written once.
+/// A kubeconfig file of the management cluster is replaced during writes of sizes: each is written once.
 pub(crate) async fn sizes_are_written_while_the_kubeconfig_file_is_exchanged(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).bounds(0, 100_000).create(world).await?;
     let provider = world.serve().await?;
@@ -118,7 +119,7 @@ pub(crate) async fn sizes_are_written_while_the_kubeconfig_file_is_exchanged(wor
         provider.increase(&group.id, 1).await?;
         size += 1;
     }
-    // By a rename, as whoever writes such files does it.
+    // By a rename, as writers of such files do it.
     let new = path.with_extension("new");
     fs::write(&new, world.plane.kubeconfig(&next).to_string())?;
     fs::rename(&new, &path)?;
@@ -134,7 +135,7 @@ pub(crate) async fn sizes_are_written_while_the_kubeconfig_file_is_exchanged(wor
     crate::sizes::assert_scale(world, &group, size).await
 }
 
-/// Asks as Cluster Autoscaler's loop does, and ends with the first call that fails.
+/// Makes the calls of Cluster Autoscaler's loop, and ends with the first one that fails.
 async fn ask_for_ever(provider: &Provider, group: &Group, calls: &Cell<u64>) -> Result<()> {
     loop {
         provider.refresh().await?;
@@ -150,7 +151,8 @@ async fn ask_for_ever(provider: &Provider, group: &Group, calls: &Cell<u64>) -> 
     }
 }
 
-/// Waits until a new Node is seen in the workload cluster: only there stands the providerID of the one Machine of a new group.
+/// Waits until a new Node is seen in the workload cluster: only the Node has the providerID of the single Machine of a
+/// new group.
 async fn a_new_node_is_seen(world: &World, provider: &Provider) -> Result<()> {
     let group = Pool::new("late").pending(1).create(world).await?;
     let name = format!("{}-late", world.cluster);
@@ -175,7 +177,7 @@ fn cluster_flag(world: &World) -> String {
     format!("--cluster={}/{}", world.namespace, world.cluster)
 }
 
-/// A token of the service account that is good as long as a Secret of this name is there.
+/// Returns a token of the service account that is valid as long as a Secret of this name exists.
 async fn token(world: &World, secret: &str) -> Result<String> {
     let bound = world.objects.create(json!({ "kind": "Secret", "metadata": { "name": secret } })).await?;
     let request = TokenRequest {

@@ -1,4 +1,4 @@
-//! Which groups the program is responsible for, and how it is told.
+//! The groups that the program is responsible for, and the flags that set them.
 
 use std::time::Duration;
 
@@ -61,14 +61,14 @@ pub(crate) async fn several_specs_add_up_over_namespaces(world: &World) -> Resul
     Ok(())
 }
 
-/// The short form is a scope and the place of the workload cluster's kubeconfig in one.
+/// The short form sets the scope and the workload cluster's kubeconfig at once.
 pub(crate) async fn one_cluster_is_served_with_the_kubeconfig_from_its_secret(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let foreign = Pool::new("foreign").running(1).create(world).await?;
     let other = json!({ "spec": { "clusterName": "other" } });
     world.objects.patch(foreign.kind, &foreign.name, other).await?;
 
-    // Another user than that of the management cluster, so that the audit log tells who read the Nodes.
+    // Another user than that of the management cluster, so that the audit log shows who read the Nodes.
     let workload = world.neighbour().await?.user;
     world.share_kubeconfig(&world.plane.kubeconfig(&workload)).await?;
     let flag = format!("--cluster={}/{}", world.namespace, world.cluster);
@@ -88,7 +88,7 @@ pub(crate) async fn one_cluster_is_served_with_the_kubeconfig_from_its_secret(wo
     Ok(())
 }
 
-/// Cluster API writes the Secret when the control plane is initialized, which may be after the program was started.
+/// Cluster API writes the Secret when the control plane is initialized, which may be after the program's start.
 pub(crate) async fn a_kubeconfig_secret_that_comes_later_is_waited_for(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let flag = format!("--cluster={}/{}", world.namespace, world.cluster);
@@ -131,7 +131,7 @@ pub(crate) async fn without_a_scope_it_refuses_to_start(world: &World) -> Result
     assert_refuses(world, &[], &ways).await
 }
 
-/// As in-tree: exactly one colon and one equals sign per item.
+/// The same as in-tree: exactly one colon and one equals sign per item.
 pub(crate) async fn a_wrong_scope_is_refused(world: &World) -> Result<()> {
     let specs = [
         "clusterapi",
@@ -147,7 +147,7 @@ pub(crate) async fn a_wrong_scope_is_refused(world: &World) -> Result<()> {
     assert_refuses(world, &["--cluster=no-namespace"], &["no-namespace"]).await
 }
 
-/// Starts the program with a workload kubeconfig and these flags only.
+/// Starts the program with a workload kubeconfig and only these flags.
 fn start(world: &World, flags: &[&str]) -> Result<e2e::provider::Provider> {
     let workload = format!("--workload-kubeconfig={}", world.kubeconfig()?.display());
     let mut all = vec![workload.as_str()];
@@ -159,7 +159,7 @@ async fn assert_refuses(world: &World, flags: &[&str], says: &[&str]) -> Result<
     let mut provider = start(world, flags)?;
     let status = provider.process.ended(REFUSAL).await?;
     ensure!(!status.success(), "it ended well with {flags:?}");
-    // A signal would leave no code: then it crashed.
+    // An end by a signal would have no code: then it crashed.
     ensure!(status.code().is_some(), "it ended with {status} with {flags:?}");
     let output = provider.process.output();
     for word in says {

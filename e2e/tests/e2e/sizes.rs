@@ -1,4 +1,4 @@
-//! Sizes that are raised and lowered, as the API server then holds them.
+//! Sizes that are raised and lowered, as the API server stores them.
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use serde_json::json;
 use tonic::Code;
 
-/// The caller asks again right after a write and drops its scale-up when the old size is answered.
+/// The caller reads the size right after a write and drops its scale-up if the old size is answered.
 pub(crate) async fn an_increase_is_in_scale_and_answered_at_once(world: &World) -> Result<()> {
     let kinds = [Scalable::MachineDeployment, Scalable::MachineSet, Scalable::MachinePool];
     let mut groups = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) async fn an_increase_is_in_scale_and_answered_at_once(world: &World) 
     Ok(())
 }
 
-/// At 0 the size is left out of a Scale's JSON, so that a precondition on it has to be another one.
+/// A Scale's JSON omits a size of 0, so a precondition on it has to take another form.
 pub(crate) async fn a_group_grows_from_zero(world: &World) -> Result<()> {
     let group = Pool::new("workers").sized().create(world).await?;
     let scale = world.objects.scale_object(group.kind, &group.name).await?;
@@ -46,14 +46,14 @@ pub(crate) async fn a_group_grows_from_zero(world: &World) -> Result<()> {
     assert_eq!(provider.target_size(&group.id).await?, 1);
     assert_scale(world, &group, 1).await?;
 
-    // And back, since no Machine came.
+    // And back, as if no Machine had come.
     provider.decrease(&group.id, -1).await?;
     assert_eq!(provider.target_size(&group.id).await?, 0);
     assert_scale(world, &group, 0).await
 }
 
-/// The API server has done it, and the connection breaks before it says so. Who manages the size tells who wrote it; it isn't
-/// written again.
+/// The API server has carried out the write, and the connection breaks before its answer. The field manager of the size
+/// identifies the writer, so the size isn't written again.
 pub(crate) async fn a_size_whose_answer_is_lost_is_known_to_be_written(world: &World) -> Result<()> {
     let group = Pool::new("workers").sized().create(world).await?;
     let proxy = world.plane.proxy().await?;
@@ -70,7 +70,7 @@ pub(crate) async fn a_size_whose_answer_is_lost_is_known_to_be_written(world: &W
         };
         let cut = async {
             eventually("the size in /scale", SOON, async || assert_scale(world, &group, size).await).await?;
-            // The gate opens for what comes later.
+            // Later connections must pass.
             proxy.cut_once();
             proxy.release_writes();
             anyhow::Ok(())
@@ -84,7 +84,7 @@ pub(crate) async fn a_size_whose_answer_is_lost_is_known_to_be_written(world: &W
     Ok(())
 }
 
-/// Two increases are two increases, whether one after the other or side by side.
+/// Two increases add up, whether sequential or concurrent.
 pub(crate) async fn increases_add_up(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let provider = world.serve().await?;
@@ -98,7 +98,7 @@ pub(crate) async fn increases_add_up(world: &World) -> Result<()> {
     assert_scale(world, &group, 8).await
 }
 
-/// Each refusal says what would have to be different.
+/// Each refusal names the violated condition.
 pub(crate) async fn a_wrong_increase_is_refused_and_changes_nothing(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).bounds(1, 14).create(world).await?;
     let provider = world.serve().await?;
@@ -125,12 +125,12 @@ pub(crate) async fn a_wrong_increase_is_refused_and_changes_nothing(world: &Worl
     assert_eq!(provider.target_size(id).await?, 2);
     assert_scale(world, &group, 2).await?;
 
-    // The maximum itself is allowed.
+    // The max size itself is allowed.
     provider.increase(id, 12).await?;
     assert_scale(world, &group, 14).await
 }
 
-/// The caller asks for the whole of a failed scale-up back, even when most Nodes came.
+/// The caller reverts a failed scale-up as a whole, even if most Nodes have joined.
 pub(crate) async fn a_decrease_stops_at_the_machines_that_have_a_node(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).missing(4).create(world).await?;
     let provider = world.serve().await?;
@@ -144,14 +144,14 @@ pub(crate) async fn a_decrease_stops_at_the_machines_that_have_a_node(world: &Wo
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_scale(world, &group, 2).await?;
 
-    // Nothing is left to take.
+    // No replica without a Node is left.
     provider.decrease(&group.id, -1).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&[]).await
 }
 
-/// Machines that have no Node go first, since their size is what the caller wants back.
+/// Machines without a Node go first, since the caller wants to revert their size.
 pub(crate) async fn a_decrease_marks_machines_that_have_no_node(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).pending(2).create(world).await?;
     let provider = world.serve().await?;
@@ -162,7 +162,7 @@ pub(crate) async fn a_decrease_marks_machines_that_have_no_node(world: &World) -
     world.objects.assert_marked(&["workers-2", "workers-3"]).await
 }
 
-/// The minimum holds for what has no Node, too: asked for more than it allows, it succeeds with what it allows.
+/// The min size holds for replicas without a Node too: a larger decrease succeeds in part.
 pub(crate) async fn a_decrease_stops_at_the_minimum(world: &World) -> Result<()> {
     let above = Pool::new("above").running(1).pending(1).missing(1).bounds(2, 10).create(world).await?;
     let at = Pool::new("at").running(1).pending(1).bounds(2, 10).create(world).await?;
@@ -179,7 +179,7 @@ pub(crate) async fn a_decrease_stops_at_the_minimum(world: &World) -> Result<()>
     Ok(())
 }
 
-/// A decrease is negative, of a group that there is.
+/// The delta of a decrease must be negative, and its group must exist.
 pub(crate) async fn a_wrong_decrease_is_refused_and_changes_nothing(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).missing(2).create(world).await?;
     let provider = world.serve().await?;

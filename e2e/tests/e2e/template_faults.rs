@@ -1,4 +1,4 @@
-//! Infrastructure templates that cannot be read cost their own group and nobody else.
+//! Infrastructure templates that cannot be read affect only their own group.
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ use tonic::Code;
 
 use crate::templates::{capacity, infrastructure, template};
 
-/// Kind not installed, kind not allowed, object not there: a group with Machines goes on, one without has nothing to offer.
+/// The kind isn't installed, isn't allowed, or the object is missing: a group with Machines is served, one without has
+/// no template.
 pub(crate) async fn a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing(
     world: &World,
 ) -> Result<()> {
@@ -48,7 +49,7 @@ pub(crate) async fn a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_
         provider.instances(id).await?;
         match provider.template(id).await {
             Ok(answer) => ensure!(!answer.node_bytes.is_empty(), "{id}: an empty template"),
-            // No template is an answer; for a group that can scale from zero it is the wrong one.
+            // A missing template is a valid answer, except for a group that can scale from zero.
             Err(status) => {
                 let none = status.code() == Code::Unimplemented;
                 ensure!(none && !id.ends_with("-sized"), "{id}: {status}");
@@ -90,7 +91,7 @@ pub(crate) async fn a_kind_installed_later_is_found(world: &World) -> Result<()>
     Ok(())
 }
 
-/// One quantity that is none, in a status or in an annotation.
+/// One invalid quantity, in a status or in an annotation.
 pub(crate) async fn an_unreadable_capacity_spoils_only_its_own_group(world: &World) -> Result<()> {
     let status = json!({ "capacity": { "cpu": "eight", "memory": "32Gi" } });
     infrastructure(world, "DevMachineTemplate", "unreadable", &status).await?;

@@ -1,4 +1,4 @@
-//! The Node that would join if a group grew.
+//! The template Node of a group that grows.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 const OPERATING_SYSTEM: &str = "kubernetes.io/os";
 
-/// All that is needed can stand on the group itself.
+/// Annotations of the group are enough.
 pub(crate) async fn annotations_give_the_capacity(world: &World) -> Result<()> {
     let pool = Pool::new("workers")
         .sized()
@@ -43,7 +43,7 @@ pub(crate) async fn annotations_give_the_capacity(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The resource is found by discovery, and integers in a capacity are as good as strings.
+/// The resource is found by discovery, and integers in a capacity are accepted like strings.
 pub(crate) async fn status_capacity_is_found_whatever_its_plural(world: &World) -> Result<()> {
     let status = json!({
         "capacity": { "cpu": 8, "memory": "32Gi", "pods": 58 },
@@ -60,8 +60,8 @@ pub(crate) async fn status_capacity_is_found_whatever_its_plural(world: &World) 
     Ok(())
 }
 
-/// Annotations that a person wrote on the group win over what an infrastructure provider found out; an empty nodeInfo says
-/// nothing.
+/// Annotations on the group override the capacity that an infrastructure provider publishes; an empty nodeInfo is
+/// ignored.
 pub(crate) async fn annotations_win_over_status_capacity(world: &World) -> Result<()> {
     let status = json!({
         "capacity": { "cpu": "8", "memory": "32Gi" },
@@ -82,7 +82,7 @@ pub(crate) async fn annotations_win_over_status_capacity(world: &World) -> Resul
     Ok(())
 }
 
-/// Only labels that Cluster API brings to Nodes are promised.
+/// A template has only the labels that Cluster API propagates to Nodes.
 pub(crate) async fn labels_and_taints_come_from_the_template_and_annotations(world: &World) -> Result<()> {
     let pool = Pool::new("workers")
         .sized()
@@ -117,20 +117,20 @@ pub(crate) async fn labels_and_taints_come_from_the_template_and_annotations(wor
     Ok(())
 }
 
-/// Recorded objects; their template's capacity was written by hand.
+/// Recorded objects; only their template's capacity is written by hand.
 pub(crate) async fn a_real_group_has_the_capacity_of_its_real_template(world: &World) -> Result<()> {
     let recorded = fixtures::load(world, Moment::Steady).await?;
     let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
     let provider = world.serve().await?;
     provider.shows(&[&id]).await?;
-    // The kind of template is watched from the moment a group names it, and no group waits for it.
+    // The kind of template is watched once a group names it, and no group waits for that.
     let node = eventually("template", SOON, async || template(&provider, &id).await).await?;
     let expected = [("cpu", "8"), ("memory", "32Gi"), ("ephemeral-storage", "100Gi"), ("pods", "110")];
     assert_capacity(&node, &expected);
     Ok(())
 }
 
-/// For clusters of one architecture whose templates do not say it.
+/// For clusters of one architecture whose templates lack it.
 pub(crate) async fn the_default_architecture_can_be_set(world: &World) -> Result<()> {
     let group = Pool::new("workers").sized().create(world).await?;
     let workload = format!("--workload-kubeconfig={}", world.kubeconfig()?.display());
@@ -143,7 +143,7 @@ pub(crate) async fn the_default_architecture_can_be_set(world: &World) -> Result
     Ok(())
 }
 
-/// Templates are kept encoded, and made anew when what they come from changes.
+/// Templates are cached in encoded form, and rebuilt when their sources change.
 pub(crate) async fn a_changed_capacity_is_answered(world: &World) -> Result<()> {
     let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
     infrastructure(world, "DevMachineTemplate", "big", &status).await?;
@@ -171,7 +171,7 @@ pub(crate) async fn a_changed_capacity_is_answered(world: &World) -> Result<()> 
     .await
 }
 
-/// Every field of a template from each place that it can come from, in both wire fields.
+/// Every field of a template from each of its sources, in both wire fields.
 pub(crate) async fn a_template_is_the_same_node_in_both_fields_field_by_field(world: &World) -> Result<()> {
     let status = json!({
         "capacity": { "cpu": 8, "memory": "32Gi", "storage": "80Gi", "example.com/nic": "2", "bad": "much" },
@@ -239,7 +239,7 @@ pub(crate) async fn a_template_is_the_same_node_in_both_fields_field_by_field(wo
     Ok(())
 }
 
-/// Resources that a Node reserves are subtracted from the templates of all groups that are made alike.
+/// The resources that a Node reserves are subtracted from the templates of all groups of the same kind.
 pub(crate) async fn what_a_real_node_keeps_from_pods_is_learned(world: &World) -> Result<()> {
     let status = json!({ "capacity": { "cpu": "4", "memory": "16Gi" } });
     infrastructure(world, "DevMachineTemplate", "alike", &status).await?;
@@ -276,13 +276,13 @@ pub(crate) async fn infrastructure(world: &World, kind: &str, name: &str, status
     Ok(())
 }
 
-/// The template Node of a group, which must be the same in the old field and in the new.
+/// Returns the template Node of a group, which must be the same in the old field and in the new.
 pub(crate) async fn template(provider: &Provider, id: &str) -> Result<Node> {
     let answer = provider.template(id).await?;
     ensure!(!answer.node_bytes.is_empty(), "an empty template makes the caller panic");
     ensure!(answer.node_bytes == answer.node_info, "the old field and the new differ");
     let node = Node::decode(answer.node_bytes)?;
-    // Pods are placed by allocatable, and nothing is known to be reserved.
+    // Pods are placed by allocatable, and no reserved resources are known.
     let status = node.status.as_ref().context("no status")?;
     ensure!(status.allocatable == status.capacity, "allocatable is not capacity: {status:?}");
     Ok(node)
@@ -296,7 +296,7 @@ pub(crate) fn capacity(node: &Node) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Compares the resources named; there may be more.
+/// Compares the named resources; there may be more.
 pub(crate) fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
     let mut found = capacity(node);
     found.retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
@@ -304,7 +304,7 @@ pub(crate) fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
     assert_eq!(found, expected);
 }
 
-/// The labels of a group's template.
+/// Returns the labels of a group's template.
 pub(crate) async fn labels(provider: &Provider, id: &str) -> Result<BTreeMap<String, String>> {
     let node = template(provider, id).await?;
     Ok(node.metadata.map(|metadata| metadata.labels).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The zone of the Node that would join, by the Nodes that there are: Cluster Autoscaler places pods with a zone by it.
+//! The zone of a template Node, from the existing Nodes: Cluster Autoscaler places Pods with a zone by it.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(crate) async fn a_group_whose_nodes_are_in_several_zones_promises_none(world
     promises(&provider, &wide, None).await
 }
 
-/// During a change of the type, and in a group that spans regions.
+/// During a change of the instance type, and in a group that spans regions.
 pub(crate) async fn a_group_whose_nodes_differ_in_type_and_region_promises_neither(world: &World) -> Result<()> {
     let alike = Pool::new("alike").running(2).sized().create(world).await?;
     let mixed = Pool::new("mixed").running(2).sized().create(world).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn a_group_whose_nodes_differ_in_type_and_region_promises_neith
     Ok(())
 }
 
-/// As with Azure, where a zone is a region and a failure domain.
+/// On Azure, for example, a zone is a region and a failure domain.
 pub(crate) async fn failure_domains_that_are_no_zones_are_withdrawn(world: &World) -> Result<()> {
     let here = Pool::new("here").running(1).sized().failure_domain("1").create(world).await?;
     let there = Pool::new("there").sized().failure_domain("2").create(world).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn failure_domains_that_are_no_zones_are_withdrawn(world: &Worl
     promises(&provider, &there, None).await
 }
 
-/// Puts the Nodes of a group into zones.
+/// Labels the Nodes of a group with zones.
 async fn place(world: &World, group: &Group, zones: &[&str]) -> Result<()> {
     for (node, zone) in group.nodes.iter().zip(zones) {
         let labels = json!({ "metadata": { "labels": { ZONE: zone, REGION: "r" } } });

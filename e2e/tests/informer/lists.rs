@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::informer::{Lists, Scene, Story};
 use shared_informer::ListCounts;
 
-/// In one stream, or in as many pages as it takes.
+/// In one stream, or in as many pages as needed.
 pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(scene: &Scene) -> Result<()> {
     for name in ["a", "b", "c", "d", "e"] {
         scene.create(name).await?;
@@ -28,7 +28,7 @@ pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(scene: &Scen
     Ok(())
 }
 
-/// With no further list.
+/// Without another list.
 pub(crate) async fn a_handler_added_late_is_told_of_what_is_there(scene: &Scene) -> Result<()> {
     scene.create("a").await?;
     let (informer, early) = scene.follow(scene.all()).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn a_handler_added_late_is_told_of_what_is_there(scene: &Scene)
     Ok(())
 }
 
-/// It is told with the last state that was known, and marked.
+/// The delete event carries the last known state, and is marked.
 pub(crate) async fn a_delete_that_was_missed_is_found_by_a_list(scene: &Scene) -> Result<()> {
     for name in ["changed", "deleted", "kept", "replaced"] {
         scene.create(name).await?;

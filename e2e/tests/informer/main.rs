@@ -1,5 +1,5 @@
-//! The promises of an informer, on a real API server and on a sandbox, with lists as streams and in pages. Where one of these
-//! fails on the real one alone, the sandbox is no good stand-in for it.
+//! The promises of an informer, on a real API server and on a sandbox, with streamed and with paged lists. If one fails
+//! on the real server alone, the sandbox behaves differently.
 
 mod lists;
 mod scopes;

@@ -7,7 +7,7 @@ use e2e::{
 };
 use shared_informer::{ObjectKey, Query};
 
-/// Each with a watch of its own, and no other namespace.
+/// Each namespace has a watch of its own, and no other namespace is watched.
 pub(crate) async fn one_informer_follows_several_namespaces(scene: &Scene) -> Result<()> {
     let third = "default";
     scene.create("a").await?;
@@ -27,7 +27,7 @@ pub(crate) async fn one_informer_follows_several_namespaces(scene: &Scene) -> Re
     Ok(())
 }
 
-/// As told by the server, which knows what was selected before.
+/// By the events of the server, which knows the former selection.
 pub(crate) async fn what_comes_to_match_a_label_selector_is_added_and_what_no_longer_does_is_deleted(
     scene: &Scene,
 ) -> Result<()> {
@@ -40,7 +40,7 @@ pub(crate) async fn what_comes_to_match_a_label_selector_is_added_and_what_no_lo
     story.is(&["a was there", "synced", "b came"]).await?;
     scene.label("a", "db").await?;
     story.is(&["a was there", "synced", "b came", "a went"]).await?;
-    // With the uid that it had.
+    // With its former uid.
     scene.label("a", "web").await?;
     story.is(&["a was there", "synced", "b came", "a went", "a came"]).await
 }
@@ -59,11 +59,11 @@ pub(crate) async fn a_field_selector_narrows_to_one_object(scene: &Scene) -> Res
     Ok(())
 }
 
-/// The objects are told as deleted, and the informer says what is wrong, until the kind is back.
+/// The handler receives deletes of all objects, and the informer reports the reason, until the kind is back.
 pub(crate) async fn a_kind_that_is_removed_is_told_and_found_when_it_is_installed_again(scene: &Scene) -> Result<()> {
     scene.create("old").await?;
     let (informer, story) = scene.follow(scene.all()).await?;
-    // Told by the watch: one that begins only when the kind has gone tells nothing.
+    // By an event of the watch: one that begins after the removal of the kind delivers nothing.
     scene.resize("old", 2).await?;
     story.is(&["old was there", "synced", "old has size 2"]).await?;
     scene.uninstall().await?;

@@ -1,4 +1,4 @@
-//! The events that watches deliver, and how watches go on.
+//! The events that watches deliver, and the resumption of watches.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -6,7 +6,7 @@ use e2e::{
     wait::{SOON, eventually},
 };
 
-/// An object that is made again under its name is another one.
+/// An object that is created again under its name is another one.
 pub(crate) async fn every_change_is_told(scene: &Scene) -> Result<()> {
     let (informer, story) = scene.follow(scene.all()).await?;
     scene.create("a").await?;
@@ -22,7 +22,7 @@ pub(crate) async fn every_change_is_told(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// It tells what it would have told.
+/// It delivers the events that were missed.
 pub(crate) async fn a_watch_that_was_cut_is_resumed_without_a_list(scene: &Scene) -> Result<()> {
     scene.create("a").await?;
     let (informer, story) = scene.follow(scene.all()).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn a_watch_that_was_cut_is_resumed_without_a_list(scene: &Scene
     Ok(())
 }
 
-/// And nothing is told twice.
+/// No event is delivered twice.
 pub(crate) async fn a_version_that_has_expired_leads_to_one_list(scene: &Scene) -> Result<()> {
     scene.create("a").await?;
     let (informer, story) = scene.follow(scene.all()).await?;

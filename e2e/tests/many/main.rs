@@ -1,4 +1,4 @@
-//! Many groups at once, in a run of their own: they leave other scenarios' controllers no time.
+//! Many groups at once, in a binary of their own: they would starve other scenarios' controllers.
 
 mod scenario;
 

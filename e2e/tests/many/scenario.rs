@@ -1,4 +1,4 @@
-//! Two hundred groups.
+//! A scenario with two hundred groups.
 
 use anyhow::{Result, bail, ensure};
 use e2e::{
@@ -13,17 +13,18 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tonic::Code;
 
 const GROUPS: usize = 200;
-/// As many as Cluster Autoscaler deletes at once.
+/// The number of concurrent calls, as many deletes as Cluster Autoscaler makes.
 const AT_ONCE: usize = 10;
 
-/// The number of groups that grow with real controllers, whose work for 200 Machines at once takes minutes on two processors.
+/// The number of groups that grow with real controllers, whose work for 200 concurrent Machines takes minutes on two
+/// processors.
 const GROWING_FOR_REAL: usize = 40;
 
-/// Cluster Autoscaler's deadlines for one group's increase, in so many loops.
+/// The number of loops that a group's increase may take, each with Cluster Autoscaler's deadline.
 const LOOPS: u32 = 5;
 
-/// Asks for one Node as Cluster Autoscaler does over several loops: when a call has run out of time it looks at the size,
-/// which a command that has begun to write still brings to its end, before it asks again.
+/// Requests one Node as Cluster Autoscaler does over several loops: after a time-out it reads the size before it asks
+/// again, since a command that has begun to write is completed.
 async fn grow(provider: &Provider, group: &Group) -> Result<()> {
     for _ in 0..LOOPS {
         match provider.increase(&group.id, 1).await {
@@ -45,7 +46,7 @@ async fn grow(provider: &Provider, group: &Group) -> Result<()> {
     bail!("{} isn't grown by {LOOPS} loops", group.id)
 }
 
-/// All are listed, and those that grow by a Node lose it again.
+/// All groups are listed, and those that grow by a Node lose it again.
 pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) -> Result<()> {
     let create = |number: usize| Workers::new(&format!("workers-{number:03}")).sized().create(stage);
     let groups: Vec<Group> = stream::iter(0..GROUPS).map(create).buffered(AT_ONCE).try_collect().await?;
@@ -68,7 +69,7 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) ->
     for group in groups {
         nodes.push((group, stage.node_of(&stage.running(group, 1).await?[0]).await?));
     }
-    // A call that runs out of time is repeated by the caller's next loop, and must not take another Machine then.
+    // The caller's next loop repeats a call that times out, and must not take another Machine then.
     let delete =
         async |(group, node): &(&Group, _)| provider.delete_at_last(&group.id, std::slice::from_ref(node)).await;
     stream::iter(&nodes).map(delete).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;

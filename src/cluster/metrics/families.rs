@@ -1,4 +1,5 @@
-//! Families of metrics as rows of labels and values, written as they are asked for. It knows no metric.
+//! Families of metrics, encoded from rows of labels and values on each scrape. This file must never know a particular
+//! metric.
 
 use std::fmt;
 
@@ -39,7 +40,7 @@ pub(super) fn counter<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// A gauge of one series without labels.
+/// Encodes a gauge with one series and no labels.
 pub(super) fn single(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

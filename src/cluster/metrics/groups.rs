@@ -1,4 +1,4 @@
-//! Metrics of the node groups: sums over all of them, which are always there, and series of each one.
+//! Metrics of the node groups: sums over all of them, which are always present, and series per group.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -9,10 +9,10 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use super::families::{count, gauge, single};
 use crate::index::{Detail, GroupSnapshot, Index, Standing, Stats};
 
-/// Where the capacity of a template may come from.
+/// The sources of a template's capacity, as label values.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];
 
-/// A node group in numbers.
+/// The metrics of a node group.
 struct GroupNumbers {
     id: String,
     size: i64,
@@ -25,25 +25,25 @@ struct GroupNumbers {
     source: &'static str,
 }
 
-/// The deletions of a group that are on their way.
+/// The deletions of a group in progress.
 struct Deletions {
     id: String,
-    /// Their number; `None` when the log can't be read.
+    /// The number of deletions; `None` if the log can't be read.
     count: Option<i64>,
-    /// When the oldest was accepted, where its ticket says so.
+    /// The time at which the oldest was accepted, if its ticket has one.
     oldest: Option<Timestamp>,
 }
 
-/// The series that node groups have.
+/// The choice of series for node groups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum GroupSeries {
-    /// Each group has its own, and all groups together have sums.
+    /// Each group has its own series, besides the sums over all groups.
     Each,
-    /// There are sums only, so that the number of series doesn't grow with the fleet.
+    /// Only sums, so that the number of series doesn't grow with the fleet.
     SumsOnly,
 }
 
-/// Gathers the metrics of the node groups of one workload cluster.
+/// The collector for the node groups of one workload cluster.
 #[derive(Debug)]
 pub struct GroupMetrics {
     index: Arc<Index>,
@@ -51,7 +51,7 @@ pub struct GroupMetrics {
 }
 
 impl GroupMetrics {
-    /// The metrics of this picture.
+    /// Creates the collector of an index.
     #[must_use]
     pub fn new(index: Arc<Index>, series: GroupSeries) -> Self {
         Self { index, series }
@@ -70,7 +70,7 @@ impl Collector for GroupMetrics {
         encode_sums(&stats, encoder)?;
         encode_fleet(&groups, encoder)?;
         encode_deletions(&deletions, now, encoder)?;
-        // Families without series are written too: what they are called doesn't depend on what there is.
+        // Families without series are encoded too, so that the set of names doesn't depend on the fleet.
         let (groups, deletions, stats) = match self.series {
             GroupSeries::Each => (groups, deletions, stats),
             GroupSeries::SumsOnly => Default::default(),
@@ -81,7 +81,7 @@ impl Collector for GroupMetrics {
     }
 }
 
-/// The numbers of a live group; `None` for an object that is none.
+/// Returns the numbers of a live group, or `None` for an object that isn't one.
 fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
     let served = group.served()?;
     let bounds = served.definition.bounds;
@@ -99,12 +99,12 @@ fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
     })
 }
 
-/// The deletions that are on their way; `None` where there are none, or none of this program's. Cluster API copies a
-/// MachineDeployment's log to its MachineSets.
+/// Returns the deletions in progress, or `None` if there are none of this program's. Cluster API copies a
+/// MachineDeployment's log to its MachineSets, so a MachineSet's copy doesn't count.
 fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
     let log = group.deletion_log.as_ref()?;
     match &group.standing {
-        // Of what can't be read nobody knows how far it is.
+        // The progress of objects that can't be read is unknown.
         Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NamespaceForbidden, _)
         | Standing::Gone => return None,
         Standing::Live(_)

@@ -1,4 +1,4 @@
-//! Metrics of the informers: what they hold, whether they work, and what they have been told.
+//! Metrics of the informers: their objects, their health and the events they received.
 
 use std::{collections::BTreeMap, fmt, time::Instant};
 
@@ -64,7 +64,7 @@ const GAUGES: [Value; 4] = [
 
 type Age = (&'static str, &'static str, fn(&Status) -> Option<Instant>);
 
-/// Seconds since something last happened to an informer: name, help, when. No series while it never has.
+/// Ages of an informer in seconds: name, help, time of the last occurrence. There is no series before the first one.
 const AGES: [Age; 2] = [
     ("informer_last_event_seconds", "Seconds since a watch last gave an event or a bookmark, by resource", |status| {
         status.last_event
@@ -82,11 +82,11 @@ const COUNTERS: [Count; 4] = [
     ("informer_handler_panics", "Calls of handlers that panicked, by resource", |status| status.handler_panics),
 ];
 
-/// Gathers the metrics of the informers that feed one workload cluster's picture.
+/// The collector for the informers that feed one workload cluster's index.
 pub struct InformerMetrics(Workload);
 
 impl InformerMetrics {
-    /// The metrics of the informers of this workload cluster and of its management cluster.
+    /// Creates the collector for the informers of this workload cluster and of its management cluster.
     #[must_use]
     pub fn new(workload: Workload) -> Self {
         Self(workload)
@@ -150,7 +150,7 @@ fn informer_labels(cluster: &'static str, status: &Status) -> InformerLabels {
     InformerLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone() }
 }
 
-/// The queued events of an informer's handlers; for handlers of one name the sum.
+/// Returns the number of queued events per handler name; handlers with the same name are summed.
 fn queues(cluster: &'static str, status: &Status) -> impl Iterator<Item = (HandlerLabels, i64)> {
     let mut queued: BTreeMap<String, u64> = BTreeMap::new();
     for handler in &status.handlers {

@@ -1,5 +1,5 @@
-//! Metrics of the informers and of the picture, gathered when they are asked for. They must never hold up the picture's
-//! writer: of a large fleet a copy is taken group by group, and worked out afterwards.
+//! Metrics of the informers and of the index, computed on each scrape. A scrape must never block the index's writer
+//! for long: the index is copied group by group, and evaluated afterwards.
 
 mod families;
 mod groups;

@@ -1,4 +1,4 @@
-//! The metrics of node groups, from an index made by hand.
+//! Tests of the node groups' metrics, with an index built by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn assert_lines(text: &str, lines: &[&str]) {
     }
 }
 
-/// A log of deletions of Machines of these names, accepted so many seconds ago.
+/// Returns a log of deletions of Machines with these names, accepted so many seconds ago.
 fn log(seconds_ago: i64, machines: &[&str]) -> String {
     let ticket = Ticket::new(Timestamp::now() - SignedDuration::from_secs(seconds_ago), 7);
     let machines: serde_json::Map<_, _> =
@@ -38,7 +38,7 @@ fn deleting(log: &str) -> Value {
     json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": log}}})
 }
 
-/// The value of the series that begins so.
+/// Returns the value of a series.
 fn value(text: &str, series: &str) -> i64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} isn't in {text}")).parse().unwrap()
@@ -118,7 +118,7 @@ fn deletions_on_their_way_are_counted_with_the_age_of_the_oldest() {
         deployment("old", 3, ("0", "5"), &deleting(&log(7_200, &["x", "y"]))),
         deployment("new", 3, ("0", "5"), &deleting(&log(60, &["z"]))),
         deployment("foreign", 3, ("0", "5"), &deleting("{}")),
-        // Cluster API copies annotations to MachineSets.
+        // Cluster API copies a MachineDeployment's annotations to its MachineSets.
         set_of_with("old", "old-1", &deleting(&log(7_200, &["x", "y"]))),
     ]);
     let text = text(index(changes), GroupSeries::Each);
@@ -198,7 +198,7 @@ fn fleet(groups: usize) -> Index {
     }))
 }
 
-/// The program's other metrics don't grow with the fleet and take some 60 KB.
+/// The program's other metrics don't grow with the fleet, and take some 60 KB.
 #[test]
 fn a_fleet_of_1000_groups_takes_less_than_2_mb_and_its_sums_alone_next_to_nothing() {
     let each = text(fleet(1_000), GroupSeries::Each);

@@ -1,5 +1,5 @@
-//! An API server of a few lines: discovery, lists, watches and Secrets, of any kind by its path. It is asked in-process,
-//! so that the clock may be tokio's paused one, or over HTTP.
+//! A minimal API server: discovery, lists, watches and Secrets, of any kind by its path. Requests come in-process, so
+//! that the clock can be tokio's paused one, or over HTTP.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,15 +27,15 @@ use crate::connect::{Clients, Policy, bounded};
 pub(super) const CAPI: &str = "cluster.x-k8s.io";
 pub(super) const NAMESPACE: &str = "team-a";
 
-/// One watch under way.
+/// An open watch.
 struct Watch {
     plural: String,
-    /// `None`: all namespaces.
+    /// `None` for all namespaces.
     namespace: Option<String>,
     lines: mpsc::UnboundedSender<Result<String, Infallible>>,
 }
 
-/// One change, for watches that begin at an earlier version.
+/// A past change, for watches that begin at an earlier version.
 struct Past {
     version: u64,
     plural: String,
@@ -46,25 +46,25 @@ struct Past {
 #[derive(Default)]
 struct State {
     version: u64,
-    /// Nothing is answered.
+    /// True if no request is answered.
     down: bool,
     /// The versions of each group, the preferred one first.
     groups: BTreeMap<String, Vec<String>>,
     /// Plurals by group and kind.
     kinds: BTreeMap<(String, String), String>,
-    /// Plurals that are served in one of their group's versions alone.
+    /// Plurals that are served in only one of their group's versions.
     alone_in: BTreeMap<String, String>,
     /// Objects by plural, namespace and name.
     objects: BTreeMap<(String, String, String), Value>,
     past: Vec<Past>,
     watches: Vec<Watch>,
-    /// Plurals whose lists and watches are answered with an error.
+    /// Plurals whose lists and watches fail.
     refusals: BTreeMap<String, (u16, String)>,
-    /// Resources whose lists and watches are answered with an error in a namespace: of a plural, or of all.
+    /// Error codes for lists and watches in a namespace, of one plural or of all.
     refused_in: BTreeMap<(String, Option<String>), u16>,
-    /// Paths, or their last parts, whose requests are answered by a test.
+    /// Answers that a test overrides, by path or its last part.
     answers: BTreeMap<String, Answers>,
-    /// Paths that were asked for, with how often.
+    /// The number of requests by path.
     asked: BTreeMap<String, usize>,
 }
 
@@ -74,12 +74,12 @@ type Answers = Arc<dyn Fn(&Uri) -> Option<Response<Body>> + Send + Sync>;
 #[derive(Clone, Default)]
 pub(super) struct FakeApi {
     state: Arc<Mutex<State>>,
-    /// Plurals whose lists and watches aren't answered for now.
+    /// Plurals whose lists and watches are left unanswered for now.
     held: watch::Sender<BTreeSet<String>>,
 }
 
 impl FakeApi {
-    /// With Cluster API's kinds but MachinePool, in v1beta2.
+    /// Creates a server with Cluster API's kinds except MachinePool, in v1beta2.
     pub(super) fn with_capi() -> Self {
         let api = Self::default();
         api.install_capi();
@@ -93,7 +93,7 @@ impl FakeApi {
         }
     }
 
-    /// With the kinds of OpenShift's Machine API.
+    /// Creates a server with the kinds of OpenShift's Machine API.
     pub(super) fn with_machine_api() -> Self {
         let api = Self::default();
         api.serve_group(OPENSHIFT_GROUP, &["v1beta1"]);
@@ -103,14 +103,14 @@ impl FakeApi {
         api
     }
 
-    /// Serves a group in these versions, the preferred one first, and in no other.
+    /// Serves a group in these versions only, the preferred one first.
     pub(super) fn serve_group(&self, group: &str, versions: &[&str]) {
         let versions = versions.iter().map(|version| (*version).to_owned()).collect();
         self.state.lock().groups.insert(group.to_owned(), versions);
         self.cut_watches("");
     }
 
-    /// Serves a kind in one of its group's versions alone.
+    /// Serves a kind in only one of its group's versions.
     pub(super) fn serve_only_in(&self, plural: &str, version: &str) {
         self.state.lock().alone_in.insert(plural.to_owned(), version.to_owned());
         self.cut_watches(plural);
@@ -120,7 +120,7 @@ impl FakeApi {
         self.state.lock().kinds.insert((group.to_owned(), kind.to_owned()), plural.to_owned());
     }
 
-    /// Takes a kind away with its objects.
+    /// Removes a kind with its objects.
     pub(super) fn uninstall(&self, group: &str, kind: &str) {
         let mut state = self.state.lock();
         let plural = state.kinds.remove(&(group.to_owned(), kind.to_owned())).unwrap();
@@ -156,7 +156,7 @@ impl FakeApi {
         state.tell(plural, "DELETED", &object);
     }
 
-    /// Answers lists and watches of a resource with an error, and cuts those watches that there are.
+    /// Fails lists and watches of a resource, and closes its open watches.
     pub(super) fn refuse(&self, plural: &str, code: u16, message: &str) {
         self.state.lock().refusals.insert(plural.to_owned(), (code, message.to_owned()));
         self.cut_watches(plural);
@@ -166,8 +166,7 @@ impl FakeApi {
         self.state.lock().refusals.remove(plural).unwrap();
     }
 
-    /// Answers lists and watches within a namespace with an error, of one resource or of all, and cuts those watches that
-    /// there are.
+    /// Fails lists and watches within a namespace, of one resource or of all, and closes their open watches.
     pub(super) fn refuse_in(&self, namespace: &str, plural: Option<&str>, code: u16) {
         let mut state = self.state.lock();
         state.refused_in.insert((namespace.to_owned(), plural.map(str::to_owned)), code);
@@ -181,7 +180,7 @@ impl FakeApi {
         self.state.lock().refused_in.remove(&(namespace.to_owned(), plural.map(str::to_owned))).unwrap();
     }
 
-    /// Answers requests of this path, or whose path ends with this part, in the test's own way where it has one, and cuts the
+    /// Lets `answers` answer requests whose path is `path` or ends with it, unless it returns `None`, and closes the
     /// watches of a resource of this name.
     pub(super) fn answer_by(
         &self,
@@ -192,26 +191,26 @@ impl FakeApi {
         self.cut_watches(path);
     }
 
-    /// Answers as before.
+    /// Ends the override of [`FakeApi::answer_by`].
     pub(super) fn behave(&self, path: &str) {
         self.state.lock().answers.remove(path).unwrap();
     }
 
-    /// Leaves lists and watches of a resource without an answer.
+    /// Leaves lists and watches of a resource unanswered.
     pub(super) fn hold(&self, plural: &str) {
         self.held.send_modify(|held| {
             held.insert(plural.to_owned());
         });
     }
 
-    /// Answers those that wait, and those to come.
+    /// Answers the requests that wait, and those to come.
     pub(super) fn release(&self, plural: &str) {
         self.held.send_modify(|held| {
             held.remove(plural);
         });
     }
 
-    /// From here on nothing is answered, and no watch is left.
+    /// Refuses all connections, and closes all watches.
     pub(super) fn go_down(&self) {
         self.state.lock().down = true;
         self.cut_watches("");
@@ -221,7 +220,7 @@ impl FakeApi {
         self.state.lock().down = false;
     }
 
-    /// Cuts the watches of a resource; of all resources when it is empty.
+    /// Closes the watches of a resource, or of all resources if `plural` is empty.
     fn cut_watches(&self, plural: &str) {
         self.state.lock().watches.retain(|watch| !plural.is_empty() && watch.plural != plural);
     }
@@ -238,31 +237,31 @@ impl FakeApi {
         self.asks(path) > 0
     }
 
-    /// The number of requests for a path.
+    /// Returns the number of requests for a path.
     pub(super) fn asks(&self, path: &str) -> usize {
         self.state.lock().asked.get(path).copied().unwrap_or_default()
     }
 
-    /// Clients that ask it in-process.
+    /// Returns clients that send their requests in-process.
     pub(super) fn clients(&self) -> Clients {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let (api, mut held) = (api.clone(), api.held.subscribe());
             async move {
                 let plural = request.uri().path().rsplit('/').next().unwrap_or_default();
-                // The sender lives as long as the server.
+                // The sender lives as long as the server, so this can't fail.
                 drop(held.wait_for(|held| !held.contains(plural)).await);
                 api.answer(request.uri()).map_err(tower::BoxError::from)
             }
         });
-        // With the bounds that the program's own clients have.
+        // The clients have the same limits as the program's own.
         let client = |longest: Option<usize>| {
             Client::new(service.clone().map_response(move |answer| bounded(answer, longest)), "default")
         };
         Clients { watches: client(None), writes: client(Policy::WRITES.longest) }
     }
 
-    /// Serves it over HTTP on loopback.
+    /// Serves over HTTP on loopback.
     pub(super) async fn serve(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -348,7 +347,7 @@ impl State {
         })))
     }
 
-    /// A list or a watch, in a namespace or in all.
+    /// Answers a list or a watch, in a namespace or in all.
     fn resource(&mut self, plural: &str, namespace: Option<&str>, uri: &Uri) -> Response<Body> {
         if let Some((code, message)) = self.refusals.get(plural) {
             return refusal(*code, message);

@@ -1,4 +1,4 @@
-//! Events in a cluster while it is followed: outages, upgrades, odd objects, and the end.
+//! Tests of a followed cluster: outages, upgrades, odd objects, and shutdown.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn an_object_that_does_not_decode_is_left_out_alone() {
     world.shutdown().await;
 }
 
-/// All other watches are quiet meanwhile: silence isn't trouble.
+/// All other watches are quiet meanwhile, which must not count as a problem.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_broken_for_too_long_is_told_by_name_and_a_quiet_one_is_not() {
     let api = FakeApi::with_capi();
@@ -107,8 +107,8 @@ async fn a_group_in_another_version_is_followed_there_and_what_went_meanwhile_is
     world.shutdown().await;
 }
 
-/// The new version fails (a conversion webhook is away, say) until the upgrade is taken back: what the first version had
-/// shown must not outlive it through the second, which never had a list.
+/// The new version fails, for example since a conversion webhook is down, until the upgrade is rolled back. Objects
+/// of the first version must not survive through the second, which never had a list.
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_that_is_taken_back_leaves_nothing_behind() {
     let api = FakeApi::with_capi();
@@ -130,8 +130,8 @@ async fn an_upgrade_that_is_taken_back_leaves_nothing_behind() {
     world.shutdown().await;
 }
 
-/// Cluster API's kinds come to be served in another version one after the other: a MachinePool that is still served in the
-/// old one alone is a group all the while.
+/// Cluster API's kinds move to another version one after the other: a MachinePool that is still served only in the
+/// old one stays a group all the time.
 #[tokio::test(start_paused = true)]
 async fn a_machine_pool_in_another_version_than_the_other_kinds_is_followed_there() {
     const POOL: &str = "MachinePool/team-a/pool";
@@ -176,7 +176,7 @@ async fn the_end_leaves_no_task() {
     }
 }
 
-/// The end comes whatever the cluster does.
+/// Shutdown doesn't depend on the cluster.
 #[tokio::test(start_paused = true)]
 async fn the_end_does_not_wait_for_a_cluster_that_is_down() {
     let api = FakeApi::default();

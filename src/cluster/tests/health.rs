@@ -1,4 +1,4 @@
-//! When a kind counts as broken: by itself, with the clock given.
+//! Tests of the rule for a broken kind, on its own and with a given clock.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,5 @@
-//! Groups that name kinds of infrastructure templates by the hundred: kinds that don't exist cost nothing each, of those
-//! that do each namespace has a number, and none is followed for ever.
+//! Tests of groups that name hundreds of kinds of infrastructure templates: kinds that don't exist cost no request or
+//! check each, the existing ones are limited per namespace, and each is dropped when it isn't named any more.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn kinds_that_do_not_exist_cost_no_request_check_or_task_each() {
     assert!(world.is_ready());
     let (groups, resources) = (api.asks("/apis"), api.asks(&format!("/apis/{GROUP}/v1beta1")));
     time::sleep(Duration::from_secs(3600)).await;
-    // The core kinds are discovered anew each minute, by two requests.
+    // The core kinds are rediscovered every minute, by two requests.
     let asked = api.asks("/apis") - groups;
     assert!(asked <= 60 + 30 + 8, "{asked} in an hour");
     let asked = api.asks(&format!("/apis/{GROUP}/v1beta1")) - resources;
@@ -71,7 +71,7 @@ async fn kinds_that_do_not_exist_cost_no_request_check_or_task_each() {
     world.shutdown().await;
 }
 
-/// Each new name would have discovery asked again.
+/// Discovery must not be queried for each new name.
 #[tokio::test(start_paused = true)]
 async fn names_that_change_all_the_time_have_discovery_asked_now_and_then() {
     let api = served(0);
@@ -138,7 +138,7 @@ async fn a_kind_that_nobody_names_any_more_is_dropped_after_a_while() {
         .await;
     let kind = capi::KindRef { group: GROUP.into(), kind: "Kind000".into() };
     assert_eq!(world.workload.index().kind_state(&kind), None);
-    // It changes while nobody follows it.
+    // The template changes while its kind isn't followed.
     api.put("kind000s", "t", &json!({"status": {"capacity": {"cpu": "8", "memory": "32Gi"}}}));
     api.put("machinedeployments", "workers", &names(GROUP, "Kind000"));
     world.until("its watch again", |_| api.watches("kind000s") == 1).await;

@@ -1,4 +1,5 @@
-//! A group that serves MachineSets and Machines, but neither Clusters nor MachineDeployments, as OpenShift's does.
+//! Tests of a group that serves MachineSets and Machines, but neither Clusters nor MachineDeployments, like
+//! OpenShift's.
 
 use capi::OPENSHIFT_GROUP;
 use serde_json::json;
@@ -54,7 +55,7 @@ async fn machine_deployments_of_such_a_group_come_and_go_with_their_kind() {
     world.shutdown().await;
 }
 
-/// Cluster API's own CRDs are installed and upgraded together: one that is missing is no reason to give up node groups.
+/// Cluster API's own CRDs are installed and upgraded together, so a missing one must not drop node groups.
 #[tokio::test(start_paused = true)]
 async fn cluster_apis_own_group_has_clusters_and_machine_deployments() {
     for (kind, plural) in [("Cluster", "clusters"), ("MachineDeployment", "machinedeployments")] {

@@ -1,4 +1,4 @@
-//! The metrics of a cluster that is followed.
+//! Tests of the metrics of a followed cluster.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! An API server that misbehaves for one kind or one API group: what it sends there has no end, repeats itself or is nothing
-//! that can be read. The other kinds are followed on, and nothing piles up.
+//! Tests of an API server that misbehaves for one kind or one API group: its answers there never end, repeat
+//! themselves or can't be parsed. The other kinds stay followed, and memory stays bounded.
 
 use std::{
     convert::Infallible,
@@ -28,33 +28,33 @@ use crate::{
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const OTHERS: &str = "MachineDeployment/team-a/others";
 const PIECE: usize = 64 << 10;
-/// Of a page and of an event.
+/// The maximum length of a page and of an event.
 const LONGEST: usize = 8 << 20;
 
-/// Answers of an API server that misbehaves for one kind.
+/// The misbehaviour of an API server for one kind.
 #[derive(Clone, Copy, Debug)]
 enum Misbehaviour {
-    /// Pages of objects, each of which names another one.
+    /// Pages of objects that never end: each names a next one.
     Pages,
-    /// Pages without objects.
+    /// Pages without objects that never end.
     EmptyPages,
-    /// A page of brackets.
+    /// A page of brackets that never ends.
     Page,
-    /// A page of which a byte comes now and then.
+    /// A page that arrives byte by byte.
     SlowPage,
-    /// An error whose message goes on and on.
+    /// An error whose message never ends.
     Error,
-    /// Watches with objects that are new each time.
+    /// Watches with new objects that never end.
     Objects,
-    /// Watches that say again and again what they have said.
+    /// Watches that repeat the same event forever.
     Repeats,
-    /// Watches with an event that has no end.
+    /// Watches with an event that never ends.
     Event,
-    /// Watches with an event of which a byte comes now and then.
+    /// Watches with an event that arrives byte by byte.
     SlowEvent,
 }
 
-/// Counts the bytes that were taken.
+/// The number of bytes that were read.
 #[derive(Clone, Default)]
 struct Sent(Arc<AtomicUsize>);
 
@@ -73,7 +73,7 @@ impl Sent {
         Response::builder().status(status).body(Body::from_stream(parts)).unwrap()
     }
 
-    /// A byte after each pause.
+    /// Sends a byte after each pause.
     fn slow(&self, pause: Duration) -> Response<Body> {
         let sent = self.clone();
         let parts = stream::repeat("[").then(move |part| {
@@ -104,7 +104,7 @@ fn event(object: &Value) -> String {
 }
 
 impl Misbehaviour {
-    /// The answer to a list or watch; `None` is the one of an API server that behaves.
+    /// Returns the answer to a list or watch, or `None` for that of a well-behaved API server.
     fn answer(self, uri: &Uri, sent: &Sent, made: &Arc<AtomicUsize>) -> Option<Response<Body>> {
         let query = uri.query().unwrap_or_default();
         if query.contains("sendInitialEvents") {
@@ -112,7 +112,7 @@ impl Misbehaviour {
         }
         let (is_watch, made) = (query.contains("watch=true"), Arc::clone(made));
         let new = move || object(made.fetch_add(1, Ordering::Relaxed));
-        // No watch goes on from an earlier list.
+        // No watch resumes from an earlier list.
         let is_of_lists = matches!(self, Self::Pages | Self::EmptyPages | Self::Page | Self::SlowPage);
         if is_watch && is_of_lists {
             return Some(Response::builder().status(410).body(Body::empty()).unwrap());
@@ -147,7 +147,7 @@ impl Misbehaviour {
     }
 }
 
-/// From here on the API server misbehaves for a resource.
+/// Makes the API server misbehave for a resource from now on.
 fn misbehave(api: &FakeApi, plural: &str, how: Misbehaviour) -> Sent {
     let (sent, made) = (Sent::default(), Arc::default());
     let counted = sent.clone();
@@ -155,12 +155,12 @@ fn misbehave(api: &FakeApi, plural: &str, how: Misbehaviour) -> Sent {
     sent
 }
 
-/// The most objects that any informer holds.
+/// Returns the maximum number of objects that an informer holds.
 fn most_held(world: &World) -> usize {
     world.workload.informers().iter().map(|(_, status)| status.objects).max().unwrap_or_default()
 }
 
-/// The reason for which an informer of a resource fails, or has failed last.
+/// Returns the reason for which an informer of a resource fails or last failed.
 fn failure(world: &World, plural: &str) -> String {
     let informers = world.workload.informers();
     let of = informers.into_iter().find(|(_, status)| status.resource.split(['.', '/']).next() == Some(plural));
@@ -178,7 +178,8 @@ fn template(cpu: &str) -> Value {
     json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
 }
 
-/// Groups that name the kind have a problem where it was never read, and keep their annotations; no other group has one.
+/// Groups that name a kind which was never read have a problem and keep their annotations. No other group has a
+/// problem.
 #[rstest]
 #[case::pages(Misbehaviour::Pages)]
 #[case::pages_without_objects(Misbehaviour::EmptyPages)]
@@ -219,8 +220,8 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
     world.shutdown().await;
 }
 
-/// Refresh fails for a kind without which nothing true can be said, by its name and with the reason; what is known stays, and
-/// what the other kinds bring is taken in.
+/// Refresh fails for a core kind, with its name and the reason. The known objects stay, and changes of the other
+/// kinds are applied.
 #[rstest]
 #[case::pages("machines", Misbehaviour::Pages)]
 #[case::a_page("machines", Misbehaviour::Page)]
@@ -247,7 +248,7 @@ async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
     let sent = misbehave(&api, plural, how);
     world.until("the reason", |world| failure(world, plural).contains(how.reason())).await;
     let name = if plural == "nodes" { "workload/nodes".to_owned() } else { format!("management/{plural}") };
-    // It fails for as long as the pause before another watch lasts, which chance shortens.
+    // The failure lasts for the pause before the next watch, which has a random length.
     world.until("a Refresh that names it", |world| world.problem().starts_with(&format!("{name}: "))).await;
     for round in 1..=3 {
         api.put("machinedeployments", &format!("more-{round}"), &scalable(&json!({})));
@@ -265,7 +266,7 @@ async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
     world.shutdown().await;
 }
 
-/// The kinds of other API groups are found all the same.
+/// The kinds of other API groups are found nevertheless.
 #[rstest]
 #[case::without_end(None)]
 #[case::a_byte_now_and_then(Some(Duration::from_secs(5)))]

@@ -1,5 +1,5 @@
-//! Clusters followed over an API server of a few lines. The clock is tokio's paused one where the server is asked
-//! in-process: it jumps as soon as nobody has anything to do, so that a minute between two looks costs nothing.
+//! Tests of followed clusters over a minimal API server. With in-process requests the clock is tokio's paused one: it
+//! jumps as soon as all tasks are idle, so that long intervals cost no time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fake;
@@ -31,9 +31,9 @@ use crate::{
     server::{Check, CheckState, Checks},
 };
 
-/// Longer than anything here takes, by the clock of the test; only a defect reaches it.
+/// Longer than any step takes by the test's clock; only a defect reaches it.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Of a kind.
+/// The maximum number of objects of a kind.
 const MOST_OBJECTS: usize = 2_000;
 const WORKERS: &str = "MachineDeployment/team-a/workers";
 
@@ -43,12 +43,12 @@ struct World {
 }
 
 impl World {
-    /// The management cluster is the workload cluster, and a watch may be broken for long.
+    /// Creates a world whose management cluster is the workload cluster, and whose watches may be broken for long.
     fn new(api: &FakeApi) -> Self {
         Self::with(api, None, WorkloadSource::Management, PATIENCE)
     }
 
-    /// As [`World::new`], with another API group than Cluster API's.
+    /// Like [`World::new`], with another API group than Cluster API's.
     fn of_group(api: &FakeApi, group: &str) -> Self {
         Self::with_group(api, (group, None), WorkloadSource::Management, PATIENCE)
     }
@@ -67,7 +67,7 @@ impl World {
         Self::by_rules(api, (rules, version), source, max_staleness)
     }
 
-    /// As [`World::new`], of what the rules say.
+    /// Creates a world with these rules.
     fn by_rules(
         api: &FakeApi,
         (rules, version): (Rules, Option<&str>),
@@ -92,7 +92,7 @@ impl World {
         Self { management, workload }
     }
 
-    /// As [`World::new`], and in sync.
+    /// Like [`World::new`], and waits for the first sync.
     async fn synced(api: &FakeApi) -> Self {
         let world = Self::new(api);
         world.until_ready().await;
@@ -118,12 +118,12 @@ impl World {
         self.until(&format!("groups {groups:?}"), |world| world.groups() == groups).await;
     }
 
-    /// Why Refresh fails; empty when it doesn't.
+    /// Returns the reason for which Refresh fails; empty if it doesn't.
     fn problem(&self) -> String {
         self.workload.check().err().unwrap_or_default()
     }
 
-    /// The groups as a Refresh now would pin them.
+    /// Returns the groups that a Refresh now pins.
     fn groups(&self) -> Vec<String> {
         self.workload.index().refresh();
         self.workload.index().groups().iter().map(|group| group.text.to_string()).collect()
@@ -137,7 +137,7 @@ impl World {
         self.workload.checks().iter().all(Check::is_ready)
     }
 
-    /// The kinds of problems of a group.
+    /// Returns the kinds of a group's problems.
     fn problems_of(&self, group: &str) -> Vec<&'static str> {
         let problems = self.workload.index().stats().problems;
         problems.into_iter().filter(|problem| problem.group == group).map(|problem| problem.problem).collect()
@@ -149,7 +149,7 @@ impl World {
     }
 }
 
-/// A MachineDeployment, MachineSet or MachinePool with bounds 1 and 10; `more` is merged into it.
+/// Returns a MachineDeployment, MachineSet or MachinePool with the bounds 1 and 10; `more` is merged into it.
 fn scalable(more: &Value) -> Value {
     let mut value = json!({
         "metadata": {"annotations": {

@@ -1,5 +1,5 @@
-//! Namespaces of the scope that can't be read, because they were deleted together with their RoleBindings, or lack rights:
-//! they concern their own groups and nobody else's.
+//! Tests of namespaces of the scope that can't be read, because they were deleted together with their RoleBindings,
+//! or lack rights. They affect only their own groups.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -23,7 +23,7 @@ const OTHER: &str = "team-b";
 const THEIRS: &str = "MachineDeployment/team-b/theirs";
 const CHECK: &str = "management/namespaces/team-b";
 
-/// Node groups of two namespaces, with a Machine in each.
+/// Creates node groups in two namespaces, each with a Machine.
 fn two_namespaces() -> FakeApi {
     let api = FakeApi::with_capi();
     for (namespace, name) in [(NAMESPACE, "workers"), (OTHER, "theirs")] {
@@ -42,7 +42,7 @@ fn two_namespaces() -> FakeApi {
     api
 }
 
-/// The world whose scope names these namespaces.
+/// Creates a world whose scope names these namespaces.
 fn scoped(api: &FakeApi, namespaces: &[&str], max_staleness: Duration) -> World {
     let spec = |namespace: &&str| ScopeSpec { namespace: Some((*namespace).to_owned()), ..ScopeSpec::default() };
     let scope = Scope::Specs(namespaces.iter().map(spec).collect());
@@ -50,7 +50,7 @@ fn scoped(api: &FakeApi, namespaces: &[&str], max_staleness: Duration) -> World 
     World::by_rules(api, (rules, None), WorkloadSource::Management, max_staleness)
 }
 
-/// Looks at the world for two minutes of its clock.
+/// Calls `look` for two minutes of the world's clock.
 async fn for_two_minutes(world: &World, look: impl Fn(&World)) {
     let until = time::Instant::now() + Duration::from_secs(120);
     while time::Instant::now() < until {
@@ -63,14 +63,15 @@ fn is_left_out(world: &World) -> bool {
     matches!(world.check(CHECK), Some(CheckState::Informational(_)))
 }
 
-/// The Machines of a group.
+/// Returns the names of a group's Machines.
 fn machines_of(world: &World, group: &str) -> BTreeSet<String> {
     let snapshot = world.workload.index().snapshot(Some(&objects::id(group)), Detail::Instances);
     let instances = snapshot.groups.iter().filter_map(GroupSnapshot::instances).flatten();
     instances.filter_map(|owned| Some(owned.member?.machine.meta.key.name.to_string())).collect()
 }
 
-/// Each kind alone is enough: without its Machines a group would be a lie, and without its groups a Machine is nobody's.
+/// One forbidden kind is enough: a group without its Machines would be wrong, and a Machine without its group is in
+/// none.
 #[rstest]
 #[case::of_all_kinds(None)]
 #[case::of_groups(Some("machinedeployments"))]
@@ -105,7 +106,7 @@ async fn a_namespace_that_comes_to_be_forbidden_is_left_out_and_the_others_go_on
     world.shutdown().await;
 }
 
-/// A restart meets the namespace without ever having read it.
+/// After a restart the namespace was never read.
 #[rstest]
 #[case::of_all_kinds(None)]
 #[case::of_machines(Some("machines"))]
@@ -132,7 +133,7 @@ async fn a_namespace_that_is_forbidden_from_the_start_holds_it_for_ten_seconds(#
     world.shutdown().await;
 }
 
-/// Trouble beyond a single namespace fails Refresh, however long it lasts.
+/// Problems beyond single namespaces fail Refresh, however long they last.
 #[rstest]
 #[case::all_at_once(&[NAMESPACE, OTHER], &[NAMESPACE, OTHER], 403)]
 #[case::the_only_one(&[NAMESPACE], &[NAMESPACE], 403)]
@@ -152,7 +153,7 @@ async fn other_trouble_fails_refresh(#[case] scope: &[&str], #[case] refused: &[
     for_two_minutes(&world, |world| {
         assert!(world.problem().contains("cannot list "), "{:?}", world.problem());
         assert!(!world.is_ready());
-        // The one that is refused first may have been left out, until the last one was.
+        // The first refused namespace may have been left out until the last one was refused.
         if scope.len() == 1 || code != 403 {
             assert_eq!((world.check(CHECK), world.groups()), (None, groups.clone()), "what is known stays known");
         }
@@ -202,7 +203,7 @@ async fn a_refusal_that_is_over_in_time_changes_nothing() {
     world.shutdown().await;
 }
 
-/// Their informers have a watch for each namespace too.
+/// The informers of templates have a watch per namespace too.
 #[tokio::test(start_paused = true)]
 async fn templates_of_the_others_are_read_all_the_same() {
     const GROUP: &str = "infrastructure.cluster.x-k8s.io";
@@ -228,7 +229,7 @@ async fn templates_of_the_others_are_read_all_the_same() {
     world.shutdown().await;
 }
 
-/// A Machine of that namespace leads to no group meanwhile, and what was known of it stays out of every sum.
+/// The namespace's Machines lead to no group meanwhile, and its objects count in no sum.
 #[tokio::test(start_paused = true)]
 async fn what_was_known_of_the_namespace_is_told_to_nobody() {
     let api = two_namespaces();

@@ -1,4 +1,4 @@
-//! The problems reported while a cluster isn't as it should be at the start, and recovery once it is.
+//! Tests of the problems reported while a cluster is incomplete at the start, and of the recovery.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ async fn machine_pools_are_not_waited_for_and_come_and_go_with_their_kind() {
     world.shutdown().await;
 }
 
-/// A real connection, and so the real clock: the Secret is asked for again after a second.
+/// This uses a real connection, and so the real clock: the Secret is requested again after a second.
 #[tokio::test]
 async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
     let workload_api = FakeApi::default();

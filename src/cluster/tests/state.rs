@@ -1,4 +1,4 @@
-//! The whole picture of a cluster that is followed: over the admin listener, through the client of `groups`, to the table.
+//! Tests of the state of a followed cluster: over the admin listener, through the client of `groups`, to the table.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Infrastructure templates of any kind: none is waited for, and what can't be read concerns its groups only.
+//! Tests of infrastructure templates of any kind: none blocks for long, and an unreadable one affects only its
+//! groups.
 
 use nodegroup::ProblemKind;
 use prost::Message;
@@ -31,12 +32,12 @@ fn uses(kind: &str, more: &Value) -> Value {
     value
 }
 
-/// A MachineDeployment that is a group for its template alone.
+/// Returns a MachineDeployment that is a group only by its template.
 fn from_zero() -> Value {
     uses("CloudMachineTemplate", &json!({"spec": {"replicas": 0}}))
 }
 
-/// A MachineDeployment that its annotations make scalable from zero, whatever its template says.
+/// Returns a MachineDeployment that its annotations make scalable from zero, whatever its template reports.
 fn annotated(kind: &str) -> Value {
     uses(kind, &capacity_annotations("4", "16Gi"))
 }
@@ -45,7 +46,7 @@ fn capacity(cpu: &str) -> Value {
     json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
 }
 
-/// The cpu in a group's template.
+/// Returns the cpu in a group's template.
 fn cpu(world: &World) -> Option<String> {
     let served = world.workload.index().served(&objects::id(WORKERS))?;
     let node = k8s_pb::api::core::v1::Node::decode(served.template.clone()?).unwrap();
@@ -91,8 +92,8 @@ async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
     world.shutdown().await;
 }
 
-/// The sync of a template kind is told as soon as nothing of it holds anyone up.
-/// A Refresh before that would have Cluster Autoscaler choose among the groups whose templates came first.
+/// A template kind is reported as synced as soon as nothing waits for it. A Refresh before that would let Cluster
+/// Autoscaler choose among the groups whose templates arrived first.
 #[tokio::test(start_paused = true)]
 async fn the_first_refresh_waits_for_the_first_list_of_templates() {
     let api = installed();
@@ -128,7 +129,7 @@ async fn templates_that_never_come_hold_the_start_for_ten_seconds() {
     world.shutdown().await;
 }
 
-/// Only the start is held: a kind that comes later concerns its own groups.
+/// Only the start waits: a kind that is named later affects only its own groups.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_named_later_leaves_refresh_alone() {
     let api = installed();
@@ -194,7 +195,7 @@ async fn naming_another_kind_leaves_what_is_known_of_the_first() {
     let world = World::synced(&api).await;
     world.until("the first kind", |world| world.check(CHECK) == Some(CheckState::Ready)).await;
     api.put("machinedeployments", "others", &annotated("OtherMachineTemplate"));
-    // The clock stands still until nobody has anything to do: what is seen first is what was done in one go.
+    // The clock stands still until all tasks are idle, so the first state seen is the result of one step.
     world
         .until("the second kind", |world| {
             assert_eq!(world.check(CHECK), Some(CheckState::Ready), "it stays known");
@@ -204,7 +205,7 @@ async fn naming_another_kind_leaves_what_is_known_of_the_first() {
     world.shutdown().await;
 }
 
-/// The old version is not served any more after the upgrade, and what was deleted meanwhile is told by no watch.
+/// The old version isn't served any more after the upgrade, and no watch reports the objects deleted meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_served_in_another_version_is_followed_there() {
     let api = installed();

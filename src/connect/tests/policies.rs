@@ -23,18 +23,18 @@ use tokio::{
 use crate::connect::{Policy, Proxies, USER_AGENT, cause};
 
 const SOON: Duration = Duration::from_millis(50);
-/// Longer than any test runs: a limit that isn't meant never ends one.
+/// Longer than any test runs, for limits that must not take effect.
 const NEVER: Duration = Duration::from_secs(3600);
 const PATIENT: Policy = Policy { connect: NEVER, answer: None, silence: NEVER, idle: NEVER, longest: None };
 
-/// A server that gives each request the same bytes, and what it has seen.
+/// A server that answers each request with the same bytes, and records the requests.
 struct Server {
     url: String,
     requests: Arc<AtomicUsize>,
     heads: mpsc::UnboundedReceiver<String>,
 }
 
-/// `answer` is written as it stands; the connection stays open after it.
+/// Starts a server that writes `answer` as it is and keeps the connection open.
 async fn serve(answer: &'static str) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -63,7 +63,7 @@ async fn converse(
             return Ok(());
         }
         received.extend_from_slice(&buffer[..read]);
-        // The tests' bodies come with their heads.
+        // The tests' requests arrive as one piece, head and body.
         if received.windows(4).any(|window| window == b"\r\n\r\n") {
             seen.fetch_add(1, Ordering::SeqCst);
             let _ = heads.send(String::from_utf8_lossy(&received).into_owned());
@@ -107,7 +107,7 @@ async fn requests_say_who_sends_them() {
 
 #[tokio::test]
 async fn connecting_ends_when_nobody_shakes_hands() {
-    // The kernel accepts the connection; nobody answers the TLS handshake.
+    // The kernel accepts the connection, but nobody answers the TLS handshake.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let error = patch(client(Policy { connect: SOON, ..PATIENT }, &url)).await.unwrap_err();

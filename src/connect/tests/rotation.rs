@@ -1,4 +1,4 @@
-//! Clients that go by the newest configuration: files and Secrets that change under them.
+//! Tests of clients that follow their configuration while files and Secrets change.
 
 use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -24,11 +24,11 @@ use crate::connect::{Access, Clients, ClusterRef, Source, WorkloadSource, access
 const LIMIT: Duration = Duration::from_secs(20);
 const OFTEN: Periods =
     Periods { files: Duration::from_millis(10), secret: Duration::from_millis(10), least: Duration::from_millis(1) };
-/// Never within a test, unless a request is refused.
+/// Longer than any test runs: only a refused request causes a read.
 const WHEN_REFUSED: Periods =
     Periods { files: Duration::from_secs(3600), secret: Duration::from_secs(3600), least: Duration::from_millis(1) };
 
-/// An API server that knows one token, and one Secret.
+/// An API server that accepts one token and has one Secret.
 #[derive(Clone, Default)]
 struct Cluster {
     token: Arc<Mutex<String>>,
@@ -100,7 +100,7 @@ async fn until_it_works(clients: &Clients) {
     waited.await.expect("it works again");
 }
 
-/// Runs `story` while the way to the cluster is followed.
+/// Runs `story` while the configuration is followed.
 async fn while_followed(
     access: &Access,
     source: &WorkloadSource,
@@ -153,7 +153,7 @@ struct Through {
 
 async fn through_secret() -> Through {
     let (management, workload) = (Cluster::default(), Cluster::with_token("old"));
-    // They are served until the test's runtime ends.
+    // The servers run until the test's runtime ends.
     let ((management_address, _), (workload_address, _)) = (management.serve().await, workload.serve().await);
     management.set_secret(&config_of(workload_address, "old"));
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ async fn a_secret_that_may_not_be_used_leaves_the_one_in_force() {
             "{exec: {command: 'true', apiVersion: client.authentication.k8s.io/v1}}",
         );
         management.set_secret(&runs);
-        // The next good one comes after the bad one was looked at.
+        // The next good configuration comes after the bad one was read.
         for token in ["second", "third"] {
             assert!(works(&clients).await, "the one in force still serves");
             workload.set_token(token);

@@ -17,7 +17,7 @@ fn secret(key: &str, value: &[u8]) -> Value {
     })
 }
 
-/// 800 KB that stand for 26,000,000,000 values.
+/// Returns 800 KB that stand for 26,000,000,000 values.
 fn bomb() -> String {
     format!("apiVersion: v1\nkind: Config\na: &a [{}]\nb: [{}]\n", "1,".repeat(200_000), "*a,".repeat(130_000))
 }
@@ -125,7 +125,7 @@ async fn entries_that_the_context_does_not_use_are_looked_at_too() {
     assert!(message.contains("users[other].user.exec"), "{message}");
 }
 
-/// The parser quotes the line that it fails at.
+/// The parser quotes the line that it fails at, and the message must not.
 #[rstest]
 #[case::syntax("users: [{name: a, user: {token: hunter2")]
 #[case::type_of_a_field("users: [{name: a, user: hunter2}]")]

@@ -1,5 +1,5 @@
-//! Clients that have authenticated: those that may only read write nothing and change nothing under others, and what the
-//! others write has their name.
+//! Authenticated clients: read-only ones write nothing and change nothing for others, and the writes of the others are
+//! recorded with the client's name.
 
 use nodegroup::GroupId;
 use prometheus_client::registry::Registry;
@@ -48,7 +48,7 @@ async fn a_client_that_may_only_read_writes_nothing() {
     assert_eq!(world.scale.history().of(&GroupId::parse(WORKERS).unwrap()), []);
 }
 
-/// Which groups exist changes for Cluster Autoscaler with its own Refresh alone.
+/// The set of groups changes for Cluster Autoscaler with its own Refresh alone.
 #[tokio::test]
 async fn a_client_that_may_only_read_changes_nothing_under_another_ones_loop() {
     let world = World::new(2, &["a", "b"]);
@@ -81,7 +81,7 @@ async fn what_is_written_and_refused_has_the_name_of_who_asked() {
         assert!(entry.text.ends_with(" (asked for by cluster-autoscaler)"), "{entry:?}");
     }
     let delete = proto::NodeGroupDeleteNodesRequest { nodes: vec![node("a", "")], id: WORKERS.to_owned() };
-    // It may be accepted or refused: either is said of the client.
+    // It may be accepted or refused, and both are recorded with the client.
     let _ = service.node_group_delete_nodes(asked_by(&autoscaler, delete)).await;
     let history = world.scale.history().of(&GroupId::parse(WORKERS).unwrap());
     assert!(history[0].text.ends_with(" (asked for by cluster-autoscaler)"), "{history:?}");

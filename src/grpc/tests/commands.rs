@@ -1,4 +1,4 @@
-//! IncreaseSize, DecreaseTargetSize and DeleteNodes: the code of each refusal, and what is read right after.
+//! IncreaseSize, DecreaseTargetSize and DeleteNodes: the code of each refusal, and the reads right after a command.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ async fn deleting_nothing_is_a_success() {
     assert!(provider.world.api.calls().is_empty());
 }
 
-/// Reads go on with the last values; a write to what isn't a group any more is refused.
+/// Reads continue with the last values; a write to an object that isn't a group any more is refused.
 #[tokio::test]
 async fn a_group_that_is_none_any_more_is_a_failed_precondition() {
     let mut provider = Provider::pinned(2, &["a"]).await;
@@ -163,7 +163,7 @@ async fn an_api_server_that_stays_busy_is_unavailable() {
     assert_fails(provider.increase(WORKERS, 1).await, Code::Unavailable, &[WORKERS, "too many requests"]);
 }
 
-/// A webhook may say very much; a status travels in a header.
+/// A webhook's message may be very long, and a status travels in a header.
 #[tokio::test]
 async fn words_beyond_all_measure_are_cut_and_keep_their_code() {
     let mut provider = Provider::pinned(2, &["a"]).await;

@@ -1,4 +1,4 @@
-//! Reads of one group: its size, instances and template; and the RPCs that are about none.
+//! Reads of one group: its size, instances and template; and the RPCs that concern no group.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ async fn an_id_of_no_group_is_not_found_by_any_rpc(#[case] id: &str) {
     assert!(provider.world.api.calls().is_empty());
 }
 
-/// A status travels in a header, which has a limit of its own: one beyond it breaks the call, not only its message.
+/// A status travels in a header with a limit of its own, beyond which not only its message but the whole call fails.
 #[rstest]
 #[case::ascii("x")]
 #[case::percent_encoded("ä")]
@@ -67,7 +67,7 @@ async fn a_target_size_is_the_replicas_of_the_object() {
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 0);
 }
 
-/// An instance as seen on the wire: state, and code, class and message of its error.
+/// An instance on the wire: its state, and the code, class and message of its error.
 type Shown = (InstanceState, Option<(&'static str, i32, &'static str)>);
 
 #[rstest]
@@ -213,7 +213,7 @@ async fn prices_are_unimplemented() {
     assert_fails(pod, Code::Unimplemented, &[]);
 }
 
-/// It is cached for ever, and asked for before the first Refresh.
+/// Cluster Autoscaler caches it for ever, and requests it before the first Refresh.
 #[tokio::test]
 async fn the_gpu_label_is_told_whatever_the_picture() {
     let mut provider = Provider::new(1, &[]).await;

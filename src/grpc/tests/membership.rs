@@ -1,4 +1,4 @@
-//! Refresh, NodeGroups and NodeGroupForNode: which groups there are, and whose a Node is.
+//! Refresh, NodeGroups and NodeGroupForNode: the set of groups, and the group of a Node.
 
 use jiff::Timestamp;
 use rstest::rstest;
@@ -56,7 +56,7 @@ async fn node_groups_before_the_first_refresh_pins() {
     assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
 }
 
-/// Cluster Autoscaler takes the taints of an interrupted scale-down off once in its life, before its first Refresh.
+/// Cluster Autoscaler removes the taints of an interrupted scale-down once in its life, before its first Refresh.
 #[tokio::test]
 async fn a_node_before_the_first_refresh_pins() {
     let mut provider = Provider::new(2, &["a"]).await;
@@ -76,7 +76,7 @@ async fn a_node_before_the_first_refresh_is_nobodys_while_not_fresh() {
     assert_eq!(provider.group_ids().await.unwrap().len(), 2, "it pinned as soon as it could");
 }
 
-/// Its pins are of somebody's last visit, perhaps days old.
+/// The pins are those of somebody's last visit, perhaps days old.
 #[rstest]
 #[case::by_its_groups(false)]
 #[case::by_a_node(true)]
@@ -112,7 +112,7 @@ async fn a_caller_whose_connection_moves_pins_anew_once_nobody_else_is_in_a_loop
     assert_eq!(provider.group_ids().await.unwrap().len(), 2, "once in its loop");
 }
 
-/// Old pins are better than an error, which reads as "no groups at all".
+/// Old pins are better than an error, which is taken for "no groups at all".
 #[tokio::test]
 async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     let mut provider = Provider::pinned(2, &["a"]).await;
@@ -124,7 +124,7 @@ async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     provider.increase(WORKERS, 1).await.unwrap();
 }
 
-/// An error of NodeGroups reads as "no groups at all".
+/// An error of NodeGroups is taken for "no groups at all".
 #[tokio::test]
 async fn reads_go_on_after_a_pin_though_the_picture_is_not_fresh_any_more() {
     let mut provider = Provider::pinned(2, &["a"]).await;
@@ -148,7 +148,7 @@ async fn a_group_tells_its_bounds_and_names_itself_for_people() {
     assert_eq!(groups, [expected]);
 }
 
-/// Cluster Autoscaler checks min by the answer of NodeGroupForNode.
+/// Cluster Autoscaler checks the min size in the answer of NodeGroupForNode.
 #[tokio::test]
 async fn the_group_of_a_node_is_the_same_as_in_node_groups_with_its_bounds() {
     let mut provider = Provider::pinned(2, &["a"]).await;
@@ -160,7 +160,7 @@ async fn the_group_of_a_node_is_the_same_as_in_node_groups_with_its_bounds() {
     assert_eq!((group.min_size, group.max_size), (3, 4));
 }
 
-/// A group that the last NodeGroups answer lacks would be a nil dereference at the caller.
+/// The caller would dereference nil for a group that the last NodeGroups answer lacks.
 #[tokio::test]
 async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
     let mut provider = Provider::pinned(2, &[]).await;
@@ -234,7 +234,7 @@ async fn no_node_at_all_is_nobodys_and_no_error() {
     assert_eq!(answer.unwrap().node_group, Some(proto::NodeGroup::default()));
 }
 
-/// One thread answers everything: no name may keep it.
+/// One thread answers all calls, so no name may occupy it.
 #[rstest]
 #[case::dashes("template-node-for-MachineDeployment/team-a/", "-")]
 #[case::a_placeholder("pending-machine-", "a-")]

@@ -1,5 +1,5 @@
-//! The service behind a real server on loopback, asked by a real client: what each answer is on the wire, and the
-//! rules of the protocol that it keeps.
+//! The service behind a real server on loopback, called by a real client: each answer on the wire, and the rules of the
+//! protocol.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod clients;
@@ -32,13 +32,13 @@ use crate::{
     server::{bind, cloud_provider, serve_on_own_thread},
 };
 
-/// The group that [`World`] has: bounds 1 and 10, no template.
+/// The group of [`World`], with the bounds 1 and 10 and without a template.
 const WORKERS: &str = "MachineDeployment/team-a/workers";
 const UNKNOWN: &str = "MachineDeployment/team-a/other";
-/// Longer than anything here takes; only a defect reaches it.
+/// Longer than anything here takes: only a defect reaches it.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Why the picture can't be relied on; `None` when it can.
+/// The reason why the index isn't fresh; `None` if it is.
 #[derive(Default)]
 struct Picture(Mutex<Option<String>>);
 
@@ -79,14 +79,14 @@ impl Provider {
         Self { world, client, channel, endpoint, freshness, registry, _ends: shutdown.drop_guard() }
     }
 
-    /// As [`Provider::new`], and pinned.
+    /// Does the same as [`Provider::new`], and pins.
     async fn pinned(replicas: i32, machines: &[&str]) -> Self {
         let mut provider = Self::new(replicas, machines).await;
         provider.refresh().await.unwrap();
         provider
     }
 
-    /// Serves `team-a/workers` with 2 Machines, and what these changes make; all of it pinned.
+    /// Serves `team-a/workers` with 2 Machines and the result of these changes; all of it is pinned.
     async fn with(changes: impl IntoIterator<Item = Change>) -> Self {
         let mut provider = Self::new(2, &["a", "b"]).await;
         provider.apply(changes);
@@ -94,7 +94,7 @@ impl Provider {
         provider
     }
 
-    /// From now on by another connection; the one before is closed once what is returned is dropped.
+    /// Moves to another connection. The previous one is closed when the returned values are dropped.
     async fn move_over(&mut self) -> (CloudProviderClient<Channel>, Channel) {
         let channel = self.endpoint.connect().await.unwrap();
         let client = std::mem::replace(&mut self.client, CloudProviderClient::new(channel.clone()));
@@ -119,13 +119,13 @@ impl Provider {
         self.client.refresh(proto::RefreshRequest {}).await.map(drop)
     }
 
-    /// The ids of NodeGroups.
+    /// Returns the ids in the answer of NodeGroups.
     async fn group_ids(&mut self) -> Result<Vec<String>, Status> {
         let answer = inner(self.client.node_groups(proto::NodeGroupsRequest {}).await)?;
         Ok(answer.node_groups.into_iter().map(|group| group.id).collect())
     }
 
-    /// The answer of NodeGroupForNode, which is never an error and always has a group, if only an empty one.
+    /// Returns the answer of NodeGroupForNode, which is never an error and always has a group, even if an empty one.
     async fn group_of(&mut self, node: proto::ExternalGrpcNode) -> proto::NodeGroup {
         let request = proto::NodeGroupForNodeRequest { node: Some(node) };
         inner(self.client.node_group_for_node(request).await).unwrap().node_group.unwrap()
@@ -170,7 +170,7 @@ impl Provider {
         self.client.node_group_delete_nodes(request).await.map(drop)
     }
 
-    /// All that is counted.
+    /// Returns all metrics as text.
     fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
@@ -191,12 +191,12 @@ fn assert_fails<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, parts
     }
 }
 
-/// A Node by name and providerID.
+/// Returns a Node by name and providerID.
 fn node(name: &str, provider_id: &str) -> proto::ExternalGrpcNode {
     proto::ExternalGrpcNode { name: name.to_owned(), provider_id: provider_id.to_owned(), ..Default::default() }
 }
 
-/// An instance that has no Node, as Cluster Autoscaler makes it up.
+/// Returns an instance without a Node, as Cluster Autoscaler represents it.
 fn unregistered(id: &str) -> proto::ExternalGrpcNode {
     node(id, id)
 }
@@ -205,7 +205,7 @@ fn annotations(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A MachineDeployment with bounds 1 and 10 and these annotations.
+/// Returns a MachineDeployment with the bounds 1 and 10 and these annotations.
 fn annotated(name: &str, pairs: &[(&str, &str)]) -> Change {
     let annotations: Value = pairs.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     objects::deployment(name, 2, ("1", "10"), &json!({"metadata": {"annotations": annotations}}))

@@ -13,7 +13,7 @@ use crate::{
 const MORE: &str = "MachineDeployment/team-a/more";
 const MINUTE: i64 = 60_000_000_000;
 
-/// The fields that any client sends beside durations, all of it unlike the zero values.
+/// Returns the fields beside durations that any client sends, all of them different from their zero values.
 fn plain() -> Options {
     Options {
         scale_down_utilization_threshold: 0.5,
@@ -24,7 +24,7 @@ fn plain() -> Options {
     }
 }
 
-/// As Cluster Autoscaler 1.33 sends them.
+/// Returns the defaults in the form of Cluster Autoscaler 1.33.
 pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
     Options {
         scale_down_unneeded_time: Some(MetaDuration { duration: unneeded }),
@@ -34,7 +34,7 @@ pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
     }
 }
 
-/// As 1.35 sends them.
+/// Returns the defaults in the form of 1.35.
 pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
     let duration = |nanos: i64| {
         Some(Duration { seconds: nanos / 1_000_000_000, nanos: i32::try_from(nanos % 1_000_000_000).unwrap() })
@@ -47,7 +47,7 @@ pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
     }
 }
 
-/// As 1.34.2 sends them, and as everything is answered.
+/// Returns the defaults in the form of 1.34.2, which is also that of every answer.
 fn both(unneeded: i64, unready: i64, provision: i64) -> Options {
     let new = new(unneeded, unready, provision);
     Options {
@@ -65,7 +65,7 @@ async fn with_options(pairs: &[(&str, &str)]) -> Provider {
     Provider::with([annotated("more", &pairs)]).await
 }
 
-/// Set options would zero what this protocol can't carry (kubernetes/autoscaler#10245).
+/// Options that are set would zero those that this protocol can't carry (kubernetes/autoscaler#10245).
 #[rstest]
 #[case::no_annotation(&[])]
 #[case::an_empty_one(&[("scaledownunneededtime", "")])]
@@ -164,7 +164,7 @@ async fn a_wrong_annotation_leaves_its_own_default_and_no_other() {
     assert_eq!(answer, Some(both(1, 2 * MINUTE, 3)));
 }
 
-/// Where both are sent and differ, the new field is the one that the caller's core reads.
+/// If both are sent and differ, the caller's core reads the new field.
 #[tokio::test]
 async fn a_new_field_goes_before_its_old_one() {
     let mut provider = with_options(&[("scaledownunneededtime", "1m")]).await;
@@ -198,7 +198,7 @@ async fn an_override_shows_at_once_and_goes_with_its_annotation() {
     assert_eq!(provider.options("x", None).await.unwrap_err().code(), Code::NotFound);
 }
 
-/// The options that keep a group's Nodes: ten years, and a utilization that none is below.
+/// Returns the options that keep a group's Nodes: ten years, and a utilization that no Node is below.
 fn held(provision: i64) -> Options {
     let ten_years = 87_600 * 60 * MINUTE;
     Options {

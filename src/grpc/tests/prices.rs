@@ -1,4 +1,4 @@
-//! PricingNodePrice and PricingPodPrice: old and new fields, time spans, pods, and what has no price.
+//! PricingNodePrice and PricingPodPrice: old and new fields, time spans, pods, and missing prices.
 
 use capi::PRICE_PER_HOUR;
 use k8s_pb::{
@@ -18,7 +18,7 @@ use crate::{
 
 const HOUR: i64 = 3600;
 
-/// The group `workers` whose Nodes have 8 cores and 64 GiB and cost this.
+/// Returns the group `workers`, whose Nodes have 8 cores and 64 GiB and this price.
 fn workers(price: &str) -> Change {
     let mut more = objects::capacity_annotations("8", "64Gi");
     objects::merge(&mut more, &serde_json::json!({"metadata": {"annotations": {PRICE_PER_HOUR: price}}}));
@@ -34,12 +34,12 @@ fn at(seconds: i64) -> Option<Timestamp> {
     Some(Timestamp { seconds, nanos: 0 })
 }
 
-/// As Cluster Autoscaler 1.33 asks for an hour.
+/// Returns the request of Cluster Autoscaler 1.33 for an hour.
 fn old() -> PricingNodePriceRequest {
     PricingNodePriceRequest { start_time: at(7 * HOUR), end_time: at(8 * HOUR), ..PricingNodePriceRequest::default() }
 }
 
-/// As 1.35 does.
+/// Returns the request of 1.35.
 fn new() -> PricingNodePriceRequest {
     PricingNodePriceRequest {
         start_timestamp: at(7 * HOUR),
@@ -48,7 +48,7 @@ fn new() -> PricingNodePriceRequest {
     }
 }
 
-/// As 1.34.2 does.
+/// Returns the request of 1.34.2.
 fn both() -> PricingNodePriceRequest {
     PricingNodePriceRequest { start_timestamp: at(7 * HOUR), end_timestamp: at(8 * HOUR), ..old() }
 }

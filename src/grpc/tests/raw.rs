@@ -1,4 +1,4 @@
-//! Bytes as clients of several versions send them, and the bytes they get: what the generated types can't show.
+//! The bytes that clients of several versions send and get, which the generated types can't show.
 
 use k8s_pb::{
     api::core::v1::{Node, Pod},
@@ -19,7 +19,7 @@ use super::{
     wire::{block, double, small},
 };
 
-/// Passes bytes through.
+/// A codec that passes bytes through.
 #[derive(Clone, Copy, Default)]
 struct RawCodec;
 
@@ -58,7 +58,7 @@ impl Decoder for RawCodec {
 }
 
 impl Provider {
-    /// Calls an RPC with these bytes, and gives those of the answer.
+    /// Calls an RPC with these bytes, and returns those of the answer.
     async fn call(&self, rpc: &str, request: &[u8]) -> Result<Bytes, Status> {
         let mut client = Grpc::new(self.channel.clone());
         client.ready().await.unwrap();
@@ -74,7 +74,7 @@ fn options_annotation() -> (&'static str, &'static str) {
     ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "100ns")
 }
 
-/// Both fields of all three pairs, with the nanoseconds of each.
+/// Returns both fields of all three pairs, with the nanoseconds of each.
 fn durations([unneeded, unready, provision]: [u8; 3]) -> Vec<u8> {
     let pair = |old, new, nanos| (block(old, &small(1, nanos)), block(new, &small(2, nanos)));
     let (old_unneeded, new_unneeded) = pair(3, 8, unneeded);
@@ -84,7 +84,7 @@ fn durations([unneeded, unready, provision]: [u8; 3]) -> Vec<u8> {
     [old_unneeded, old_unready, old_provision, flags, new_unneeded, new_unready, new_provision].concat()
 }
 
-/// Cluster Autoscaler 1.33 sends thresholds, meta/v1 Durations and switches. It reads the same fields of the answer.
+/// Cluster Autoscaler 1.33 sends thresholds, meta/v1 Durations and switches, and reads the same fields of the answer.
 #[tokio::test]
 async fn an_old_client_sends_and_gets_old_durations() {
     let provider = Provider::with([annotated("more", &[options_annotation()])]).await;
@@ -108,7 +108,7 @@ async fn a_new_client_sends_and_gets_new_durations() {
     assert_eq!(answer, block(1, &[thresholds, durations([100, 8, 9])].concat()));
 }
 
-/// A client to come sends `maxNodeStartupDuration 11` (KA PR 10266): it gets it back, or what overrides it.
+/// A future client sends `maxNodeStartupDuration 11` (KA PR 10266), and gets it back or the value that overrides it.
 #[tokio::test]
 async fn a_client_that_knows_a_startup_time_gets_one() {
     let startup = ("cluster.x-k8s.io/autoscaling-options-maxnodestartuptime", "8s");
@@ -140,7 +140,7 @@ async fn options_that_are_unset_are_no_bytes_at_all() {
     assert!(provider.call("NodeGroupGetOptions", &request).await.unwrap().is_empty());
 }
 
-/// The old field is an embedded core/v1 Node to the client that reads it.
+/// The old field is an embedded core/v1 Node to a client that reads it.
 #[tokio::test]
 async fn a_template_is_an_embedded_node_in_field_1_and_bytes_in_field_2() {
     #[derive(Clone, PartialEq, Message)]

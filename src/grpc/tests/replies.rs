@@ -1,4 +1,4 @@
-//! The whole replies for representative Machines and Nodes as one text, so that no answer changes unseen.
+//! The complete replies for representative Machines and Nodes as one text, so that no answer changes unnoticed.
 
 use std::fmt::Write as _;
 
@@ -15,10 +15,10 @@ use crate::{
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-/// So long ago that every pause is over.
+/// A time so long ago that every pause is over.
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
-/// The replies of a group's RPCs, without those that say nothing of it.
+/// Returns the replies of the RPCs for each group.
 async fn replies(provider: &mut Provider) -> String {
     let mut text = String::new();
     let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
@@ -72,7 +72,7 @@ fn not_ready(reason: &str, message: &str) -> Value {
     }]})
 }
 
-/// Every kind of Machine, in a group whose size leaves all of them to be deleted.
+/// Every kind of Machine, in a group whose size allows all of them to be deleted.
 #[tokio::test]
 async fn of_machines() {
     let failure = json!({"failureReason": "CreateError", "failureMessage": "the server could not be made"});
@@ -122,7 +122,7 @@ async fn of_machines() {
             &json!({"metadata": {"deletionTimestamp": LONG_AGO}, "status": with(&failure, &json!({"phase": "Failed"}))}),
         ),
     ];
-    // Its condition has no time, as it came while it was watched.
+    // Its condition has no time, as if it had appeared under the watch.
     let now = json!({"conditions": [{
         "type": "InfrastructureReady", "status": "False", "reason": "NotReady", "message": "No available host found.",
     }]});
@@ -135,7 +135,7 @@ async fn of_machines() {
     insta::assert_snapshot!(replies(&mut provider).await);
 }
 
-/// A MachineDeployment with a template and a failure domain, and its MachineSet.
+/// Returns a MachineDeployment with a template and a failure domain, and its MachineSet.
 fn zonal(name: &str, template: &str, domain: Option<&str>, annotations: &Value) -> Vec<Change> {
     let mut more = objects::using_template(template);
     objects::merge(&mut more, &objects::capacity_annotations("4", "16Gi"));
@@ -147,7 +147,7 @@ fn zonal(name: &str, template: &str, domain: Option<&str>, annotations: &Value) 
     vec![objects::deployment(name, 3, ("0", "9"), &more), objects::set_of_with(name, &format!("{name}-1"), &set)]
 }
 
-/// A Machine with its Node in a zone of the region `r`.
+/// Returns a Machine with its Node in a zone of the region `r`.
 fn member(group: &str, name: &str, domain: Option<&str>, zone: &str, instance_type: &str) -> Vec<Change> {
     let machine = json!({
         "spec": {"providerID": format!("cloud:///zone/{name}"), "failureDomain": domain},
@@ -166,7 +166,7 @@ fn gone(name: &str) -> Vec<Change> {
     vec![Change::NodeGone(name.into()), Change::MachineGone(capi::ObjectKey::new(objects::NAMESPACE, name))]
 }
 
-/// Templates by the zones that a group's Nodes and its failure domain show.
+/// Templates by the zones of a group's Nodes and by its failure domain.
 #[tokio::test]
 async fn of_zones() {
     let none = json!({});
@@ -204,7 +204,7 @@ async fn of_zones() {
     insta::assert_snapshot!(replies(&mut provider).await);
 }
 
-/// Where a provider's failure domains aren't the zones of its Nodes.
+/// Templates where a provider's failure domains aren't the zones of its Nodes.
 #[tokio::test]
 async fn of_failure_domains_that_are_no_zones() {
     let none = json!({});
@@ -219,7 +219,7 @@ async fn of_failure_domains_that_are_no_zones() {
     insta::assert_snapshot!(replies(&mut provider).await);
 }
 
-/// Options of groups that roll out or may seem to, as each form of the defaults is answered.
+/// Options of groups that roll out or seem to, for each form of the defaults.
 #[tokio::test]
 async fn of_rollouts() {
     let of_topology = |name: &str| {
@@ -258,7 +258,7 @@ async fn of_rollouts() {
     insta::assert_snapshot!(text);
 }
 
-/// Nodes that are asked about before the first Refresh.
+/// The group of a Node before the first Refresh.
 #[tokio::test]
 async fn before_the_first_refresh() {
     let mut provider = Provider::new(2, &["a", "b"]).await;

@@ -1,5 +1,5 @@
-//! The fields of every message by number and wire type: this is what Cluster Autoscaler's
-//! own generated code reads. What is expected is written here by hand, byte by byte, and not by the generated code.
+//! The fields of every message by number and wire type, which Cluster Autoscaler's own generated code reads. The expected
+//! bytes are written here by hand, and not by the generated code.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ const VARINT: u8 = 0;
 const DOUBLE: u8 = 1;
 const BLOCK: u8 = 2;
 
-/// The key of a field: all numbers here take one byte.
+/// Returns the key of a field: all numbers here take one byte.
 fn key(number: u8, wire_type: u8) -> u8 {
     assert!(number < 16);
     number << 3 | wire_type
 }
 
-/// A number below 128.
+/// Encodes a number below 128.
 pub(super) fn small(number: u8, value: u8) -> Vec<u8> {
     assert!(value < 128);
     vec![key(number, VARINT), value]
 }
 
-/// A negative number takes ten bytes, as an int64 does.
+/// Encodes -1, which takes ten bytes as an int64.
 fn minus_one(number: u8) -> Vec<u8> {
     let mut bytes = vec![key(number, VARINT)];
     bytes.extend([0xff; 9]);
@@ -39,7 +39,7 @@ pub(super) fn double(number: u8, value: f64) -> Vec<u8> {
     bytes
 }
 
-/// A text, bytes, a message or an entry of a map: all the same on the wire.
+/// Encodes a text, bytes, a message or an entry of a map, which are the same on the wire.
 pub(super) fn block(number: u8, content: &[u8]) -> Vec<u8> {
     let length = u8::try_from(content.len()).unwrap();
     assert!(length < 128);
@@ -48,7 +48,7 @@ pub(super) fn block(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An entry of a `map<string, …>`.
+/// Encodes an entry of a `map<string, …>`.
 fn entry(number: u8, name: &str, value: &[u8]) -> Vec<u8> {
     block(number, &[block(1, name.as_bytes()), block(2, value)].concat())
 }
@@ -59,7 +59,7 @@ fn check<M: Message + Default + PartialEq + std::fmt::Debug>(field: &str, messag
     assert_eq!(&M::decode(expected).unwrap(), message, "{field}, decoded");
 }
 
-/// Checks messages that have nothing but one field set.
+/// Checks messages in which only one field is set.
 macro_rules! fields {
     ($($message:ident { $field:ident: $value:expr } = $expected:expr;)*) => {
         $({
@@ -79,7 +79,7 @@ fn time() -> Option<Timestamp> {
     Some(Timestamp { seconds: 5, nanos: 6 })
 }
 
-/// Seconds in field 1 and nanoseconds in field 2: a meta/v1 Time, a Timestamp and a Duration alike.
+/// Encodes seconds in field 1 and nanoseconds in field 2, as a meta/v1 Time, a Timestamp and a Duration have them.
 fn time_bytes(number: u8) -> Vec<u8> {
     block(number, &[small(1, 5), small(2, 6)].concat())
 }
@@ -190,7 +190,7 @@ fn fields_of_templates_and_options_have_the_numbers_of_the_contract() {
     }
 }
 
-/// No message has a field that the tables above don't know.
+/// No message has a field that the tables above lack.
 #[rstest]
 #[case("NodeGroup", 4)]
 #[case("ExternalGrpcNode", 4)]

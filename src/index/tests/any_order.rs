@@ -1,4 +1,5 @@
-//! Any order of events, with repeats, deletes and re-lists, equals a rebuild from scratch.
+//! Property test: any order of events, with repeats, deletes and relists, gives the same index as a rebuild from
+//! scratch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -38,12 +39,12 @@ fn entity() -> impl Strategy<Value = Entity> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The entity becomes this variant.
+    /// Sets an entity to this variant.
     Set(Entity, u16),
     Delete(Entity),
-    /// The caller's loop pins.
+    /// The caller's loop pins the membership.
     Refresh,
-    /// Everything that is there is told again, beginning somewhere.
+    /// Repeats all existing objects, beginning with any of them.
     Relist(Pick),
 }
 
@@ -56,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One of `choices`, taken from the variant's bits.
+/// Returns one of `choices`, consuming bits of the variant.
 fn choose<'a, T: ?Sized>(variant: &mut u16, choices: &[&'a T]) -> &'a T {
     let length = u16::try_from(choices.len()).unwrap();
     let choice = choices[usize::from(*variant % length)];
@@ -68,7 +69,7 @@ fn bounds(variant: &mut u16) -> (&'static str, &'static str) {
     *choose(variant, &[&("0", "5"), &("1", "3"), &("x", "3"), &("0", "0")])
 }
 
-/// A failure domain, which may be the zone of Nodes.
+/// Returns a failure domain, which may be the zone of Nodes.
 fn failure_domain(variant: &mut u16) -> Value {
     match choose(variant, &["", "zone-a", "a"]) {
         "" => json!({}),
@@ -76,7 +77,7 @@ fn failure_domain(variant: &mut u16) -> Value {
     }
 }
 
-/// The condition of a Machine's infrastructure. Without a time of its own it begins when it is seen.
+/// Returns the condition of a Machine's infrastructure. Without a time of its own it begins when it is observed.
 fn infrastructure_ready(variant: &mut u16) -> Value {
     match choose(variant, &["", "", "NoValidHost", "QuotaExceeded", "Deleted"]) {
         "" => json!({}),
@@ -86,7 +87,7 @@ fn infrastructure_ready(variant: &mut u16) -> Value {
     }
 }
 
-/// A log of deletions, or none.
+/// Returns a log of deletions, or none.
 fn log(variant: &mut u16) -> Value {
     match choose(variant, &["", "", "x"]) {
         "" => json!({}),
@@ -149,7 +150,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                     .clone();
             let nodes = choose(v, &[&json!([]), &json!([{"name": "n1"}, {"name": "n0"}])]).clone();
             let mut more = json!({"spec": {"providerIDList": ids}, "status": {"nodeRefs": nodes}});
-            // With a template, so that the Node it takes labels from shows.
+            // It has a template, so that the Node for its labels is visible.
             merge(&mut more, &capacity_annotations("1", "1Gi"));
             scalable(ScalableKind::MachinePool, "pool", i32::from(*v % 3), ("0", "5"), &more)
         }
@@ -216,7 +217,7 @@ fn node_of(n: u8, v: &mut u16) -> Change {
     node(&format!("n{n}"), &more)
 }
 
-/// A MachineDeployment, MachineSet or MachinePool sometimes doesn't decode.
+/// Returns a change of an entity. Sometimes a MachineDeployment, MachineSet or MachinePool doesn't decode.
 fn change(entity: Entity, variant: u16) -> Change {
     match (entity, group_id(entity)) {
         (_, Some(id)) if variant % 13 == 7 => Change::ScalableUndecodable(id, "broken".into()),
@@ -250,13 +251,14 @@ fn delete(entity: Entity) -> Change {
     }
 }
 
-/// All that is ever a group.
+/// Returns the ids of all objects that may be groups.
 fn group_ids() -> impl Iterator<Item = GroupId> {
     let entities = (0..2).map(Entity::Deployment).chain((0..3).map(Entity::Set)).chain([Entity::Pool]);
     entities.filter_map(group_id)
 }
 
-/// All that decides on the next step of a group's deletions: one text of all where there is a log, else one of each mark.
+/// Returns the inputs of the next step of a group's deletions: one text for all of them if there is a log, else one
+/// per mark.
 fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
     let Some(view) = index.deletions(id) else { return BTreeSet::new() };
     let machines = view.machines.iter().map(|it| (it.meta.key.name.as_str(), it.deleting, it.delete_mark.as_deref()));
@@ -271,12 +273,12 @@ fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
     machines.filter(|(_, _, mark)| mark.is_some_and(is_ours)).map(|(name, ..)| name.to_owned()).collect()
 }
 
-/// The finisher of deletions, with what it has seen of each group.
+/// The task that finishes deletions, with the inputs that it has seen of each group.
 #[derive(Default)]
 struct Finisher(BTreeMap<GroupId, BTreeSet<String>>);
 
 impl Finisher {
-    /// Looks at the groups that woke it; one is returned that has something that it hasn't seen.
+    /// Looks at the groups that woke it, and returns a group with an input that it hasn't seen.
     fn look(&mut self, index: &Index) -> Option<GroupId> {
         let woken = index.take_unfinished();
         group_ids().find(|id| {
@@ -285,14 +287,14 @@ impl Finisher {
             if woken.contains(id) {
                 seen.clone_from(&now);
             }
-            // A mark that comes back is another one.
+            // A mark that was removed and set again counts as another one.
             seen.retain(|one| now.contains(one));
             *seen != now
         })
     }
 }
 
-/// Everything a caller can see.
+/// Returns all answers that a caller can get.
 fn answers(index: &Index) -> Vec<String> {
     index.refresh();
     let mut answers = vec![format!("{:?}", index.groups())];
@@ -333,7 +335,7 @@ fn answers(index: &Index) -> Vec<String> {
     answers
 }
 
-/// A group whose kept counts aren't those of its Machines, or aren't those of its instances.
+/// Returns a group whose kept counts differ from its Machines, or from its instances.
 fn miscounted(index: &Index) -> Option<String> {
     let inner = index.inner.read();
     let live = &inner.live;
@@ -374,7 +376,7 @@ proptest! {
         let index = Index::new(rules());
         index.inner.write().live.crowds.limit = crowd;
         let mut finisher = Finisher::default();
-        // Each entity's last change; while it doesn't decode, its last decodable one as well.
+        // Each entity's last change; while it doesn't decode, its last decodable change as well.
         let mut world: BTreeMap<Entity, Vec<Change>> = BTreeMap::new();
         for step in steps {
             match step {
@@ -406,7 +408,7 @@ proptest! {
         let rebuilt = Index::new(rules());
         let entities: Vec<_> = world.keys().copied().collect();
         let mut changes: Vec<_> = world.into_values().collect();
-        // Another order each time, the same for a failing case that is run again.
+        // The order differs per case, but is the same when a failing case is run again.
         let mut seed = order | 1;
         for position in (1..changes.len()).rev() {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -419,7 +421,7 @@ proptest! {
         let all = group_ids().collect();
         index.inner.write().live.evaluate_all(all);
         prop_assert_eq!(answered, answers(&index), "a group wasn't evaluated though something it depends on has changed");
-        // State that outlived its Node can't be rebuilt from what is there.
+        // Observations that outlived their Nodes can't be rebuilt from existing objects.
         index.inner.write().live.forget_the_gone();
         rebuilt.inner.write().live.forget_the_gone();
         prop_assert_eq!(answers(&index), answers(&rebuilt));

@@ -1,4 +1,4 @@
-//! The bounds of what an object says, at each bound and beyond. SECURITY.md has the table.
+//! Tests of the limits of objects' values, at each limit and beyond. SECURITY.md has the table.
 
 use arcstr::ArcStr;
 use capi::{
@@ -13,11 +13,11 @@ use crate::index::{Change, Index, Notice};
 
 const UNREAD: &str = "(16385 bytes; no more than 16384 are read)";
 
-/// A group with an annotation of so many letters, and what is said of it.
+/// Returns the notices for a group with an annotation of this length.
 fn notices_of(key: &str, bytes: usize) -> Vec<Notice> {
     let index = Index::new(rules());
     let mut more = capacity_annotations("4", "16Gi");
-    // Without a failure domain nobody asks if it is a zone.
+    // The failure domain is set, since the zone annotation is read only together with one.
     merge(&mut more, &json!({"spec": {"template": {"spec": {"failureDomain": "a"}}}}));
     merge(&mut more, &json!({"metadata": {"annotations": {key: "x".repeat(bytes)}}}));
     index.apply_quietly(deployment("workers", 3, ("1", "10"), &more))
@@ -121,7 +121,7 @@ fn meta_of(name: &str) -> Meta {
     Meta { key: ObjectKey::new(NAMESPACE, name), uid: "uid".into(), resource_version: "1".into() }
 }
 
-/// As many texts of 100 bytes, each with a name of its own.
+/// Returns this many texts of 100 bytes, each with its own name.
 fn texts(count: usize) -> impl Iterator<Item = (String, String)> {
     (0..count).map(|number| (format!("example.com/{number:03}"), "v".repeat(100)))
 }
@@ -130,7 +130,7 @@ fn map(count: usize) -> Value {
     texts(count).map(|(name, text)| (name, Value::from(text))).collect()
 }
 
-/// Of each of these an entry counts some 250 bytes, and all of them together have a bound.
+/// Each entry counts some 250 bytes, and all of them together have a limit.
 #[rstest]
 #[case::labels(|count| json!({"metadata": {"labels": map(count)}}))]
 #[case::labels_of_machines(|count| json!({"spec": {"template": {"metadata": {"labels": map(count)}}}}))]

@@ -1,4 +1,4 @@
-//! Feeds that take over from one another: what the index has is what the last one shows.
+//! Tests of feeds that replace each other: the index has exactly the objects of the last one.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -63,7 +63,7 @@ fn what_a_feed_had_stays_until_the_next_one_is_complete() {
     assert_eq!(second.keys().take(), keys(&["a"]));
 }
 
-/// An event may be under way, or wait in a queue, when its feed is taken over.
+/// An event may be in progress or queued when its feed is replaced.
 #[test]
 fn a_feed_that_was_taken_over_changes_nothing_any_more() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! The work of a first sync, counted: it grows with the number of groups, and nothing stays unevaluated for that.
+//! Tests of the work of a first sync, by counting evaluations: it grows with the number of groups, and every group is
+//! evaluated nevertheless.
 
 use rstest::rstest;
 use serde_json::json;
@@ -8,7 +9,7 @@ use crate::index::{Change, Index};
 
 const MACHINES_PER_GROUP: usize = 3;
 
-/// The lists of a fleet whose groups share one template, in the order of their names: the objects of Cluster API, then Nodes
+/// Returns the lists of a fleet whose groups share one template, ordered by name: Cluster API's objects, then Nodes
 /// in two zones.
 fn lists(groups: usize) -> [Vec<Change>; 2] {
     let mut management = vec![cluster("stage", false), template("shared", &json!({"cpu": "8", "memory": "32Gi"}))];
@@ -39,7 +40,7 @@ fn lists(groups: usize) -> [Vec<Change>; 2] {
     [management, nodes]
 }
 
-/// The same changes in an order of their own for each seed.
+/// Shuffles the changes; each seed gives its own order.
 fn shuffled(mut changes: Vec<Change>, mut seed: u64) -> Vec<Change> {
     for position in (1..changes.len()).rev() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -55,7 +56,7 @@ enum Order {
     Shuffled { seed: u64 },
 }
 
-/// Returns how often the rules are applied in a first sync.
+/// Returns the number of evaluations in a first sync.
 fn evaluations(groups: usize, order: Order) -> usize {
     let [management, nodes] = lists(groups);
     let changes = match order {
@@ -82,8 +83,8 @@ fn evaluations_of_a_first_sync_grow_with_the_number_of_groups(#[case] order: Ord
     assert!(twice <= 200 * 10, "{order:?}: {twice} evaluations of 200 groups");
 }
 
-/// In no order at all, the groups that borrow are evaluated anew whenever one before all others comes to lend, which happens
-/// as often as the logarithm of their number.
+/// In a random order, the borrowing groups are evaluated again whenever a lender is added that precedes all others,
+/// which happens as often as the logarithm of their number.
 #[test]
 fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
     let sum = |groups| (1..=8).map(|seed| evaluations(groups, Order::Shuffled { seed })).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Groups that are gone, on a copy that nobody asks for a Refresh.
+//! Tests of deleted groups, on a replica that gets no Refresh.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,7 +18,7 @@ fn priced(name: &str) -> Change {
     deployment(name, 1, ("1", "10"), &more)
 }
 
-/// Any change at all.
+/// Applies an unrelated change.
 fn something_happens(index: &Index) {
     index.apply_quietly(Change::NodeGone("elsewhere".into()));
 }
@@ -35,7 +35,7 @@ async fn a_group_is_kept_for_15_minutes_after_it_is_gone(#[case] is_pinned: bool
     }
     index.apply_quietly(Change::ScalableGone(id(WORKERS)));
     advance(14 * MINUTE).await;
-    // It is told again that it is gone.
+    // The deletion is reported a second time.
     index.apply_quietly(Change::ScalableGone(id(WORKERS)));
     assert!(index.served(&id(WORKERS)).is_some());
     assert_eq!(index.target_size(&id(WORKERS)), Some(1));
@@ -81,7 +81,7 @@ async fn all_that_are_gone_are_dropped_in_the_end() {
     assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());
 }
 
-/// NodeGroupForNode never names a group that the pinned list lacks.
+/// NodeGroupForNode never returns a group that the pinned list lacks.
 #[tokio::test(start_paused = true)]
 async fn the_pinned_list_stays_as_it_is_until_the_next_refresh() {
     let index = index(workers());

@@ -1,4 +1,4 @@
-//! The log of deletions as a hostile object has it: when its text is read, and how often.
+//! Tests of the log of deletions on hostile objects: the times at which its text is parsed, and how often.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::objects::*;
 use crate::index::{Change, Index};
 
-/// A log of this Machine.
+/// Returns a log with this Machine.
 fn log(machine: &str) -> String {
     format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{"{machine}":"uid-of-{machine}"}}}}]"#)
 }
 
-/// The parts of an object with this log, and a status by which its versions differ.
+/// Returns the parts of an object with this log, and with a status by which its versions differ.
 fn logging(text: &str, replicas: i32) -> Value {
     json!({"metadata": {"annotations": {DELETING: text}}, "status": {"replicas": replicas}})
 }
@@ -25,7 +25,7 @@ fn workers_with(text: &str, replicas: i32) -> Change {
     deployment("workers", 3, ("1", "10"), &logging(text, replicas))
 }
 
-/// The log that is held of an object.
+/// Returns the stored log of an object.
 fn held(index: &Index, group: &str) -> SharedLog {
     let inner = index.inner.read();
     inner.live.groups[&id(group)].versions.shown().unwrap().log.clone().expect("a log")
@@ -49,7 +49,7 @@ fn a_text_is_read_once_whatever_else_of_the_object_changes() {
     assert!(!held(&index, WORKERS).is_shared_with(&first) && held(&index, WORKERS).is_read());
 }
 
-/// Reading takes milliseconds, in which every answer would wait.
+/// Parsing takes milliseconds, during which every answer would wait.
 #[test]
 fn a_text_is_read_while_others_hold_the_index() {
     let of_team = |team: &str| {

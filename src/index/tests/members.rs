@@ -1,4 +1,4 @@
-//! Which Node a Machine has, whatever its nodeRef says, and what follows for instances.
+//! Tests of a Machine's Node, independent of its nodeRef, and of the resulting instances.
 
 use nodegroup::InstanceState;
 use rstest::rstest;
@@ -18,7 +18,7 @@ fn naming(machine: &str, id: Option<&str>) -> Value {
     })
 }
 
-/// A group of size 2 whose Machines have no nodeRef, with a Node.
+/// Returns a group of size 2 whose Machines have no nodeRef, with a Node.
 fn world(machine_id: Option<&str>, other: &Value, node_n: &Value) -> Vec<Change> {
     let own = machine_id.map_or_else(|| json!({}), with_id);
     vec![

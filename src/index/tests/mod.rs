@@ -1,4 +1,4 @@
-//! Given these objects, the group is this: the index tested by handing it objects, with no cluster.
+//! Tests of the index, which is given objects without any cluster.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod any_order;

@@ -1,4 +1,4 @@
-//! From a Node, as Cluster Autoscaler describes it, to its group: one rule per test.
+//! Tests of the resolution of a Node, as Cluster Autoscaler describes it, to its group: one rule per test.
 
 use capi::ScalableKind;
 use rstest::rstest;
@@ -67,7 +67,7 @@ fn a_tail_that_a_machine_and_another_groups_pool_share_leads_nowhere() {
     assert_eq!(group_of(&index(changes), "cloud:////other-form/a", "a"), None);
 }
 
-/// Machine `a` of group `workers` and Machine `z` of group `others` claim one providerID.
+/// Machine `a` of group `workers` and Machine `z` of group `others` have one providerID.
 #[rstest]
 #[case::the_one_whose_node_it_is("z-node", &[], Some("MachineDeployment/team-a/others"))]
 #[case::the_one_its_annotations_name("x", &[("cluster.x-k8s.io/machine", "z"), ("cluster.x-k8s.io/cluster-namespace", "team-a")],

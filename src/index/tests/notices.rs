@@ -1,4 +1,4 @@
-//! The lines of a first sync, counted.
+//! Tests of the number of log lines of a first sync.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::{
     index::{Change, Index, KindState},
 };
 
-/// The first lists of groups that share a template without memory: each is served, then has a problem, and differing Nodes
-/// make a note of it.
+/// Returns the first lists of groups that share a template with an invalid cpu: each group is served, then has a
+/// problem, and its differing Nodes cause a note.
 fn lists(groups: usize) -> Vec<Change> {
     let shared = using_template("shared");
     let name = |group: usize| format!("pool-{group:04}");

@@ -1,4 +1,4 @@
-//! Objects by a few words, and changes made of them.
+//! Builders of objects, and of changes with them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -43,7 +43,7 @@ pub(crate) fn id(text: &str) -> GroupId {
     GroupId::parse(text).unwrap()
 }
 
-/// A MachineDeployment of cluster `stage` with bounds `min..=max`; `more` is merged into it.
+/// Returns a MachineDeployment of cluster `stage` with the bounds `min..=max`; `more` is merged into it.
 pub(crate) fn deployment(name: &str, replicas: i32, (min, max): (&str, &str), more: &Value) -> Change {
     scalable(ScalableKind::MachineDeployment, name, replicas, (min, max), more)
 }
@@ -66,12 +66,12 @@ pub(crate) fn scalable(
     Change::Scalable(Arc::new(ScalableResource::decode(kind, meta(NAMESPACE, name), &value, &context()).unwrap()))
 }
 
-/// A MachineSet that a MachineDeployment owns.
+/// Returns a MachineSet that a MachineDeployment owns.
 pub(crate) fn set_of(deployment: &str, name: &str) -> Change {
     set_of_with(deployment, name, &json!({}))
 }
 
-/// The same, with `more` merged into it.
+/// Returns a MachineSet that a MachineDeployment owns; `more` is merged into it.
 pub(crate) fn set_of_with(deployment: &str, name: &str, more: &Value) -> Change {
     let owners = json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": deployment, "controller": true}]);
     let mut value = json!({"metadata": {"ownerReferences": owners}});
@@ -79,12 +79,12 @@ pub(crate) fn set_of_with(deployment: &str, name: &str, more: &Value) -> Change 
     scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &value)
 }
 
-/// The same, of a revision.
+/// Returns a MachineSet of this revision that a MachineDeployment owns.
 pub(crate) fn set_of_revision(deployment: &str, name: &str, revision: u16, replicas: u16) -> Change {
     set_of_with(deployment, name, &of_revision(revision, replicas))
 }
 
-/// The fields that make a MachineSet one of a revision, made on the day of the month that is its revision.
+/// Returns the fields of a MachineSet of this revision, created on the day of the month with the same number.
 pub(crate) fn of_revision(revision: u16, replicas: u16) -> Value {
     json!({
         "metadata": {
@@ -96,7 +96,7 @@ pub(crate) fn of_revision(revision: u16, replicas: u16) -> Value {
     })
 }
 
-/// A Machine of an owner such as `MachineSet/workers-1`.
+/// Returns a Machine of an owner such as `MachineSet/workers-1`.
 pub(crate) fn machine(owner: &str, name: &str, more: &Value) -> Change {
     let (kind, owner) = owner.split_once('/').unwrap();
     let mut value = json!({
@@ -109,7 +109,7 @@ pub(crate) fn machine(owner: &str, name: &str, more: &Value) -> Change {
     Change::Machine(Arc::new(Machine::decode(meta(NAMESPACE, name), &value, &context()).unwrap()))
 }
 
-/// A Machine that became the Node of the same name, with a providerID made of both.
+/// Returns a Machine that became the Node with the same name, with a providerID built from the name.
 pub(crate) fn joined(owner: &str, name: &str) -> Change {
     let more = json!({
         "spec": {"providerID": format!("cloud:///zone/{name}")},
@@ -129,13 +129,14 @@ pub(crate) fn cluster(name: &str, paused: bool) -> Change {
     Change::Cluster(Arc::new(Cluster::decode(meta(NAMESPACE, name), &value).unwrap()))
 }
 
-/// A Cluster whose topology asks for this version, is at work since the third of January, and holds these back.
+/// Returns a Cluster whose topology has this version, is in progress since the third of January, and holds these
+/// MachineDeployments back.
 pub(crate) fn cluster_of_version(name: &str, version: &str, held_back: &[&str]) -> Change {
     let workers = |name: &&str| json!({"name": name, "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}});
     cluster_of_topology(name, version, &held_back.iter().map(workers).collect::<Vec<_>>())
 }
 
-/// The same, with what its topology says of MachineDeployments.
+/// Returns a Cluster whose topology has these MachineDeployments.
 pub(crate) fn cluster_of_topology(name: &str, version: &str, workers: &[Value]) -> Change {
     let value = json!({
         "spec": {"topology": {"version": version, "workers": {"machineDeployments": workers}}},
@@ -155,7 +156,7 @@ pub(crate) fn template(name: &str, capacity: &Value) -> Change {
     Change::Template(kind(), Arc::new(InfrastructureTemplate::decode(meta(NAMESPACE, name), &value).unwrap()))
 }
 
-/// The fields that make a MachineDeployment use a template.
+/// Returns the fields with which a MachineDeployment uses a template.
 pub(crate) fn using_template(name: &str) -> Value {
     let kind = kind();
     json!({"spec": {"template": {"spec": {"infrastructureRef":
@@ -169,7 +170,7 @@ pub(crate) fn capacity_annotations(cpu: &str, memory: &str) -> Value {
     }}})
 }
 
-/// Merges objects key by key; anything else is replaced.
+/// Merges objects key by key; any other value is replaced.
 pub(crate) fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
@@ -183,7 +184,7 @@ pub(crate) fn merge(into: &mut Value, from: &Value) {
 
 pub(crate) const WORKERS: &str = "MachineDeployment/team-a/workers";
 
-/// Two running Machines with Nodes, one that is still to come, in a MachineDeployment of size 4.
+/// Returns a MachineDeployment of size 4 with two running Machines that have Nodes, and one that has none yet.
 pub(crate) fn workers() -> Vec<Change> {
     vec![
         deployment("workers", 4, ("1", "10"), &capacity_annotations("4", "16Gi")),
@@ -207,7 +208,7 @@ pub(crate) fn group_with(index: &Index, provider_id: &str, name: &str, annotatio
     Some(group.text.to_string())
 }
 
-/// The version of a group's object after a size was written.
+/// Returns the version of a group's object after a size was written.
 pub(crate) fn written(index: &Index, group: &str, replicas: i32, resource_version: &str) -> GroupVersion {
     let before = index.scale_view(&id(group)).unwrap().version;
     GroupVersion { replicas, resource_version: resource_version.into(), ..before }

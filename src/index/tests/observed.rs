@@ -1,4 +1,4 @@
-//! Which Nodes a group's labels come from, as Nodes, Machines and MachineSets come and go.
+//! Tests of the Nodes that a group's labels come from, as Nodes, Machines and MachineSets are added and deleted.
 
 use capi::ObjectKey;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::index::{Change, Index};
 const ZONE: &str = "topology.kubernetes.io/zone";
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
-/// The part of an object that names a template, a failure domain and a size to scale from zero with.
+/// Returns the part of an object with a template, a failure domain and the capacity to scale from zero.
 fn made_from(template: &str, domain: Option<&str>) -> Value {
     let mut more = using_template(template);
     merge(&mut more, &capacity_annotations("4", "16Gi"));
@@ -45,7 +45,7 @@ fn apply(index: &Index, changes: impl IntoIterator<Item = Change>) {
     }
 }
 
-/// A label with its source.
+/// Returns a label with its source.
 fn label(index: &Index, group: &str, key: &str) -> Option<(String, String)> {
     let served = index.served(&id(&format!("MachineDeployment/team-a/{group}"))).unwrap();
     let label = served.definition.template.as_ref().unwrap().labels.get(key)?;
@@ -70,7 +70,7 @@ fn a_group_that_was_in_two_zones_is_in_none_when_it_shrinks() {
     assert_eq!(value(&index, "workers", ZONE), None);
 }
 
-/// A Node that has been ready for as many minutes, and has no zone.
+/// Returns a Node without a zone that has been ready for so many minutes.
 fn member_without_zone(set: &str, name: &str, minutes: u32) -> Vec<Change> {
     let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
         "lastHeartbeatTime": format!("2026-01-01T00:{minutes:02}:00Z")}]);

@@ -1,4 +1,4 @@
-//! Observations of Nodes, and how long they are kept.
+//! Tests of observations of Nodes, and of the time for which they are kept.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::index::{Change, Index};
 
 const OTHERS: &str = "MachineDeployment/team-a/others";
 
-/// The fields that make an object use these templates.
+/// Returns the fields with which an object uses these templates.
 fn templates(infrastructure: &str, bootstrap: &str) -> Value {
     let mut value = using_template(infrastructure);
     let configuration =
@@ -21,7 +21,7 @@ fn templates(infrastructure: &str, bootstrap: &str) -> Value {
     value
 }
 
-/// A MachineDeployment with its MachineSet.
+/// Returns a MachineDeployment with its MachineSet.
 fn group(name: &str, replicas: i32, templates: &Value) -> Vec<Change> {
     vec![deployment(name, replicas, ("0", "10"), templates), set(name, &format!("{name}-1"), 1, templates)]
 }
@@ -33,7 +33,7 @@ fn set(deployment: &str, name: &str, revision: i64, templates: &Value) -> Change
     set_of_with(deployment, name, &value)
 }
 
-/// A ready Node with these resources: capacity and allocatable.
+/// Returns a ready Node with these resources: capacity and allocatable.
 fn shows(resources: &[(&str, &str, &str)], more: &Value) -> Value {
     let amounts = |of: fn((&str, &str, &str)) -> (String, String)| {
         resources.iter().map(|resource| of(*resource)).collect::<BTreeMap<_, _>>()
@@ -50,7 +50,7 @@ fn shows(resources: &[(&str, &str, &str)], more: &Value) -> Value {
 
 const USUAL: [(&str, &str, &str); 2] = [("cpu", "8", "7910m"), ("memory", "32Gi", "30Gi")];
 
-/// The Node of Machine `name`, as most are.
+/// Returns the Node of Machine `name`, with the usual resources.
 fn usual(name: &str) -> Change {
     node(name, &shows(&USUAL, &json!({})))
 }
@@ -63,7 +63,7 @@ fn built(index: &Index, group: &str) -> NodeTemplate {
     index.served(&id(group)).unwrap().definition.template.clone().unwrap()
 }
 
-/// Returns the amount of a resource that pods get, and the source of the amount they don't get.
+/// Returns the allocatable amount of a resource, and the source of its overhead.
 fn allocatable(index: &Index, group: &str, resource: &str) -> (String, String) {
     let template = built(index, group);
     let source = template.overhead.get(resource).map_or_else(String::new, |overhead| overhead.source.to_string());
@@ -83,7 +83,7 @@ fn known(amount: &str, from: &str) -> (String, String) {
     (amount.to_owned(), format!("learned from Node {from}"))
 }
 
-/// Group `workers` with one Machine `a` that became a Node, and its template.
+/// Returns group `workers` with one Machine `a` that became a Node, and its template.
 fn observation() -> Vec<Change> {
     let mut changes = group("workers", 1, &templates("small", "config"));
     changes.extend([small(), joined("MachineSet/workers-1", "a"), usual("a")]);
@@ -124,7 +124,7 @@ fn it_does_not_survive_the_templates_of_the_group() {
     for change in [deployment("workers", 0, ("0", "10"), &renewed), set("workers", "workers-2", 2, &renewed)] {
         index.apply_quietly(change);
     }
-    // As long as Cluster API keeps the old MachineSet, it is the best there is.
+    // As long as Cluster API keeps the old MachineSet, its observation is the best one.
     assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"));
     index.apply_quietly(Change::ScalableGone(id("MachineSet/team-a/workers-1")));
     assert_eq!(allocatable(&index, WORKERS, "memory"), unknown("32Gi"));

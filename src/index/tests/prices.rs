@@ -1,4 +1,4 @@
-//! Stories of what Nodes and resources cost, as groups and the price list change.
+//! Tests of the prices of Nodes and resources, as groups and the price list change.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,7 +22,7 @@ fn priced(per_hour: &str) -> Value {
     json!({"metadata": {"annotations": {PRICE_PER_HOUR: per_hour}}})
 }
 
-/// A MachineDeployment whose Nodes have 8 cores, 64 GiB and so 16 parts, with this price.
+/// Returns a MachineDeployment with this price, whose Nodes have 8 cores and 64 GiB, and so 16 parts.
 fn group(name: &str, per_hour: &str) -> Change {
     let mut more = capacity_annotations("8", "64Gi");
     merge(&mut more, &priced(per_hour));
@@ -38,7 +38,7 @@ fn instance_types(prices: &[(&str, f64)]) -> PriceList {
     PriceList { instance_types, ..PriceList::default() }
 }
 
-/// Returns the price of a Node of this name and with these labels.
+/// Returns the price of a Node with this name and these labels.
 fn node_price(index: &Index, name: &str, labels: &[(&str, &str)]) -> Result<f64, NoPrice> {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let provider_id = format!("cloud:///zone/{name}");

@@ -1,4 +1,5 @@
-//! Stories of groups that roll out: deletes are forbidden and options keep Nodes from being chosen, until it is over.
+//! Tests of groups with rollouts: deletes are forbidden and options keep Nodes from being chosen, until the rollout
+//! is over.
 
 use capi::SCALE_DOWN_WHILE_ROLLING_OUT;
 use nodegroup::{Overrides, RolloutCause, writing::Ongoing};
@@ -16,7 +17,7 @@ fn holding(index: &Index) -> Option<Ongoing> {
     index.scale_view(&id(WORKERS)).unwrap().rollout
 }
 
-/// The metric's rows: cause, and whether deletes go on.
+/// Returns the rows of the metric: the cause, and true if deletes go on.
 fn rollouts(index: &Index) -> Vec<(&'static str, bool)> {
     index.stats().rollouts.into_iter().map(|rollout| (rollout.cause, rollout.ignored)).collect()
 }
@@ -92,7 +93,7 @@ fn an_overridden_option_comes_back_after_the_rollout() {
     assert_eq!(options(&index), own);
 }
 
-/// A MachineDeployment that the topology of `stage` made, at this version.
+/// Returns a MachineDeployment from the topology of `stage`, at this version.
 fn of_topology(version: &str) -> crate::index::Change {
     let more = json!({
         "metadata": {"labels": {"topology.cluster.x-k8s.io/deployment-name": "md-0"}},

@@ -1,4 +1,4 @@
-//! Since when a Machine lacks capacity, as it comes and goes.
+//! Tests of the time since which a Machine lacks capacity, as the lack begins and ends.
 
 use capi::ObjectKey;
 use jiff::Timestamp;
@@ -29,7 +29,7 @@ fn since(index: &Index) -> Option<Timestamp> {
     index.members(&id(WORKERS))[0].shortage.map(|shortage| shortage.since)
 }
 
-/// True if the error of the Machine is sent.
+/// Returns true if the error of the Machine is sent.
 fn is_sent(index: &Index) -> bool {
     let instances = index.instances(&id(WORKERS)).unwrap();
     instances[0].error.is_some() && instances[0].sends_error

@@ -1,4 +1,4 @@
-//! The copy of the picture: what it shows is what RPCs answer.
+//! Tests that a copy of the index has the same values as the RPCs' answers.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
     let changes = workers().into_iter().chain([
         scalable(ScalableKind::MachinePool, "pool", 3, ("0", "9"), &pool),
         deployment("empty", 0, ("0", "3"), &capacity_annotations("1", "1Gi")),
-        // Without a providerID of its own, it has its Node's.
+        // It has no providerID of its own, and gets its Node's.
         machine("MachineSet/workers-1", "d", &json!({"status": {"nodeRef": {"name": "d"}}})),
         node("d", &json!({})),
     ]);

@@ -1,4 +1,4 @@
-//! One rule per test.
+//! Tests of the index's rules, one per test.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -314,7 +314,7 @@ fn a_template_takes_the_labels_on_which_real_nodes_agree() {
     assert_eq!(zone(&index), None, "the next Node may be in either");
 }
 
-/// With several clusters in one picture a Node's name may stand for another cluster's Node.
+/// With several clusters in one index a Node's name may be that of another cluster's Node.
 #[rstest]
 #[case::another_provider_id("cloud:///zone/a", &json!({"spec": {"providerID": "cloud:///elsewhere/a"}}))]
 #[case::another_machine("", &json!({"metadata": {"annotations": {

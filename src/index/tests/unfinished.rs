@@ -1,4 +1,5 @@
-//! Which changes wake those who finish deletions: whatever comes last of a mark, its Machine's owner and the group.
+//! Tests of the changes that wake whoever finishes deletions: the last one to arrive of a mark, its Machine's owner
+//! and the group.
 
 use capi::ScalableKind;
 use nodegroup::{SharedLog, writing::GroupVersion};
@@ -55,7 +56,7 @@ fn a_mark_wakes_by_whichever_comes_last(#[case] mut changes: Vec<Change>) {
     for change in changes {
         index.apply_quietly(change);
     }
-    // Those who look before it see nothing to do, or may do nothing yet.
+    // An earlier look would find nothing to do, or nothing that is allowed yet.
     let _ = index.take_unfinished();
     index.apply_quietly(last);
     assert!(woken(&index), "the mark is seen by nobody");
@@ -90,7 +91,7 @@ fn a_mark_wakes_when_the_log_goes_that_a_read_alone_had_shown() {
     let seen = GroupVersion { resource_version: "12".into(), log: Some(SharedLog::new(log.into())), ..version };
     index.set_written(&id(WORKERS), seen);
     let _ = index.take_unfinished();
-    // Another copy has taken the entry out of the log, and couldn't take the mark off.
+    // Another replica has removed the entry from the log, and couldn't remove the mark.
     index.apply_quietly(deployment("workers", 1, ("1", "14"), &json!({})));
     assert!(woken(&index), "the mark is seen by nobody");
 }

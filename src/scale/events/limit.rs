@@ -1,5 +1,5 @@
-//! How many Events are posted: some at once, then some per time, of each group and of all together. A refusal that comes
-//! with every loop of the caller must not fill the API server.
+//! Limits how many Events are posted: a burst and then a rate, for each group and for all groups together. A refusal that
+//! comes with every loop of the caller must not flood the API server.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,26 +7,26 @@ use tokio::time::Instant;
 
 use nodegroup::GroupId;
 
-/// Of one group.
+/// The limit of one group.
 const OF_A_GROUP: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
-/// Of all groups together.
+/// The limit of all groups together.
 const OF_ALL: Rate = Rate { burst: 50, every: Duration::from_millis(200) };
-/// From so many groups on, those that have been quiet are forgotten.
+/// The number of groups from which on quiet ones are forgotten.
 const MANY: usize = 1000;
 
-/// So many at once, and one more for each time that has passed.
+/// A token bucket's size, and the time in which one token is added.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     burst: u32,
     every: Duration,
 }
 
-/// When all that was let through will be made up for: no later than now means that nothing was, lately.
+/// The time at which the bucket is full again; no later than now if nothing was let through recently.
 #[derive(Clone, Copy, Debug)]
 struct Bucket(Instant);
 
 impl Bucket {
-    /// Whether one more is let through.
+    /// Takes a token. Returns false if there is none.
     fn take(&mut self, rate: Rate, now: Instant) -> bool {
         let made_up = self.0.max(now) + rate.every;
         let fits = made_up <= now + rate.every * rate.burst;
@@ -37,7 +37,7 @@ impl Bucket {
     }
 }
 
-/// Both limits.
+/// The limits of each group and of all groups together.
 #[derive(Debug)]
 pub(super) struct Limit {
     all: Bucket,
@@ -49,13 +49,13 @@ impl Limit {
         Self { all: Bucket(now), groups: HashMap::new() }
     }
 
-    /// Whether one more Event of a group is let through.
+    /// Takes a token for an Event of a group. Returns false if one of the limits is reached.
     pub(super) fn take(&mut self, group: &GroupId, now: Instant) -> bool {
         if self.groups.len() >= MANY {
             self.groups.retain(|_, bucket| bucket.0 > now);
         }
         let bucket = self.groups.entry(group.clone()).or_insert(Bucket(now));
-        // One that the group may not post takes nothing from the others.
+        // An Event beyond the group's own limit must take no token of the others.
         let mut all = self.all;
         let mut own = *bucket;
         let fits = own.take(OF_A_GROUP, now) && all.take(OF_ALL, now);

@@ -1,8 +1,8 @@
-//! Kubernetes Events on node groups: what was done to them, and what was refused. They are posted by a task of their own
-//! from a bounded queue. It must never hold up or fail a command: what can't be posted is counted and let go.
+//! Kubernetes Events on node groups, for changes and refusals. A separate task posts them from a bounded queue. It must
+//! never delay or fail a command: an Event that can't be posted is counted and dropped.
 //!
-//! kube's own recorder takes Events that differ only in their note for one, so that `size 2 → 5` would stand for every
-//! later size, waits for each answer, and knows no limits.
+//! kube's own recorder merges Events that differ only in their note, so that `size 2 → 5` would stand for every later size;
+//! it also waits for each answer and has no limits.
 
 mod limit;
 mod post;
@@ -32,10 +32,10 @@ use crate::discovery::CoreResources;
 use nodegroup::GroupId;
 use shared_informer::{Spawner, Uid};
 
-/// How many Events wait at most.
+/// The maximum number of queued Events.
 const QUEUE: usize = 256;
 
-/// Something that happened to a group.
+/// An event on a group: its content and its time.
 #[derive(Clone, Debug)]
 struct Occurrence {
     group: GroupId,
@@ -44,10 +44,10 @@ struct Occurrence {
     at: Timestamp,
 }
 
-/// Takes Events and posts them in the background.
+/// Queues Events and posts them in the background.
 #[derive(Clone, Default)]
 pub struct EventRecorder {
-    /// `None`: Events are turned off.
+    /// `None` if Events are turned off.
     running: Option<Arc<Running>>,
 }
 
@@ -59,13 +59,14 @@ struct Running {
 }
 
 impl EventRecorder {
-    /// Posts nothing.
+    /// Returns a recorder that posts nothing.
     #[must_use]
     pub fn off() -> Self {
         Self::default()
     }
 
-    /// Posts through `client` as this instance of the program. `resources` says how the kinds of groups are served.
+    /// Starts to post through `client` as this instance of the program. `resources` says how the kinds of groups are
+    /// served.
     #[must_use]
     pub fn start(
         client: Client,
@@ -81,7 +82,7 @@ impl EventRecorder {
         Self { running: Some(Arc::new(Running { sender, metrics, ended, task: Mutex::new(Some(task)) })) }
     }
 
-    /// Tells what happened to the group whose object has this uid.
+    /// Queues an Event on the group whose object has this uid.
     pub(super) fn record(&self, group: &GroupId, uid: &Uid, content: EventContent) {
         let Some(running) = &self.running else { return };
         let occurrence = Occurrence { group: group.clone(), uid: uid.clone(), content, at: Timestamp::now() };
@@ -90,7 +91,7 @@ impl EventRecorder {
         }
     }
 
-    /// Posts what waits, for at most `limit`, and ends.
+    /// Posts the queued Events for at most `limit`, and ends.
     pub(super) async fn finish(&self, limit: Duration) {
         let Some(running) = &self.running else { return };
         running.ended.cancel();

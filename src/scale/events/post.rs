@@ -1,4 +1,4 @@
-//! The API calls for Events, and their form: `events.k8s.io/v1` beside the group's object.
+//! Builds Events (`events.k8s.io/v1`, in the namespace of the group's object) and makes their API calls.
 
 use std::sync::Arc;
 
@@ -21,40 +21,39 @@ use serde_json::json;
 use super::Occurrence;
 use crate::discovery::CoreResources;
 
-/// Who reports, in every Event.
+/// The `reportingController` of every Event.
 const CONTROLLER: &str = "capi-autoscaler-provider";
-/// The longest note that an API server takes is 1 KiB.
+/// The maximum length of a note in bytes; API servers accept 1 KiB.
 const LONGEST_NOTE: usize = 1000;
-/// As long as the other texts may be.
+/// The maximum length of the other texts in bytes.
 const LONGEST_TEXT: usize = 128;
-/// An Event's name is its object's and a number of up to 17 characters; 253 is the longest name there is.
+/// The maximum length of the object's name in that of its Event, which adds up to 17 characters; the API allows 253.
 const LONGEST_NAME: usize = 230;
 const ELLIPSIS: &str = "…";
 
-/// An Event that the API server has.
+/// An Event that the API server has stored.
 #[derive(Clone, Debug)]
 pub(super) struct Posted {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// Why one couldn't be posted.
+/// The reason why an Event couldn't be posted.
 #[derive(Debug)]
 pub(super) enum NotPosted {
-    /// The right is missing.
+    /// The credentials aren't accepted, or the permission is missing.
     Forbidden(String),
-    /// The Event of a series is gone: they live for an hour.
+    /// The Event of a series has expired, since Events live for an hour, or its namespace is gone.
     Gone,
-    /// Anything else.
+    /// Any other failure.
     Failed(String),
 }
 
-/// Posts Events.
 pub(super) struct Poster {
     client: Client,
     resources: Arc<ArcSwapOption<CoreResources>>,
     instance: String,
-    /// Makes names unique within one clock tick.
+    /// The number of Events so far, which makes names unique within one clock tick.
     posted: u64,
 }
 
@@ -68,7 +67,6 @@ impl Poster {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Posts a new Event.
     pub(super) async fn create(&mut self, occurrence: &Occurrence) -> Result<Posted, NotPosted> {
         self.posted += 1;
         let event = self.event(occurrence);
@@ -77,7 +75,7 @@ impl Poster {
         Ok(Posted { namespace, name: event.metadata.name.unwrap_or_default() })
     }
 
-    /// Says that there have been `count` of an Event by now.
+    /// Updates the count of an Event's series.
     pub(super) async fn count(&self, event: &Posted, count: i32, last: Timestamp) -> Result<(), NotPosted> {
         let series = EventSeries { count, last_observed_time: MicroTime(last) };
         let patch = Patch::Merge(json!({"series": series}));
@@ -88,7 +86,7 @@ impl Poster {
     fn event(&self, occurrence: &Occurrence) -> Event {
         let Occurrence { group, uid, content, at } = occurrence;
         let name = clipped(&group.key.name, LONGEST_NAME);
-        // A clipped name ends in what no name may hold.
+        // A clipped name ends in an ellipsis, which no name may contain.
         let name = name.trim_end_matches(ELLIPSIS).trim_end_matches(['-', '.']);
         let tick = u64::try_from(at.as_nanosecond()).unwrap_or_default().wrapping_add(self.posted);
         Event {
@@ -130,7 +128,7 @@ fn not_posted(error: &kube::Error) -> NotPosted {
     }
 }
 
-/// A text of others: on one line, and no longer than `longest` bytes.
+/// Returns a foreign text on one line, clipped to `longest` bytes.
 pub(super) fn clipped(text: &str, longest: usize) -> String {
     let mut text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.len() > longest {

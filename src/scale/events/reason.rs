@@ -1,4 +1,4 @@
-//! What Events say: the reasons, a closed set, and the notes that go with them.
+//! The content of Events: the reasons, which are a closed set, and their notes.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use arcstr::ArcStr;
 
 use crate::scale::error::ScaleError;
 
-/// How many Machines a note names.
+/// The maximum number of Machines in a note.
 const MOST_NAMES: usize = 10;
 
-/// Why there is an Event.
+/// The reason of an Event.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum EventReason {
     /// A larger size was written.
@@ -22,22 +22,22 @@ pub enum EventReason {
     ScaleDownRefused,
     /// A larger size couldn't be written.
     ScaleUpFailed,
-    /// A smaller size couldn't be written, or a Machine not be deleted.
+    /// A smaller size couldn't be written, or a Machine couldn't be deleted.
     ScaleDownFailed,
-    /// A Machine that never became a Node was deleted at the least size, so that another is made.
+    /// A Machine that never became a Node was deleted at the min size, so that another one is created.
     ReplacedFailedMachine,
-    /// A Machine was deleted by its name, since the smaller size it was named for has taken another one.
+    /// A Machine was deleted by name, since the smaller size that it was named for has removed another one.
     DeletedByName,
-    /// A MachinePool without Machines was made smaller: its infrastructure provider chooses which instance goes.
+    /// A MachinePool without Machines was scaled down: its infrastructure provider chooses the instance.
     InstanceChosenByProvider,
-    /// Somebody keeps putting sizes back that were written here.
+    /// Somebody keeps putting back sizes that were written here.
     SizePutBack,
-    /// No Machine is made for a larger size that was written here.
+    /// No Machine is created for a larger size that was written here.
     ScaleUpHeldBack,
 }
 
 impl EventReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 11] = [
         Self::ScaledUp,
         Self::ScaledDown,
@@ -52,7 +52,7 @@ impl EventReason {
         Self::ScaleUpHeldBack,
     ];
 
-    /// As it stands in the Event.
+    /// Returns the reason as it stands in the Event.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl EventReason {
         }
     }
 
-    /// What was being done.
+    /// Returns the action as it stands in the Event.
     #[must_use]
     pub fn action(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl EventReason {
         }
     }
 
-    /// Its type: `Normal` or `Warning`.
+    /// Returns the type of the Event: `Normal` or `Warning`.
     #[must_use]
     pub fn event_type(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl EventReason {
     }
 }
 
-/// Something that an Event tells.
+/// The content of an Event.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(in crate::scale) struct EventContent {
     pub(super) reason: EventReason,
@@ -109,17 +109,15 @@ pub(in crate::scale) struct EventContent {
 }
 
 impl EventContent {
-    /// Why it is told.
     pub(in crate::scale) fn reason(&self) -> EventReason {
         self.reason
     }
 
-    /// What is told, for people.
     pub(in crate::scale) fn note(&self) -> &str {
         &self.note
     }
 
-    /// A size was written; `machines` are those it takes away, where they are known.
+    /// Returns the content for a written size; `machines` are those that it removes, where they are known.
     pub(in crate::scale) fn scaled(from: i32, to: i32, machines: &[ArcStr]) -> Self {
         let reason = if to > from { EventReason::ScaledUp } else { EventReason::ScaledDown };
         let mut note = format!("{from}→{to}");
@@ -133,8 +131,8 @@ impl EventContent {
         Self { reason, note }
     }
 
-    /// A command was refused or failed. `None` where only the caller is to know: its request made no sense, or it gave way
-    /// to something else.
+    /// Returns the content for a command that was refused or failed. `None` where only the caller is concerned: its request
+    /// made no sense, or it gave way to another write.
     pub(in crate::scale) fn of_error(scales_up: bool, error: &ScaleError) -> Option<Self> {
         let reason = match (error, scales_up) {
             (ScaleError::FailedPrecondition(_), true) => EventReason::ScaleUpRefused,
@@ -152,12 +150,12 @@ impl EventContent {
         Some(Self { reason, note: error.to_string() })
     }
 
-    /// The same, with the clients that have asked for it.
+    /// Returns the same content with the clients that asked for it.
     pub(in crate::scale) fn asked_by(self, clients: Option<&str>) -> Self {
         Self { note: asked_by(self.note, clients), ..self }
     }
 
-    /// The same, with the tickets of the deletions that it is of.
+    /// Returns the same content with the tickets of its deletions.
     pub(in crate::scale) fn of_tickets(self, tickets: Option<&str>) -> Self {
         match tickets {
             Some(tickets) => Self { note: format!("{} (deletions of ticket {tickets})", self.note), ..self },
@@ -165,7 +163,7 @@ impl EventContent {
         }
     }
 
-    /// A Machine was deleted so that another is made.
+    /// Returns the content for a Machine that was deleted so that another one is created.
     pub(in crate::scale) fn replaced(machine: &str, why: &str) -> Self {
         Self {
             reason: EventReason::ReplacedFailedMachine,
@@ -173,7 +171,7 @@ impl EventContent {
         }
     }
 
-    /// A Machine was deleted whose smaller size was spent on another one.
+    /// Returns the content for a Machine that was deleted by name, since its smaller size has removed another one.
     pub(in crate::scale) fn deleted_by_name(machine: &str) -> Self {
         Self {
             reason: EventReason::DeletedByName,
@@ -183,7 +181,7 @@ impl EventContent {
         }
     }
 
-    /// Somebody keeps writing a size over those that are written here.
+    /// Returns the content for a field manager that keeps overwriting the sizes that are written here.
     pub(in crate::scale) fn put_back(from: i32, to: i32, manager: &str) -> Self {
         Self {
             reason: EventReason::SizePutBack,
@@ -194,7 +192,7 @@ impl EventContent {
         }
     }
 
-    /// No Machine is made for a size that was written here.
+    /// Returns the content for a written size for which no Machine is created.
     pub(in crate::scale) fn held_back(size: i32, why: &str) -> Self {
         Self {
             reason: EventReason::ScaleUpHeldBack,
@@ -202,7 +200,7 @@ impl EventContent {
         }
     }
 
-    /// A MachinePool was made smaller by so many instances that are no Machines.
+    /// Returns the content for a MachinePool that was scaled down by this number of instances that aren't Machines.
     pub(in crate::scale) fn chosen_by_provider(instances: usize) -> Self {
         Self {
             reason: EventReason::InstanceChosenByProvider,
@@ -214,7 +212,7 @@ impl EventContent {
     }
 }
 
-/// A text with the clients that have asked for what it says.
+/// Appends the clients that asked for something to its text.
 pub(in crate::scale) fn asked_by(text: String, clients: Option<&str>) -> String {
     match clients {
         Some(clients) => format!("{text} (asked for by {clients})"),

@@ -1,5 +1,5 @@
-//! Events that are said again: one that is like an earlier one, note included, counts as one more of it and isn't posted
-//! anew; how many there have been is told from time to time.
+//! Repeated Events: one that equals an earlier one, note included, is counted in its series instead of being posted again.
+//! The counts are sent from time to time.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,36 +13,36 @@ use super::{
 };
 use crate::scale::metrics::ScaleMetrics;
 
-/// How often the count of a series is told.
+/// The interval at which the count of a series is sent.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
-/// A series that has been quiet for so long is over; what comes then is an Event of its own.
+/// The time after which a quiet series is over; the next occurrence is a new Event.
 const QUIET_FOR: Duration = Duration::from_secs(6 * 60);
-/// So many series are known at most.
+/// The maximum number of series that are remembered.
 const MOST_SERIES: usize = 1000;
-/// How long nothing is posted after the API server has said that it isn't allowed.
+/// The time for which nothing is posted after the API server has refused the permission.
 const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
 
-/// Equal Events.
+/// A series of equal Events.
 struct Series {
     posted: Posted,
     last: Occurrence,
     count: i32,
-    /// When the API server was last told of it.
+    /// The time of the last write to the API server.
     told: Instant,
     seen: Instant,
-    /// How many it hasn't been told of.
+    /// The number of occurrences that the API server doesn't count yet.
     untold: i32,
 }
 
-/// Decides what is posted.
+/// Decides which Events are posted.
 pub(super) struct Publisher {
     poster: Poster,
     metrics: ScaleMetrics,
     limit: Limit,
     series: HashMap<(Uid, EventContent), Series>,
-    /// Until when nothing is posted, for want of the right.
+    /// The time until which nothing is posted, for lack of the permission.
     forbidden_until: Option<Instant>,
-    /// Whether the log says that the right is missing.
+    /// True if it has been logged that the permission is missing.
     told_forbidden: bool,
 }
 
@@ -58,12 +58,12 @@ impl Publisher {
         }
     }
 
-    /// When a count has to be told next.
+    /// Returns the time at which the next count is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.series.values().filter(|series| series.untold > 0).map(|series| series.told + TOLD_EVERY).min()
     }
 
-    /// Posts an Event, or counts it to its series.
+    /// Posts an Event, or counts it in its series.
     pub(super) async fn take(&mut self, occurrence: Occurrence) {
         let now = Instant::now();
         self.forget(now);
@@ -79,13 +79,13 @@ impl Publisher {
         }
     }
 
-    /// Tells the counts that are due.
+    /// Sends the counts that are due.
     pub(super) async fn post_due(&mut self) {
         let now = Instant::now();
         self.post_counts(|series| series.told + TOLD_EVERY <= now, now).await;
     }
 
-    /// Tells all counts that haven't been told.
+    /// Sends all counts that haven't been sent.
     pub(super) async fn post_rest(&mut self) {
         self.post_counts(|_| true, Instant::now()).await;
     }
@@ -98,7 +98,7 @@ impl Publisher {
             let Some(series) = self.series.get_mut(&key) else { continue };
             series.told = now;
             if !allowed || !self.limit.take(&series.last.group, now) {
-                // Told with the next ones.
+                // The next count includes them.
                 continue;
             }
             let untold = std::mem::take(&mut series.untold);
@@ -137,7 +137,7 @@ impl Publisher {
         }
     }
 
-    /// What the API server's answer means; a missing right is logged once, until there is one again.
+    /// Classifies the API server's answer. A missing permission is logged once, until it is granted again.
     fn judge(&mut self, result: Result<(), NotPosted>) -> EventResult {
         match result {
             Ok(()) => {
@@ -173,7 +173,7 @@ impl Publisher {
         self.metrics.count_events(result, u64::try_from(count).unwrap_or_default());
     }
 
-    /// Forgets series that are over, and all that have been told when there are too many.
+    /// Forgets series that are over. If there are too many, it forgets all that are fully counted, and then all others too.
     fn forget(&mut self, now: Instant) {
         let crowded = self.series.len() >= MOST_SERIES;
         self.series.retain(|_, series| series.untold > 0 || (!crowded && series.seen + QUIET_FOR > now));

@@ -1,4 +1,4 @@
-//! Events against an API server of a few lines: what is posted, what is counted to a series, and what is let go.
+//! Events against a stub API server: which are posted, counted in a series, or dropped.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use tokio::{
 use super::*;
 use crate::scale::{ScaleError, tests::fake};
 
-/// Longer than anything here takes, of a clock that moves by itself when all are idle.
+/// Longer than anything here takes, on a clock that advances by itself when all tasks are idle.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Takes Events; each code is the answer of one call, after them all are good.
+/// A stub that accepts Events. Each code answers one call, and all later calls succeed.
 #[derive(Clone, Default)]
 struct Server {
     /// Method, path, body.
@@ -38,7 +38,7 @@ impl Server {
         self.calls.lock().push((head.method.to_string(), head.uri.path().to_owned(), body.clone()));
         let code = self.codes.lock().pop_front().unwrap_or(200);
         let answer = if code == 200 { body } else { fake::status(code, "no events for you") };
-        // An Event of a patch is whatever it was before; no more of it is read than that it is one.
+        // The answer to a patch may be any Event: nothing but its form is read.
         let answer = if answer["metadata"].is_object() || code != 200 { answer } else { json!({"metadata": {}}) };
         let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
         *response.status_mut() = StatusCode::from_u16(code)?;
@@ -49,7 +49,7 @@ impl Server {
         self.calls.lock().clone()
     }
 
-    /// The method and what each call said: the note of a new Event, the count of a series.
+    /// Returns the method and content of each call: the note of a new Event, the count of a series.
     fn said(&self) -> Vec<String> {
         let said = |(method, _, body): &(String, String, Value)| match method.as_str() {
             "POST" => format!("{}: {}", body["reason"].as_str().unwrap(), body["note"].as_str().unwrap()),
@@ -80,7 +80,7 @@ impl World {
         self.recorder.record(&fake::group(), &"uid-1".into(), content);
     }
 
-    /// Waits until as many calls have come.
+    /// Waits until this number of calls has arrived.
     async fn until_calls(&self, count: usize) {
         while self.server.calls.lock().len() < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -211,7 +211,7 @@ async fn an_event_that_can_not_be_posted_is_counted_and_let_go(#[case] code: u16
 #[tokio::test(start_paused = true)]
 async fn what_does_not_fit_the_queue_is_dropped_and_more_than_the_limit_isnt_posted() {
     let world = World::new(Server::default());
-    // The recorder's task gets no turn before all are recorded.
+    // The recorder's task doesn't run before all are recorded.
     for size in 0..1000 {
         world.record(EventContent::scaled(size, size + 1, &[]));
     }

@@ -1,4 +1,4 @@
-//! Lanes and slots in any order of what may happen, without tasks: the test plays those.
+//! Lanes and slots under any order of events, without tasks: the test plays the tasks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, time::Duration};
@@ -10,7 +10,7 @@ use super::{super::order::Caller, *};
 
 const SLOTS: usize = 2;
 
-/// The task of a lane is here.
+/// The position of a lane's task.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum At {
     /// Before its next turn.
@@ -23,7 +23,7 @@ enum At {
 enum Step {
     Command(u8),
     Change(Vec<u8>),
-    /// A lane's task comes to its next point, where a look ends like this.
+    /// A lane's task comes to its next point; a look ends like this.
     Go(Pick, End),
     /// A lane's task ends in the middle.
     Break(Pick),
@@ -81,7 +81,7 @@ impl World {
         self.run_lanes(begun);
     }
 
-    /// The finisher is woken.
+    /// Wakes the finisher.
     fn look_at(&mut self, changed: &[u8]) {
         for number in changed {
             self.state.passes.change(group(*number));
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Every turn comes to its end, and no further command comes.
+    /// Runs every turn to its end without further commands.
     fn settle(&mut self) {
         for _ in 0..1_000 {
             let Some(id) = self.tasks.keys().next().cloned() else { return };
@@ -192,7 +192,7 @@ proptest! {
             }
             world.check();
         }
-        // Nothing is forgotten: what was to be looked at again is, and then nobody waits.
+        // Nothing is forgotten: all later looks take place, and then no group waits.
         world.now += Duration::from_secs(3_600);
         world.look_at(&[]);
         world.settle();

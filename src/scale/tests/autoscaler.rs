@@ -1,6 +1,6 @@
-//! Every state that a Machine can be in, and what Cluster Autoscaler makes of it, loop by loop, as its versions 1.33 to 1.37
-//! do: it never takes a size for one to be fixed, since that ends its loop for all groups; it names no instance for its
-//! error in vain; and what it does comes to an end.
+//! Plays Cluster Autoscaler 1.33 to 1.37, loop by loop, for every state that a Machine can be in. It must never take a size
+//! for one to be fixed, which ends its loop for all groups, and never name an instance for its error in vain; and its
+//! actions come to an end.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
     scale::{NodeName, ScaleError},
 };
 
-/// More than any of these states needs, each Machine named alone.
+/// More loops than any of these states needs if each Machine is named alone.
 const MOST_LOOPS: usize = 8;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,7 +43,7 @@ struct State {
     failure: Failure,
     logged: Logged,
     is_rolling_out: bool,
-    /// The size less the minimum.
+    /// The size minus the minimum.
     above_min: i32,
     /// Replicas without a Machine.
     missing: i32,
@@ -56,15 +56,15 @@ struct Loop {
     unregistered: Option<(BTreeSet<String>, Option<ScaleError>)>,
     /// Instances that were named for their error, with the answer.
     failed: Option<(BTreeSet<String>, Option<ScaleError>)>,
-    /// Nodes and size, where Nodes and unregistered instances don't add up to it. Where that is so in two loops, the size
+    /// Nodes and target size, if Nodes and unregistered instances don't add up to it. If that holds in two loops, the size
     /// is to be fixed, and the rest of the loop is skipped for all groups.
     incorrect: Option<(i32, i32)>,
 }
 
 impl State {
-    /// The world that is so; `None` for what can't be.
+    /// Builds a world in this state; `None` if there is no such state.
     fn world(self) -> Option<World> {
-        // Cluster API finds the Node by the providerID, and so does everybody else here.
+        // Cluster API finds a Node by its providerID, and so does everything else here.
         if (self.has_node_ref || self.has_node) && !self.has_provider_id {
             return None;
         }
@@ -107,7 +107,7 @@ impl State {
     }
 }
 
-/// One loop, with caches that are up to date and all time-outs over.
+/// Plays one loop, with caches that are up to date and after all timeouts.
 async fn one_loop(world: &World, state: State) -> Loop {
     let mut did = Loop::default();
     let names: &[&str] = if state.has_node { &["h", "x"] } else { &["h"] };
@@ -159,7 +159,7 @@ fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap()
 }
 
-/// All combinations, as digits of a number.
+/// Returns all combinations, as digits of a number.
 fn states(logged: Logged) -> impl Iterator<Item = State> {
     (0..2 * 2 * 2 * 2 * 3 * 2 * 3 * 2).map(move |mut number: usize| {
         let mut digit = |base: usize| {
@@ -193,7 +193,7 @@ async fn no_state_of_a_machine_freezes_cluster_autoscaler(#[case] logged: Logged
         seen += 1;
         let mut loops: Vec<Loop> = Vec::new();
         let has_ended = loop {
-            // A deletion that is decided lowers the size within seconds, whatever is refused until then.
+            // A decided deletion lowers the size within seconds, whatever is refused until then.
             let is_one_on_its_way = world.api.log().iter().any(|entry| entry.contains("wanted"));
             let did = one_loop(&world, state).await;
             let is_still = |before: &Loop| did.incorrect.is_some() && before.incorrect == did.incorrect;
@@ -202,7 +202,7 @@ async fn no_state_of_a_machine_freezes_cluster_autoscaler(#[case] logged: Logged
                 panic!("{state:?}: {ids:?} are named for their errors in every loop, in vain: {error}");
             }
             if let Some((ids, Some(error))) = &did.unregistered {
-                // Only what ends by itself may refuse: Cluster Autoscaler warns and goes on.
+                // Only a state that ends by itself may refuse: Cluster Autoscaler warns and goes on.
                 let is_waiting = state.is_rolling_out || is_one_on_its_way;
                 assert!(is_waiting, "{state:?}: {ids:?} never registered, and their delete is refused: {error}");
             }
@@ -215,7 +215,7 @@ async fn no_state_of_a_machine_freezes_cluster_autoscaler(#[case] logged: Logged
             if loops.len() > MOST_LOOPS {
                 break false;
             }
-            // The controllers follow, a Machine that is being deleted hangs, and the finisher does what is due.
+            // The controllers catch up, a Machine that is being deleted hangs, and the finisher does what is due.
             for _ in 0..3 {
                 world.api.follow();
                 world.watch();
@@ -234,7 +234,7 @@ async fn no_state_of_a_machine_freezes_cluster_autoscaler(#[case] logged: Logged
     assert!(seen > 350, "{seen} states");
 }
 
-/// A failed Machine that has never been one of Cluster Autoscaler's Nodes.
+/// Builds a world with a failed Machine that has never been one of Cluster Autoscaler's Nodes.
 fn failed_for_good(above_min: i32) -> World {
     let state = State { above_min, ..FAILED_FOR_GOOD };
     state.world().unwrap()
@@ -252,7 +252,7 @@ const FAILED_FOR_GOOD: State = State {
     missing: 0,
 };
 
-/// A webhook, a policy or a missing right keeps a failed Machine for as long as it likes.
+/// A webhook, a policy or a missing permission keeps a failed Machine for any length of time.
 #[rstest]
 #[case::above_the_minimum(1, "PATCH machine x", 403, "admission webhook \"guard\" denied the request")]
 #[case::at_the_minimum(0, "DELETE machine x", 403, "admission webhook \"guard\" denied the request")]
@@ -280,7 +280,8 @@ async fn a_failed_machine_that_is_not_let_go_freezes_nobody(
         world.api.fault(call, Fault::Answer(code, status(code, message)));
     }
     assert!(one_loop(&world, FAILED_FOR_GOOD).await.failed.is_some(), "it is tried");
-    // Until it was without an error for longer than Cluster Autoscaler waits for a Node, it counts as one that may still come.
+    // It counts as one that may still come until it has been without an error for longer than Cluster Autoscaler waits for
+    // a Node.
     let (minute, mut quiet, mut longest) = (std::time::Duration::from_secs(60), 0, 0);
     for _ in 0..12 * 60 {
         world.watch();
@@ -295,7 +296,7 @@ async fn a_failed_machine_that_is_not_let_go_freezes_nobody(
     assert_eq!(is_tried_again, above_min == 0, "above the minimum Cluster Autoscaler itself names it again");
 }
 
-/// A webhook that can't be reached holds each write up for longer than Cluster Autoscaler waits.
+/// An unreachable webhook delays each write for longer than Cluster Autoscaler waits.
 #[tokio::test(start_paused = true)]
 async fn a_failed_machine_whose_deletion_takes_too_long_freezes_nobody() {
     let world = failed_for_good(1);

@@ -1,4 +1,4 @@
-//! Callers that leave: until its first write a command ends with its caller, however long what it reads takes.
+//! Callers that leave: a command ends with its caller until its first write, however long its reads take.
 
 use rstest::rstest;
 use serde_json::json;
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::scale::Scale;
 
-/// Two Machines with a Node and one without, `c`.
+/// Builds a world of two Machines with a Node and one without, `c`.
 fn world(replicas: i32) -> World {
     let world = World::new(replicas, &["a", "b"]);
     world.machine("c", &json!({}), &json!({}));
     world
 }
 
-/// Ends the caller of a command while a read is under way, and then the command.
+/// Drops the caller of a command while a read is held, and waits for the end of the command.
 async fn leave_while_it_reads<T>(world: &World, read: &'static str, command: impl AsyncFn(Scale) -> T, now: impl Fn()) {
     world.api.fault(read, Fault::Hold);
     tokio::select! {
@@ -46,7 +46,7 @@ async fn a_decrease_whose_caller_leaves_while_a_machine_is_read_writes_nothing()
     is_untouched(&world, 3);
 }
 
-/// The Machine that was chosen is gone by the time it is read, and a replica without one remains.
+/// The chosen Machine is gone by the time it is read, and a replica without a Machine remains.
 #[tokio::test]
 async fn a_decrease_whose_machine_goes_and_whose_caller_leaves_writes_nothing() {
     let world = world(3);
@@ -66,13 +66,13 @@ async fn a_delete_whose_caller_leaves_while_it_reads_writes_nothing(#[case] id: 
     is_untouched(&world, 4);
 }
 
-/// A Machine of the request is gone, so that nothing is written for it, and a replica without one remains.
+/// A Machine of the request is gone, so nothing is written for it, and a replica without a Machine remains.
 #[tokio::test]
 async fn a_delete_of_a_machine_that_is_gone_and_of_a_placeholder_ends_with_its_caller() {
     let world = world(4);
     world.api.remove("b");
     let named = [nodes(&["b"]), instance("replica-MachineDeployment-team-a_workers-0")].concat();
-    // The list on which it is decided is answered; the one on which the size is written isn't.
+    // The list for the decision is answered; the one for the size write isn't.
     world.api.fault("LIST machines", Fault::SizeIs(4));
     let delete = async |scale: Scale| scale.delete(group(), named.clone()).await;
     leave_while_it_reads(&world, "LIST machines", delete, || ()).await;
@@ -88,7 +88,7 @@ async fn a_decrease_whose_read_had_no_answer_ends_with_its_caller() {
     is_untouched(&world, 3);
 }
 
-/// The answer of the log's write was lost: what was chosen goes on to a known result.
+/// The answer to the log write was lost, so the command goes on to a known result.
 #[tokio::test]
 async fn a_decrease_that_may_have_written_goes_on() {
     let world = world(3);
@@ -97,7 +97,7 @@ async fn a_decrease_that_may_have_written_goes_on() {
     assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["c".to_owned()]));
 }
 
-/// A caller that goes away while a call of its command is held, and the command's end.
+/// Aborts a caller while a call of its command is held, and waits for the end of the command.
 async fn delete_and_go_away(world: &World) {
     let call = tokio::spawn({
         let scale = world.scale.clone();
@@ -115,7 +115,7 @@ async fn a_caller_that_goes_away_before_anything_is_written_ends_the_command() {
     let world = World::new(4, &ABCD);
     world.scale.increase(group(), 1).await.unwrap();
     world.api.fault("GET machine b", Fault::Hold);
-    // The log's write fails, and the second attempt finds nobody who waits.
+    // The log write fails, and the second attempt finds no caller.
     world.api.fault("PATCH group", Fault::Answer(409, status(409, "the object has been modified")));
     delete_and_go_away(&world).await;
     assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 5));

@@ -1,4 +1,4 @@
-//! Deletes: the Machines that are logged, marked and lowered, and in how many calls.
+//! Deletes: which Machines are logged, marked and lowered, and in how many calls.
 
 use rstest::rstest;
 use serde_json::json;
@@ -26,7 +26,7 @@ async fn a_delete_logs_marks_and_lowers_without_a_read() {
 #[tokio::test]
 async fn a_machine_that_the_watch_can_not_vouch_for_is_read_first() {
     let world = World::new(4, &ABCD);
-    // The generation began after all that the watch of Machines has told.
+    // The generation began after everything that the watch of Machines has shown.
     world.scale.increase(group(), 1).await.unwrap();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     let calls = world.api.calls();
@@ -60,7 +60,7 @@ async fn a_delete_repeated_to_another_copy_lowers_nothing_more() {
     assert_eq!(world.api.replicas(), 3, "the other copy's picture was from before");
     other.scale.delete(group(), nodes(&["c"])).await.unwrap();
     assert_eq!(world.api.replicas(), 2);
-    // Entries stand in the order of their tickets, and those of one second in any.
+    // Entries are in the order of their tickets, and in any order within one second.
     let mut log = world.api.log();
     log.sort();
     assert_eq!(log, ["b lowered", "c lowered"]);
@@ -173,7 +173,7 @@ async fn a_machine_without_a_node_is_deleted_by_its_placeholder() {
     assert_eq!(world.api.replicas(), 2);
 }
 
-/// The size says 4: three stay, and a new one would come in the place of the one that goes.
+/// The size is 4: three Machines stay, and a new one would replace the one that goes.
 #[tokio::test]
 async fn a_machine_that_somebody_else_deletes_lowers_the_size_where_it_would_be_replaced() {
     let world = World::new(4, &ABCD);
@@ -210,7 +210,7 @@ async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while
     assert_eq!(world.size_of_pool(), 2, "it came anew");
 }
 
-/// Its infrastructure provider has taken another one. Cluster Autoscaler asks again in every loop.
+/// Its infrastructure provider has removed another one. Cluster Autoscaler asks again in every loop.
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_often_it_is_named() {
     let world = World::new(1, &[]);

@@ -1,4 +1,5 @@
-//! Deletes of which a write is refused, lost or late: each is done whole, taken back whole, or left in the log to go on.
+//! Deletes with a write that is refused, lost or late: each is carried out entirely, taken back entirely, or left in the
+//! log.
 
 use rstest::rstest;
 use serde_json::json;
@@ -30,7 +31,7 @@ async fn a_size_write_that_is_refused_leaves_neither_log_nor_marks(#[case] fault
     assert_eq!((world.api.marked(), world.api.log()), (vec![], vec![]));
 }
 
-/// Another copy had the right that this one lacks, and its smaller size takes what is marked.
+/// Another copy had the permission that this one lacks, and its smaller size removes the marked Machines.
 #[tokio::test]
 async fn what_another_copy_has_lowered_is_not_taken_back_and_keeps_its_mark() {
     let world = World::new(4, &ABCD);
@@ -54,7 +55,7 @@ async fn what_another_copy_has_lowered_is_not_taken_back_and_keeps_its_mark() {
     assert_eq!(world.api.marked(), ["b"], "or any Machine would go for the smaller size");
 }
 
-/// Another copy carries on with single Machines, and not with requests as they were asked for.
+/// Another copy carries on with single Machines, and not with whole requests.
 #[tokio::test]
 async fn a_request_of_which_another_copy_has_lowered_a_part_is_not_refused_for_good() {
     let world = World::new(4, &ABCD);
@@ -120,7 +121,7 @@ async fn a_fault_of_either_write_of_the_group_is_got_over(#[case] fault: Fault, 
     assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b lowered".to_owned()]));
 }
 
-/// Refused for good it would look to Cluster Autoscaler, which makes the Node schedulable again, while a finisher deletes it.
+/// Cluster Autoscaler would take it for a final refusal and make the Node schedulable again, while a finisher deletes it.
 #[tokio::test]
 async fn a_log_write_without_an_answer_that_cannot_be_looked_at_is_not_refused() {
     let world = World::new(4, &ABCD);
@@ -131,7 +132,7 @@ async fn a_log_write_without_an_answer_that_cannot_be_looked_at_is_not_refused()
     assert_eq!(world.api.log(), ["b wanted"]);
 }
 
-/// A mark of its old ticket may be on its way off the Machine.
+/// The removal of a mark with the old ticket may be in flight.
 #[tokio::test]
 async fn an_entry_that_another_copy_took_back_is_logged_anew_under_another_ticket() {
     let world = World::new(4, &ABCD);
@@ -143,8 +144,8 @@ async fn an_entry_that_another_copy_took_back_is_logged_anew_under_another_ticke
     assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
 }
 
-/// The log is then as it was before, so that nothing that the write tests has changed. A copy that has marked the Machine under
-/// the other ticket lowers nothing for this one.
+/// The log is then as it was before, so the tests of the write pass. A copy that has marked the Machine under the other
+/// ticket lowers nothing for this one.
 #[tokio::test]
 async fn a_log_write_that_arrives_after_it_was_taken_back_is_of_another_ticket_and_nothing_was_refused() {
     let world = World::new(4, &ABCD);
@@ -185,7 +186,7 @@ async fn a_mark_that_is_forbidden_leaves_neither_log_nor_marks() {
     assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 4));
 }
 
-/// A copy that has written meanwhile has it rejected once; only a second time in a row it is the API server.
+/// A write of another copy meanwhile causes one rejection; a second one in a row comes from the API server itself.
 #[rstest]
 #[case::without_an_answer(Fault::CutBefore)]
 #[case::busy(Fault::Answer(429, status(429, "too many requests")))]
@@ -212,7 +213,7 @@ async fn a_log_write_that_failed_is_not_refused_by_one_rejection() {
     assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
 }
 
-/// It was there when it was logged: whatever it went for, the size is lowered by it.
+/// It existed when it was logged, so the size is lowered for it, whatever has removed it.
 #[tokio::test]
 async fn a_machine_that_is_gone_at_its_mark_needs_none_and_lowers_the_size() {
     let world = World::new(4, &ABCD);

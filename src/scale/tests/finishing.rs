@@ -1,5 +1,5 @@
-//! The finisher: what becomes of what was decided, by whomever, as the watches show how far it has come. The test plays
-//! the controllers and the watches.
+//! The finisher: the outcome of decided deletions, whoever decided them, as the watches progress. The test plays the
+//! controllers and the watches.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{cli::testing::Said, index::Change};
 
-/// Lets the watches show what there is, again and again, until something is so.
+/// Lets the watches show all objects, again and again, until a condition holds.
 pub(super) async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {
     for _ in 0..1_000 {
         if is_so(world) {
@@ -26,7 +26,7 @@ pub(super) async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> b
     panic!("in vain: {what}; the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
 }
 
-/// Lets the watches show what there is for a long while.
+/// Lets the watches show all objects for a long while.
 pub(super) async fn wait(world: &World) {
     for _ in 0..100 {
         world.watch();
@@ -63,7 +63,7 @@ async fn a_machine_that_goes_for_the_smaller_size_is_not_deleted_by_name_though_
     world.api.follow();
     world.watch();
     world.api.held().await;
-    // The MachineSet has followed and b looks alive.
+    // The MachineSet has observed the size, and b looks alive.
     world.api.begin_to_delete("b");
     world.api.release();
     wait(&world).await;
@@ -90,7 +90,7 @@ async fn a_machine_is_not_deleted_by_name_when_another_one_is_decided_upon_meanw
     until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
 }
 
-/// Its Machine could be named anew, while smaller sizes are on their way.
+/// Its Machine could be named anew while smaller sizes are in flight.
 #[tokio::test(start_paused = true)]
 async fn a_soft_entry_stays_when_another_deletion_is_decided_upon_meanwhile() {
     let world = World::new(4, &ABCD);
@@ -117,7 +117,7 @@ async fn what_another_copy_has_decided_and_left_is_carried_on() {
     assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["b".to_owned(), "d".to_owned()]));
 }
 
-/// Who may write annotations of a group has no right to other Machines by that.
+/// The permission to annotate a group gives none to other Machines.
 #[rstest]
 #[case::decided("wanted", &["b"], 3)]
 #[case::and_the_size_lowered("lowered", &[], 4)]
@@ -138,7 +138,7 @@ async fn a_machine_that_is_not_of_the_group_is_left_alone_whatever_the_log_says(
     assert!(!calls.iter().any(|call| call.contains("control-plane")), "{calls:?}");
 }
 
-/// Each costs a read, and who may annotate a group can name as many as a log holds.
+/// Each costs a read, and whoever may annotate a group can name as many as a log holds.
 #[rstest]
 #[case::decided("wanted")]
 #[case::and_the_size_lowered("lowered")]
@@ -278,7 +278,7 @@ async fn a_finisher_ends_with_its_copy() {
     assert_eq!(index.strong_count(), 0, "somebody still holds it");
 }
 
-/// A MachinePool of the Machines `pa`, `pb` and `pc`.
+/// Builds a MachinePool of the Machines `pa`, `pb` and `pc`.
 fn pool_of_three(world: &World) -> GroupId {
     let pool = world.pool(3, &["cloud:///pa", "cloud:///pb", "cloud:///pc"]);
     let owner = json!({"ownerReferences": [
@@ -296,12 +296,12 @@ fn log_of_pool(world: &World) -> Option<String> {
     pool["metadata"]["annotations"][DELETING].as_str().map(str::to_owned)
 }
 
-/// Time passes in which the watches show nothing.
+/// Lets time pass in which the watches show nothing.
 async fn nothing_happens_for(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-/// Machines of a MachinePool: its infrastructure provider makes it smaller, and takes whichever it likes.
+/// An infrastructure provider removes any of the pool's Machines for a smaller size.
 #[tokio::test(start_paused = true)]
 async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_none() {
     let world = World::new(1, &["a"]);
@@ -324,7 +324,7 @@ async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_n
     assert!(!is_deleting(&world, "pa") && !is_deleting(&world, "pc"));
 }
 
-/// As an instance that is no Machine it would lower the size without a mark, and its infrastructure provider would take
+/// As an instance that isn't a Machine it would lower the size without a mark, and its infrastructure provider would remove
 /// another one.
 #[tokio::test]
 async fn an_instance_of_a_pool_of_machines_whose_own_is_not_known_yet_is_asked_for_again() {
@@ -336,7 +336,7 @@ async fn an_instance_of_a_pool_of_machines_whose_own_is_not_known_yet_is_asked_f
     assert_eq!(world.size_of_pool(), 4);
 }
 
-/// The watch of the Machines has shown none of the pool yet.
+/// The watch hasn't shown any of the pool's Machines yet.
 #[tokio::test]
 async fn an_instance_of_a_pool_whose_machines_are_all_unknown_yet_is_asked_for_again() {
     let world = World::new(1, &["a"]);
@@ -350,8 +350,8 @@ async fn an_instance_of_a_pool_whose_machines_are_all_unknown_yet_is_asked_for_a
     assert_eq!(world.size_of_pool(), 1);
 }
 
-/// The pool's controller has seen the smaller size; its infrastructure provider hasn't acted on it, and may yet take
-/// another Machine than the named one. Both would go.
+/// The pool's controller has observed the smaller size; its infrastructure provider hasn't acted on it, and may still
+/// remove another Machine than the named one. Both would go.
 #[tokio::test(start_paused = true)]
 async fn a_machine_of_a_pool_is_not_deleted_by_name_before_its_provider_had_time_to_take_it() {
     let world = World::new(1, &["a"]);
@@ -384,7 +384,7 @@ fn marked_with(world: &World, machine: &str, mark: &str) {
     world.api.change("machines", machine, json!({"metadata": {"annotations": annotations}}));
 }
 
-/// A mark whose answer was lost was sent again, and has come after that of a later acceptance.
+/// A mark whose answer was lost was sent again, and has arrived after that of a later acceptance.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_has_an_entry_is_marked_again_and_its_late_mark_is_not_taken_off() {
     let world = World::new(3, &ABCD);
@@ -398,7 +398,7 @@ async fn a_machine_that_has_an_entry_is_marked_again_and_its_late_mark_is_not_ta
     assert_eq!(marks, 1, "it was never without a mark");
 }
 
-/// The cache that the step was decided on had no entry yet.
+/// The cached group on which the step was decided had no entry yet.
 #[tokio::test(start_paused = true)]
 async fn a_mark_stays_when_its_machine_has_come_to_have_an_entry_meanwhile() {
     let world = World::new(3, &ABCD);
@@ -412,8 +412,8 @@ async fn a_mark_stays_when_its_machine_has_come_to_have_an_entry_meanwhile() {
     assert_eq!(world.api.mark_of("b").as_deref(), Some("capi-autoscaler-provider new"));
 }
 
-/// Since Cluster API 1.11 a MachineSet's observedGeneration stays where it is while its reconciles end with an error, of
-/// one Machine without its infrastructure object for example.
+/// Since Cluster API 1.11 a MachineSet's observedGeneration stays as it is while its reconciles fail, for example for one
+/// Machine without its infrastructure object.
 #[tokio::test(start_paused = true)]
 async fn an_entry_leaves_though_the_reconciles_of_its_machine_set_end_with_errors() {
     let world = World::new(4, &ABCD);
@@ -439,7 +439,7 @@ async fn what_is_over_is_forgotten_though_something_else_of_the_group_fails() {
     until(&world, "d has left the log", |world| world.api.log() == ["b lowered", "c lowered"]).await;
 }
 
-/// Another MachineDeployment.
+/// Creates another MachineDeployment.
 fn load_group(world: &World, name: &str) -> GroupId {
     let object = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",

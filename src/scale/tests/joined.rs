@@ -1,5 +1,5 @@
-//! Machines that have joined although their nodeRef doesn't say so: Cluster API can't reach the workload cluster, or the
-//! watch of Machines is behind. Nothing that gives up what never joined may take them.
+//! Machines that have joined although their nodeRef doesn't show it: Cluster API can't reach the workload cluster, or the
+//! watch of Machines lags. Nothing that gives up Machines that never joined may remove them.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::fake::{Fault, World, group, instance, nodes, status};
 use crate::scale::ScaleError;
 
-/// Three Machines of which `a` alone has a nodeRef.
+/// Builds three Machines, of which `a` alone has a nodeRef.
 fn world() -> World {
     let world = World::new(3, &["a"]);
     for name in ["b", "c"] {
@@ -21,7 +21,7 @@ fn names(machine: &str) -> Value {
     json!({"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": "team-a"})
 }
 
-/// The fields by which a Node shows its Machine.
+/// The fields by which a Node identifies its Machine.
 #[derive(Clone, Copy, Debug)]
 enum Shown {
     ProviderId,
@@ -75,7 +75,7 @@ async fn a_machine_whose_node_is_there_is_not_deleted_by_its_placeholder(
     assert!(world.api.calls().is_empty());
 }
 
-/// The watch shows neither its nodeRef nor its Node: what the API server says counts.
+/// The watch shows neither its nodeRef nor its Node, so the API server's answer counts.
 #[rstest]
 #[case::named("named")]
 #[case::chosen("chosen")]
@@ -96,7 +96,7 @@ async fn a_machine_that_is_given_up_is_read_whole_first(#[case] by: &str) {
     assert!(!world.api.calls().iter().any(|call| call.contains("PATCH")), "{:?}", world.api.calls());
 }
 
-/// Its Node is there, and the API server tells the providerID by which it is the Machine's.
+/// Its Node exists, and the API server returns the providerID that makes it the Machine's.
 #[tokio::test]
 async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
     let world = World::new(3, &["a", "c"]);
@@ -108,7 +108,7 @@ async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
 }
 
-/// Its Node comes while the log is being written, and nodeRef lags: the version that the mark tests is the one that was read.
+/// Its Node comes while the log is written, and its nodeRef lags, so the mark tests the version that was read and passes.
 #[tokio::test]
 async fn a_machine_whose_node_is_shown_before_it_is_marked_stays() {
     let world = World::new(3, &["a", "c"]);
@@ -123,13 +123,13 @@ async fn a_machine_whose_node_is_shown_before_it_is_marked_stays() {
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
 }
 
-/// Its mark was rejected, and it was read again: its Node comes while the log is read after that.
+/// Its mark was rejected and it was read again; its Node comes while the log is read after that.
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_node_is_shown_while_the_log_is_read_stays() {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH machine b", Fault::Answer(409, status(409, "Conflict")));
-    // The group is read before the mark is tried again, and after its Machine was read.
+    // The group is read before the mark is retried, and again after its Machine was read.
     for _ in 0..2 {
         world.api.fault("GET group", Fault::Hold);
     }
@@ -145,7 +145,7 @@ async fn a_machine_whose_node_is_shown_while_the_log_is_read_stays() {
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
 }
 
-/// It joins after it was read: the mark tests the version that was read.
+/// It joins after it was read, so the mark's test of the version that was read fails.
 #[rstest]
 #[case::named("named")]
 #[case::chosen("chosen")]
@@ -168,7 +168,7 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
 }
 
-/// It has gone, or couldn't be marked yet and is carried on.
+/// The other Machine goes, or couldn't be marked yet and is carried on.
 #[rstest]
 #[case::it_goes(0, 2, "a lowered", "other Machines that were named with it go")]
 #[case::it_is_to_go(6, 3, "a wanted", "ask again to learn its end")]
@@ -224,7 +224,7 @@ async fn who_has_joined_after_a_log_write_without_an_answer_is_not_refused_for_g
     assert!(error.to_string().contains("isn't known whether"), "{error}");
 }
 
-/// Another copy of the program, whose watches go on, empties the log.
+/// Runs another copy of the program, whose watches go on, until the log is empty.
 async fn another_copy_carries_on(world: &World) {
     let other = world.another_copy();
     for _ in 0..1_000 {
@@ -237,7 +237,7 @@ async fn another_copy_carries_on(world: &World) {
     panic!("in vain: the log is {:?}", world.api.log());
 }
 
-/// Another copy carries on what a killed one has logged, and knows what kind of an entry it is.
+/// Another copy carries on the log of a killed one, and knows the kind of the entry.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_joins_while_its_copy_is_down_stays() {
     let world = World::new(3, &["a", "c"]);
@@ -253,8 +253,8 @@ async fn a_machine_that_joins_while_its_copy_is_down_stays() {
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
 }
 
-/// Its entry is wanted, and it is marked: a smaller size that is on its way for another Machine may take it by now, so that
-/// the size comes down for it too. Taken back, it would run, be marked, and be named by nothing.
+/// Its entry is wanted and it is marked: a smaller size in flight for another Machine may remove it by now, so the size is
+/// lowered for it too. If its entry were taken back, it would run with a mark and without an entry.
 #[rstest]
 #[case::named("named")]
 #[case::chosen("chosen")]
@@ -294,7 +294,7 @@ async fn deletes_of_machines_with_nodes_still_read_nothing() {
     assert!(world.api.calls().iter().all(|call| call.starts_with("PATCH")), "{:?}", world.api.calls());
 }
 
-/// The watch doesn't show it any more: the smaller size would take another Machine.
+/// The watch doesn't show it any more: the smaller size would remove another Machine.
 #[tokio::test(start_paused = true)]
 async fn one_that_was_chosen_and_is_gone_lowers_nothing() {
     let world = World::new(3, &["a", "c"]);
@@ -310,7 +310,7 @@ async fn one_that_was_chosen_and_is_gone_lowers_nothing() {
     assert_eq!(world.api.replicas(), 3);
 }
 
-/// Its Node has another providerID, or none: Cluster Autoscaler would not know it by the Machine's.
+/// Its Node has another providerID, or none, so Cluster Autoscaler wouldn't recognise it by the Machine's.
 #[rstest]
 #[case::another(Some("cloud:///zone-1/b"), "cloud:///zone-1/b")]
 #[case::none(None, "pending-machine-team-a_b")]

@@ -1,4 +1,4 @@
-//! Deletes that come while others of their group are being marked: they join them, one smaller size is written for all,
+//! Deletes that arrive while others of their group are being marked: they join them, one smaller size is written for all,
 //! and nothing is read for them.
 
 use serde_json::json;
@@ -11,7 +11,7 @@ const ABCDE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 type Deleting = JoinHandle<Result<(), ScaleError>>;
 
-/// A delete under way, up to where a call of it is held.
+/// Begins a delete, and waits until one of its calls is held.
 async fn held(world: &World, names: &[&str]) -> Deleting {
     let call = begin(world, nodes(names));
     world.api.held().await;
@@ -23,12 +23,12 @@ fn begin(world: &World, nodes: Vec<NodeName>) -> Deleting {
     tokio::spawn(async move { scale.delete(group(), nodes).await })
 }
 
-/// How many calls there were whose text has this in it.
+/// Returns the number of calls that contain this text.
 fn count(world: &World, call: &str) -> usize {
     world.api.calls().iter().filter(|it| it.contains(call)).count()
 }
 
-/// Waits until a Machine is marked, or another call was made.
+/// Waits until a condition holds.
 async fn until(world: &World, what: impl Fn(&World) -> bool) {
     while !what(world) {
         tokio::task::yield_now().await;
@@ -104,7 +104,7 @@ async fn nobody_joins_where_a_mark_has_failed() {
     world.api.fault("PATCH machine a", Fault::Answer(403, status(403, "forbidden")));
     world.api.fault("PATCH machine b", Fault::Hold);
     let first = held(&world, &["a", "b"]).await;
-    // The refusal of a is there before the answer for b.
+    // The refusal of a arrives before the answer for b.
     until(&world, |world| count(world, "PATCH machine a") == 1).await;
     let second = begin(&world, nodes(&["c"]));
     world.api.release();
@@ -125,8 +125,8 @@ async fn a_replica_without_a_machine_joins_and_lowers_the_size_by_itself() {
     assert_eq!(world.api.replicas(), 3);
 }
 
-/// By what is counted for b, a lowers the size for a Machine that would come in its place: what was known of c before
-/// that can't be trusted any more.
+/// The size that is lowered for b may be counted for a Machine that would replace it, so the earlier state of c can't be
+/// trusted any more.
 #[tokio::test]
 async fn after_one_that_was_being_deleted_those_who_join_are_read() {
     let world = World::new(5, &ABCDE);

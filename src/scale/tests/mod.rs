@@ -1,4 +1,4 @@
-//! Commands against an API server of a few lines, with faults at the HTTP layer: the end state is checked.
+//! Commands against a fake API server, with faults at the HTTP layer; the tests check the end state.
 
 mod autoscaler;
 mod callers;

@@ -1,5 +1,5 @@
-//! Placeholders: replicas that have no Machine, and those whose Machine is being deleted and has no Node any more.
-//! Deleting one lowers the size and never takes another Machine.
+//! Placeholders: replicas without a Machine, and those whose Machine is being deleted and has no Node any more. Their
+//! deletion lowers the size and never removes another Machine.
 
 use capi::DELETING;
 use nodegroup::{DeletionLog, LogAnnotation as _};
@@ -16,7 +16,7 @@ fn replicas(numbers: &[u32]) -> Vec<NodeName> {
     numbers.iter().flat_map(name).collect()
 }
 
-/// A mark of its old ticket may be on its way off the Machine.
+/// The removal of a mark with the old ticket may be in flight.
 #[tokio::test]
 async fn what_another_copy_took_back_of_a_smaller_size_is_logged_anew_under_another_ticket() {
     let world = World::new(2, &["a"]);
@@ -28,7 +28,7 @@ async fn what_another_copy_took_back_of_a_smaller_size_is_logged_anew_under_anot
     assert_eq!(world.api.replicas(), 1);
 }
 
-/// The log is then as it was before, so that nothing that the write tests has changed.
+/// The log is then as it was before, so the tests of the write pass.
 #[tokio::test]
 async fn a_log_write_of_a_smaller_size_that_arrives_after_it_was_taken_back_is_of_another_ticket() {
     let world = World::new(2, &["a"]);
@@ -103,7 +103,7 @@ async fn one_that_becomes_a_machine_before_the_size_is_written_again_is_refused(
     let scale = world.scale.clone();
     let delete = tokio::spawn(async move { scale.delete(group(), replicas(&[0])).await });
     world.api.held().await;
-    // Somebody asks for one more, and both are made.
+    // Somebody asks for one more, and both are created.
     world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 5}}));
     for name in ["d", "e"] {
         world.machine_unseen(name, &json!({}), &json!({}));
@@ -114,7 +114,7 @@ async fn one_that_becomes_a_machine_before_the_size_is_written_again_is_refused(
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// A Machine that hangs in deletion: its Node is gone, and the size still counts it.
+/// Builds a group with a Machine that hangs in deletion: its Node is gone, and the size still counts it.
 fn hanging() -> World {
     let world = World::new(3, &ABC);
     for name in ["a", "b"] {
@@ -224,7 +224,7 @@ async fn a_decrease_stops_at_the_minimum(#[case] size: i32, #[case] min: i32, #[
     assert_eq!(world.api.replicas(), end);
 }
 
-/// One Machine that a webhook refuses, beside others that stand in the same batch.
+/// A webhook refuses one Machine of a batch.
 #[tokio::test]
 async fn a_machine_whose_mark_is_refused_fails_only_the_requests_that_name_it() {
     let world = World::new(6, &["a", "b", "c", "d", "e", "f"]);
@@ -246,7 +246,7 @@ async fn a_machine_whose_mark_is_refused_fails_only_the_requests_that_name_it() 
     assert_eq!(world.api.log().len(), 4);
 }
 
-/// A request beside it has failed, which took its time: the Machines are counted anew.
+/// A request of the same batch fails after some time, so the Machines are counted anew.
 #[tokio::test]
 async fn one_that_becomes_a_machine_while_another_request_fails_is_refused() {
     let world = World::new(4, &ABC);

@@ -1,4 +1,4 @@
-//! Commands of a server that may not write: the same decisions, and no call.
+//! Commands of a server that may not write: the same decisions without calls.
 
 use rstest::rstest;
 

@@ -1,5 +1,5 @@
-//! Machines that somebody else has deleted, which the watch doesn't show yet: their marks show it, and the size comes down
-//! for them only where no other Machine has come in their place.
+//! Machines that somebody else has deleted without the watch showing it: the answers to their marks show it, and the size
+//! is lowered for them only where no other Machine has replaced them.
 
 use rstest::rstest;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::fake::{Fault, World, group, nodes};
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 
-/// The state of somebody else's deletion of a Machine.
+/// The state of a deletion by somebody else.
 #[derive(Clone, Copy)]
 enum Deletion {
     Begun,
@@ -16,7 +16,7 @@ enum Deletion {
 }
 
 impl Deletion {
-    /// The watch doesn't show it.
+    /// Begins or completes the deletion without the watch showing it.
     fn of(self, world: &World, machine: &str) {
         match self {
             Self::Begun => world.api.begin_to_delete(machine),
@@ -25,7 +25,7 @@ impl Deletion {
     }
 }
 
-/// `d` has come in the place of a Machine, and the watch doesn't show it.
+/// Creates `d` in the place of a Machine, without the watch showing it.
 fn replace(world: &World) {
     world.machine_unseen("d", &json!({"nodeRef": {"name": "d"}}), &json!({}));
 }
@@ -74,7 +74,7 @@ async fn of_two_as_many_lower_the_size_as_places_are_open() {
     assert_eq!((world.api.replicas(), world.api.log().len()), (2, 1));
 }
 
-/// An entry that has lowered the size leaves its own place, and nobody else's.
+/// An entry that has lowered the size leaves its own place open, and no other.
 #[tokio::test]
 async fn a_place_that_is_given_up_already_is_not_open() {
     let world = World::new(3, &ABC);
@@ -113,7 +113,7 @@ async fn a_list_that_fails_is_asked_again() {
     assert_eq!((world.api.replicas(), world.api.log()), (3, vec![]));
 }
 
-/// Somebody else's mark is no write of ours that would show it.
+/// A mark of somebody else is no write whose answer would show the deletion.
 #[tokio::test]
 async fn a_machine_that_somebody_else_has_marked_is_read() {
     let world = World::new(3, &[]);

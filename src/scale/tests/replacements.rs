@@ -1,4 +1,4 @@
-//! Machines that never became a Node, at the least size: one is replaced from time to time, and the size stays.
+//! Machines that never became a Node, at the min size: one is replaced from time to time, and the size stays.
 
 use capi::REPLACED;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn failed() -> Value {
     json!({"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no such image"}}})
 }
 
-/// A group at its least size, 1, whose only Machine failed.
+/// Builds a group at its min size, 1, whose only Machine has failed.
 fn at_min_size() -> World {
     let world = World::new(1, &[]);
     world.machine("a", &failed(), &json!({}));
@@ -25,14 +25,14 @@ fn is_deleting(world: &World, machine: &str) -> bool {
     world.api.object("machines", machine).unwrap()["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Number and uid of the last replacement.
+/// Returns the number and the uid of the last replacement.
 fn replaced(world: &World) -> Option<String> {
     let group = world.api.object("machinedeployments", "workers").unwrap();
     let text = group["metadata"]["annotations"][REPLACED].as_str()?;
     Some(text.split_once(' ').unwrap().1.to_owned())
 }
 
-/// There was one long ago, of another Machine.
+/// Records a replacement of another Machine, long ago.
 fn replaced_before(world: &World, count: u32) {
     let text = format!("2020-01-01T00:00:00Z {count} uid-old");
     world.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {REPLACED: text}}}));
@@ -128,7 +128,7 @@ async fn of_two_copies_only_one_goes_on() {
     let world = World::new(2, &[]);
     world.machine("a", &failed(), &json!({}));
     world.machine("b", &failed(), &json!({}));
-    // Its watches don't show what the other one writes.
+    // Its watches don't show the writes of the first copy.
     let other = world.another_copy();
     world.scale.delete(group(), named(&["a", "b"])).await.unwrap_err();
     let error = other.scale.delete(group(), named(&["a", "b"])).await.unwrap_err();

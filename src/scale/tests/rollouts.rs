@@ -1,4 +1,4 @@
-//! Commands while the group is rolling out: nothing is taken from it.
+//! Commands while the group is rolling out: nothing is removed from it.
 
 use capi::{DELETING, DESIRED_REPLICAS};
 use serde_json::json;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{index::tests::objects, scale::ScaleError};
 
-/// A group of this size with 3 Machines, one of them of its newest MachineSet.
+/// Builds a group of this size with 3 Machines, one of them of its newest MachineSet.
 fn rolling_out(size: i32) -> World {
     let world = World::new(size, &["a", "b", "c"]);
     world.index.apply_quietly(objects::set_of_revision("workers", "workers-1", 1, 2));
@@ -79,7 +79,7 @@ async fn an_increase_works() {
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// A group of which `b` was deleted, and that began to roll out then: the newer MachineSet alone has been given the smaller size.
+/// Builds a group that began to roll out after `b` was deleted: only the newer MachineSet has received the smaller size.
 async fn rolling_out_after_a_delete() -> World {
     let world = World::new(4, &ABCD);
     world.node("a", Some("cloud:///a"), &json!({}));
@@ -99,7 +99,7 @@ fn give(world: &World, set: &str, desired: &str) {
     world.api.change("machinesets", set, json!({"metadata": {"annotations": {DESIRED_REPLICAS: desired}}}));
 }
 
-/// Where its MachineSet hasn't been given the smaller size, a Machine would come again.
+/// A MachineSet that hasn't received the smaller size would replace the Machine.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_deleted_by_name_when_the_rollout_has_ended() {
     let world = rolling_out_after_a_delete().await;

@@ -1,4 +1,4 @@
-//! Increases and decreases, and what each fault of a size write leaves behind.
+//! Increases and decreases, and the state that each fault of a size write leaves behind.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn an_increase_is_one_write_without_a_read_and_is_answered_at_once() {
     assert_eq!(world.target_size(), 5);
 }
 
-/// Cluster Autoscaler's time for the instances of an increase ends after its time for the increase, a loop in between.
+/// Cluster Autoscaler's timeout for the instances of an increase ends after the one for the increase, a loop in between.
 #[tokio::test(start_paused = true)]
 async fn what_an_increase_brings_has_an_id_of_its_own_for_a_minute() {
     let ids = |world: &World| -> Vec<String> {
@@ -55,7 +55,7 @@ async fn what_a_new_increase_has_brought_can_be_deleted() {
     assert_eq!(world.target_size(), 1);
 }
 
-/// The watch may show a write of this process before its answer is there; nobody has to be asked whose it was.
+/// The watch may show a write of this process before its answer arrives; nobody has to read whose write it was.
 #[tokio::test]
 async fn a_size_that_the_watch_shows_before_its_answer_is_read_by_nobody() {
     let world = World::new(2, &["a", "b"]);
@@ -87,7 +87,7 @@ async fn a_size_that_the_watch_shows_before_its_answer_is_read_by_nobody() {
     assert_eq!(world.api.calls()[2..], ["PATCH scale", "GET group"], "somebody else has written it meanwhile");
 }
 
-/// Lets all tasks go on until they wait: the API of these tests waits for nothing but faults.
+/// Lets all tasks run until they wait: the API of these tests waits for nothing but faults.
 async fn quiet() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -113,7 +113,7 @@ async fn two_increases_at_once_are_two_increases() {
 
 #[tokio::test]
 async fn a_size_of_zero_is_written_though_its_field_is_absent() {
-    // A group of 0 without a template is none: the size is another by the time of the write.
+    // A group of size 0 without a template isn't a node group, so the size changes right before the write.
     let world = World::new(1, &[]);
     world.api.fault("PATCH scale", Fault::SizeIs(0));
     world.scale.increase(group(), 4).await.unwrap();
@@ -159,7 +159,7 @@ async fn ids_of_no_group_leave_nothing_behind() {
     assert_eq!(world.scale.remembered(), 0);
 }
 
-/// Each fault of the first size write of an increase by 3 from 2: the size at the end, and the result.
+/// Each fault of the first size write of an increase by 3 from 2, with the size at the end and the result.
 #[rstest]
 #[case::conflict(Fault::Answer(409, status(409, "the object has been modified")), 5, "ok")]
 #[case::size_changed_meanwhile(Fault::SizeIs(4), 7, "ok")]
@@ -246,7 +246,7 @@ async fn a_lost_write_that_was_done_is_known_though_something_else_was_written_s
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// Another copy was asked for as many: its write isn't taken for the lost one.
+/// Another copy was asked for the same increase, and its write isn't taken for the lost one.
 #[tokio::test]
 async fn a_lost_write_and_another_copys_write_of_the_same_size_are_two_increases() {
     let world = World::new(2, &[]);
@@ -262,7 +262,7 @@ async fn a_lost_write_and_another_copys_write_of_the_same_size_are_two_increases
     assert_eq!(world.api.replicas(), 8);
 }
 
-/// A size of 0 that is written as a Scale has no manager, so that nobody could tell whose it is.
+/// A size of 0 that is written as a Scale has no field manager, so its writer would be unknown.
 #[tokio::test]
 async fn a_lost_write_of_a_size_of_zero_has_a_known_result_too() {
     let world = World::new(2, &[]);
@@ -337,7 +337,7 @@ async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_
     assert_eq!(world.api.marked(), ["b", "c"]);
 }
 
-/// Cluster Autoscaler still holds it for an instance, and asks for it a moment later.
+/// Cluster Autoscaler still takes it for an instance, and names it a moment later.
 #[rstest]
 #[case::as_it_was_told("pending-machine-team-a_b")]
 #[case::as_it_was_told_later("failed-machine-team-a_b")]
@@ -376,7 +376,7 @@ async fn a_decrease_of_the_wrong_sign_makes_no_call(#[case] delta: i32) {
     assert!(world.api.calls().is_empty());
 }
 
-/// The own write may have been done, undone, and done again by somebody else.
+/// The command's own write may have been done, undone, and done again by somebody else.
 #[tokio::test]
 async fn a_lost_answer_and_several_writes_since_is_not_taken_for_done() {
     let world = World::new(2, &[]);

@@ -1,5 +1,5 @@
-//! Each write leads to the client that has asked for it, also where another copy has done it: by the ticket, which the line of
-//! the acceptance has with the client.
+//! Each write leads to the client that asked for it, also where another copy has made it: by the ticket, which the log line
+//! of the acceptance has together with the client.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::cli::testing::Said;
 
-/// A copy's watches show what there is, again and again, until something is so.
+/// Lets a copy's watches show all objects, again and again, until a condition holds.
 async fn until(world: &World, copy: &Copy, what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..1_000 {
         if is_so() {
@@ -21,14 +21,14 @@ async fn until(world: &World, copy: &Copy, what: &str, is_so: impl Fn() -> bool)
     panic!("in vain: {what}; the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
 }
 
-/// The only line that has these parts.
+/// Returns the only line that contains these parts.
 fn line<'a>(said: &'a str, parts: &[&str]) -> &'a str {
     let lines: Vec<_> = said.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
     let [line] = lines[..] else { panic!("{parts:?}: {lines:?} in {said}") };
     line
 }
 
-/// The ticket that a line names, as it stands there.
+/// Returns the ticket in a line.
 fn ticket_of(line: &str) -> &str {
     let (_, rest) = line.split_once("ticket=\"").unwrap_or_else(|| panic!("no ticket: {line}"));
     rest.split_once('"').expect("its end").0
@@ -41,7 +41,7 @@ async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _log = tracing::subscriber::set_default(log);
     let world = World::new(4, &ABCD);
-    // The copy that accepts it comes no further.
+    // The copy that accepts it gets no further.
     world.api.fault("PATCH machine b", Fault::Hold);
     let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
     let call = tokio::spawn(async move { client.delete(group(), nodes(&["b"])).await });

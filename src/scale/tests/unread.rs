@@ -1,4 +1,4 @@
-//! Machines that can't be read before they are decided on: they hold up no request that doesn't name them.
+//! Machines that can't be read before they are decided on: they delay no request that doesn't name them.
 
 use rstest::rstest;
 use serde_json::json;
@@ -66,7 +66,7 @@ async fn machines_that_cannot_be_read_share_one_turn() {
     assert_eq!(calls.iter().filter(|call| *call == "PATCH group").count(), 4, "two batches: {calls:?}");
 }
 
-/// The write of the log may arrive yet: nothing of it is refused for good.
+/// The log write may still arrive, so nothing of it is refused for good.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_cannot_be_read_after_a_log_write_without_an_answer_is_not_refused_for_good() {
     let world = World::new(4, &["a", "b"]);
@@ -99,7 +99,7 @@ async fn a_list_that_fails_fails_no_request_that_needs_none() {
     assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["a lowered".to_owned()]));
 }
 
-/// A list without end would keep the command, and with it all others of its group, for ever.
+/// A list without end would occupy the command, and with it all others of its group, for ever.
 #[tokio::test(start_paused = true)]
 async fn a_list_of_machines_that_has_no_end_fails_the_command_at_its_bound() {
     let world = World::new(4, &["a", "b"]);

@@ -1,4 +1,4 @@
-//! Whom the admin listener answers, and what: over a real socket, since a client may send any bytes.
+//! The requests that the admin listener answers, over a real socket, since a client may send any bytes.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +20,7 @@ use crate::server::{
     open_connections::Limits, serve_http,
 };
 
-/// Answers its query, and refuses `bad`.
+/// Answers with its query, and refuses `bad`.
 struct Echo;
 
 impl DebugPages for Echo {
@@ -43,7 +43,7 @@ impl StatusPages for Echo {
     }
 }
 
-/// The whole answer to a request of these lines, by a listener on that address as far as it knows.
+/// Returns the whole answer to a request of these lines, from a listener that takes `address` for its own.
 async fn answer(address: &str, lines: &[&str]) -> String {
     let hosts = AllowedHosts { listened_on: address.parse().unwrap(), names: vec!["status.example".parse().unwrap()] };
     let listener = listener();
@@ -178,7 +178,7 @@ async fn who_does_not_read_the_answer_is_cut_off() {
     let limits = Limits { write: Duration::from_millis(100), ..Limits::default() };
     let serving = tokio::spawn(serve_within(listener, router, limits, ends.clone()));
     stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    // Nothing is read, and nothing but that ends it.
+    // Nothing is read, so only the timeout ends it.
     assert!(tokio::time::timeout(LIMIT, gone).await.unwrap().is_err(), "the answer is held");
     ends.cancel();
     serving.await.unwrap().unwrap();
@@ -211,7 +211,7 @@ async fn one_answer_is_held_for_who_does_not_read_it() {
     };
     let unread = ask().await.unwrap();
     let mut next = std::pin::pin!(ask());
-    // Nothing but the first answer's end lets the second one begin.
+    // Only the end of the first answer lets the second one begin.
     assert!(futures::poll!(next.as_mut()).is_pending());
     drop(unread);
     assert_eq!(tokio::time::timeout(LIMIT, next).await.unwrap().unwrap().status(), 200);

@@ -49,7 +49,7 @@ async fn health_of(channel: &Channel, service: &str) -> Result<i32, Status> {
 }
 
 impl Running {
-    /// Ends it, and sees that nothing of it is left: not its thread, nor its port.
+    /// Ends it, and checks that neither its thread nor its port is left.
     async fn end(mut self) {
         self.shutdown.cancel();
         timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();
@@ -143,7 +143,7 @@ async fn reflection_of_both_versions_knows_the_services(#[case] service: &str) {
     running.end().await;
 }
 
-/// The log of this thread while it lives.
+/// A writer that collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! Clients that open too much, read nothing or say nothing, and what a Cluster Autoscaler beside them sees.
+//! Clients that open too much, read nothing or send nothing, and their effect on a Cluster Autoscaler beside them.
 
 use std::{
     collections::HashSet,
@@ -30,7 +30,7 @@ use crate::server::{
 
 const MIB: usize = 1 << 20;
 
-/// The state that the handlers here share, a record of their calls among it.
+/// The state that the handlers here share, with a record of their calls.
 #[derive(Clone)]
 struct Served {
     calls: Arc<AtomicUsize>,
@@ -92,7 +92,7 @@ fn serve(limits: GrpcLimits) -> Running {
     Running { grpc, served, shutdown }
 }
 
-/// A connection of HTTP/2.
+/// An HTTP/2 connection.
 #[derive(Clone)]
 struct Client {
     calls: h2::client::SendRequest<Bytes>,
@@ -119,7 +119,7 @@ impl Client {
         calls.send_request(request, false).unwrap()
     }
 
-    /// Begins a call. Its answer comes when the server has made it, and its body when it is read.
+    /// Begins a call. Its answer arrives when the server has produced it, and its body when it is read.
     async fn begins_call(&self, path: &str) -> h2::client::ResponseFuture {
         let (answer, mut body) = self.begins(path).await;
         body.send_data(Bytes::new(), true).unwrap();
@@ -162,7 +162,7 @@ async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
     let mut silent = Vec::new();
     for _ in 0..200 {
         let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
-        // The server's settings: it is served.
+        // The server's settings arrive, so the connection is served.
         stream.read_exact(&mut [0; 9]).await.unwrap();
         silent.push(stream);
     }
@@ -202,7 +202,7 @@ async fn a_connection_that_must_make_room_answers_its_call() {
     running.end().await;
 }
 
-/// Settings as the server announces them: identifier and value.
+/// The settings that the server announces, as identifier and value.
 #[tokio::test]
 async fn calls_at_once_and_their_headers_are_bounded() {
     let running = serve(GrpcLimits::default());
@@ -228,7 +228,7 @@ async fn calls_at_once_and_their_headers_are_bounded() {
 async fn answers_that_nobody_reads_are_made_up_to_a_bound_and_then_all_are_answered() {
     let limits = GrpcLimits::default();
     let running = serve(limits);
-    // It takes some bytes of each answer until it reads.
+    // It accepts some bytes of each answer until it reads.
     let slow = Client::connect(&running, 1_024).await;
     let mut answers = Vec::new();
     for _ in 0..64 {
@@ -238,7 +238,7 @@ async fn answers_that_nobody_reads_are_made_up_to_a_bound_and_then_all_are_answe
     while running.served.calls.load(Ordering::Relaxed) < bound {
         tokio::task::yield_now().await;
     }
-    // The server has read all of the above when it answers this.
+    // When the server answers this, it has read all of the calls above.
     let other = Client::connect(&running, 65_535).await;
     for _ in 0..10 {
         assert_eq!(other.calls("/small").await.unwrap(), b"small");
@@ -291,7 +291,7 @@ async fn requests_count_by_the_length_that_they_announce() {
     running.end().await;
 }
 
-/// Without TLS a browser speaks HTTP/1.1 alone, whatever the script of a page asks of it.
+/// Without TLS a browser speaks HTTP/1.1 alone, whatever a page's script requests.
 #[tokio::test]
 async fn what_a_web_page_can_send_reaches_no_call() {
     let running = serve(GrpcLimits::default());
@@ -327,7 +327,7 @@ async fn a_connection_ends_at_its_age_and_no_call_fails() {
     let mut old = Client::connect(&running, 65_535).await;
     let waits = old.begins_call("/waits").await;
     running.served.waiting.notified().await;
-    // It takes no new call once it was told to go.
+    // It accepts no new call after GOAWAY.
     let told = async {
         while let Ok(ready) = old.calls.clone().ready().await {
             drop(ready);
@@ -358,7 +358,7 @@ async fn connections_of_one_time_do_not_end_together() {
     running.end().await;
 }
 
-/// A caller goes on with its loop on the next connection, and must not be taken for one that has just begun.
+/// A caller continues its loop on the next connection, and must not be taken for one that has just begun.
 #[tokio::test]
 async fn a_connection_that_ends_at_its_age_counts_as_open_for_its_caller_and_one_that_is_closed_does_not() {
     let running = serve(aging(Duration::from_millis(100)));

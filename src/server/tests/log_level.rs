@@ -1,4 +1,4 @@
-//! Tests over a real socket: the clients that may change the log filter, and the answers of its page.
+//! The clients that may change the log filter, and the answers of its page, over a real socket.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tower::ServiceExt as _;
 use super::{LIMIT, listener};
 use crate::server::{AllowedHosts, LogLevel, LogLevelChange, LogLevels, http::Peer, log_level_router, serve_http};
 
-/// Remembers what it was asked for, and refuses `bad`.
+/// Records the requested changes, and refuses `bad`.
 #[derive(Default)]
 struct Remembers(Mutex<Vec<String>>);
 

@@ -28,7 +28,7 @@ fn router(checks: Vec<Check>, registry: &SharedRegistry) -> Router {
     http_router(Arc::new(move || checks.clone()), Arc::clone(registry))
 }
 
-/// Status, content type and body.
+/// Returns status, content type and body.
 async fn ask(router: Router, method: &str, path: &str) -> (u16, String, String) {
     let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();
@@ -234,7 +234,7 @@ async fn a_kept_connection_does_not_hold_up_the_end() {
     drop(half);
 }
 
-/// A listener with these limits, its address, and its end.
+/// Starts a listener with these limits. Returns its address, its shutdown token and its task.
 fn serve(
     router: Router,
     limits: Limits,
@@ -250,7 +250,7 @@ async fn asks(address: SocketAddr, line: &str) -> TcpStream {
     stream
 }
 
-/// Reads until the answer ends like this; false if the connection is closed before.
+/// Reads until the answer ends like this. Returns false if the connection is closed before.
 async fn reads(stream: &mut TcpStream, end: &[u8]) -> bool {
     let mut answer = Vec::new();
     while !answer.ends_with(end) {
@@ -274,7 +274,7 @@ async fn connections_that_stay_open_keep_no_probe_out() {
     }
     let mut open = 0;
     for stream in &mut kept {
-        // Those that were closed fail or end.
+        // Closed connections fail or end.
         let asked = stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await;
         open += usize::from(asked.is_ok() && reads(stream, b"ok\n").await);
     }
@@ -293,7 +293,7 @@ async fn a_connection_ends_at_its_age_however_slowly_it_reads() {
     let (address, ends, serving) = serve(large, limits);
     let stream = asks(address, "GET /").await;
     let slow = async {
-        // A byte now and then is too little.
+        // A byte now and then isn't enough.
         let mut byte = [0];
         while stream.readable().await.is_ok() {
             if stream.try_read(&mut byte).is_ok_and(|read| read == 0) {
@@ -320,13 +320,13 @@ async fn a_request_that_is_not_sent_is_not_waited_for(#[case] sent: &[u8]) {
     let (address, ends, serving) = serve(router(vec![], &new_registry()), limits);
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(sent).await.unwrap();
-    // The connection is closed, whatever is said before.
+    // The connection is closed, whatever is sent before.
     let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut Vec::new())).await.unwrap();
     ends.cancel();
     serving.await.unwrap().unwrap();
 }
 
-/// Counts encodings, each of which waits until it may go on.
+/// Counts encodings, each of which blocks until it may go on.
 #[derive(Debug)]
 struct Counted {
     begun: watch::Sender<usize>,
@@ -336,7 +336,7 @@ struct Counted {
 impl Collector for Counted {
     fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.begun.send_modify(|begun| *begun += 1);
-        // Without a sender nothing is waited for.
+        // Once the sender is dropped, nothing is waited for.
         let _ = self.may_end.lock().recv();
         Ok(())
     }
@@ -367,7 +367,7 @@ async fn one_encoding_serves_all_who_ask_while_another_is_made() {
     assert!(futures::poll!(others.next()).is_pending());
     drop(go_on);
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
-    // None is read before all are there.
+    // No answer is read before all have arrived.
     let answers: Vec<_> = others.collect().await;
     assert!(answers.iter().all(|answer| answer.as_ref().unwrap().status() == 200));
     assert_eq!(*count.borrow(), 2);

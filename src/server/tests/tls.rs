@@ -1,4 +1,4 @@
-//! TLS as clients see it: who is taken, who is refused, and that new files come into force without a call that fails.
+//! TLS as clients see it: which clients are accepted or refused, and new files that come into force without a failed call.
 
 mod identity;
 mod rotation;
@@ -43,11 +43,11 @@ use crate::server::{
     AllowedClients, Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
 };
 
-/// The interval at which the files are read here.
+/// The interval at which the files are read in these tests.
 const PERIOD: Duration = Duration::from_millis(20);
 const HOST: &str = "capi-autoscaler-provider";
 
-/// An authority that issues certificates.
+/// A certificate authority.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -102,7 +102,7 @@ fn expired(params: &mut CertificateParams) {
     params.not_after = date_time_ymd(2021, 1, 1);
 }
 
-/// Files as a Secret mount has them: what is read are links through a directory link that is swapped as one.
+/// Files as in a Secret mount: each is a link through a directory link, which is swapped atomically.
 struct Mount {
     directory: TempDir,
     versions: u32,
@@ -134,7 +134,7 @@ impl Mount {
     }
 }
 
-/// A server over TLS with its files.
+/// A TLS server with its files.
 struct Running {
     grpc: GrpcThread,
     mount: Mount,
@@ -149,7 +149,7 @@ impl Running {
         Self::allowing(server, &[authority], AllowedClients { names, ..AllowedClients::default() }).await
     }
 
-    /// Takes these clients of these authorities, each of which has a file of its own.
+    /// Starts a server that accepts these clients of these authorities, each of which has a file of its own.
     async fn allowing(server: &Pair, authorities: &[&Authority], allowed: AllowedClients) -> Self {
         Self::serving(server, authorities, Some(allowed)).await
     }
@@ -213,7 +213,7 @@ impl Running {
     }
 }
 
-/// A client as Go's has it: it checks the host of `address`.
+/// A client that behaves like Go's: it verifies the host of `address`.
 #[derive(Clone)]
 struct Client {
     config: Arc<ClientConfig>,
@@ -242,7 +242,7 @@ impl Client {
         Self { config: Arc::new(config), host: HOST }
     }
 
-    /// Asks on a connection of its own.
+    /// Makes a call on a connection of its own.
     async fn ask(&self, grpc: &GrpcThread) -> Result<(), Status> {
         let (config, host, address) = (Arc::clone(&self.config), self.host, tcp(grpc));
         let connector = service_fn(move |_| {
@@ -322,7 +322,7 @@ async fn other_clients_are_refused_and_counted(#[case] wrong: Wrong, #[case] rea
     running.end().await;
 }
 
-/// The client checks the server: by its authority, the host of `address`, and the dates.
+/// The client verifies the server's authority and the host of `address`.
 #[rstest]
 #[case::wrong_authority(false, HOST)]
 #[case::wrong_name(true, "another-host")]
@@ -336,7 +336,7 @@ async fn a_client_refuses_a_server_it_can_not_verify(#[case] trusts: bool, #[cas
     running.end().await;
 }
 
-/// A ClientHello of TLS 1.1, which rustls can't be made to send. The answer is a fatal alert: protocol_version.
+/// A ClientHello of TLS 1.1, which rustls can't send. The answer is a fatal alert: protocol_version.
 #[tokio::test]
 async fn tls_1_1_is_refused() {
     let servers = Authority::new("servers");

@@ -1,4 +1,4 @@
-//! gRPC on a Unix socket: who may connect, and what becomes of a file that is there already.
+//! gRPC on a Unix socket: the clients that may connect, and the handling of a file that exists already.
 
 use std::{
     fs,
@@ -70,12 +70,12 @@ async fn it_serves_with_the_mode_and_owner_that_it_is_given_and_leaves_no_socket
 async fn the_socket_of_a_dead_process_is_replaced_and_that_of_a_living_one_is_not() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("grpc.sock");
-    // It leaves its file, as a process does that was killed.
+    // Its file stays, as after a killed process.
     drop(UnixListener::bind(&path).unwrap());
     let shutdown = CancellationToken::new();
     let mut first = serve(&path, SocketRights::default(), &shutdown).await;
     assert!(matches!(refusal(&path), SocketErrorReason::InUse));
-    // The lock is enough, even where the file is gone.
+    // The lock is enough, even if the file is gone.
     fs::remove_file(&path).unwrap();
     assert!(matches!(refusal(&path), SocketErrorReason::InUse));
     shutdown.cancel();
@@ -126,7 +126,7 @@ async fn connections_of_a_user_are_bounded() {
     let open = GrpcLimits::default().connections.per_peer;
     let closed = silent.len() - open;
     for stream in &mut silent[..closed] {
-        // It fails or ends.
+        // The read fails or ends.
         let _ = timeout(LIMIT, stream.read_to_end(&mut Vec::new())).await.unwrap();
     }
     assert_eq!(ask(&path).await, 1);

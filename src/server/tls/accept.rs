@@ -1,6 +1,6 @@
-//! Connections whose TLS handshake is done. Handshakes run side by side, are bounded in number and time, and none waits for
-//! a place: where there are too many, the oldest makes room. Those of clients that have said nothing yet are counted by
-//! themselves, so that silence takes no place from who has begun to speak.
+//! Connections with a completed TLS handshake. Handshakes run concurrently, with limits on their number and time, and none
+//! waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are counted
+//! separately, so that silent ones take no place from others.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -23,15 +23,15 @@ use crate::server::{
 };
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A Cluster Autoscaler makes one handshake at a time.
+/// Cluster Autoscaler makes one handshake at a time.
 const HANDSHAKES_AT_ONCE: usize = 64;
 const OF_ONE_ADDRESS: usize = 16;
 
-/// A connection whose handshake is done, and whose it is.
+/// A connection with a completed handshake, and its peer.
 type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
 
-/// The connections of `incoming` once their handshakes are done. It needs a running Tokio runtime. It ends, and
-/// with it all that is under way, when the stream is dropped.
+/// Returns the connections of `incoming` once their handshakes are completed. It needs a running Tokio runtime. Dropping
+/// the stream ends it with all handshakes under way.
 pub(in crate::server) fn accept(
     incoming: impl Stream<Item = io::Result<TcpStream>> + Send + Unpin + 'static,
     certificates: Certificates,
@@ -54,11 +54,11 @@ async fn take(
         };
         let stream = match accepted {
             Some(Ok(stream)) => stream,
-            // Told and paused for already.
+            // The error has been logged, and a pause has passed.
             Some(Err(_)) => continue,
             None => return,
         };
-        // It is gone already if it has no address.
+        // A socket without a peer address is gone already.
         let Ok(peer) = stream.peer_addr() else { continue };
         let silent = handshakes.silent.open(peer.ip()).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
@@ -70,7 +70,7 @@ async fn take(
             };
             let slow = || Err((Refused::TimeOut, format!("the handshake took longer than {} s", HANDSHAKE.as_secs())));
             match shaken.unwrap_or_else(|_| slow()) {
-                // The server has ended if nobody takes it.
+                // If nobody receives it, the server has ended.
                 Ok(stream) => {
                     let client = client(&stream, &certificates);
                     drop(done.send(Ok((stream, Peer { source, client }))).await);
@@ -81,7 +81,7 @@ async fn take(
     }
 }
 
-/// The client of a connection whose handshake is done.
+/// Returns the client of a connection with a completed handshake.
 fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<Client> {
     let shown = stream.get_ref().1.peer_certificates()?;
     client_of(shown.first()?, certificates.allowed.as_deref()?)
@@ -90,9 +90,9 @@ fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<
 /// The handshakes under way.
 #[derive(Debug)]
 struct Handshakes {
-    /// Of clients whose ClientHello hasn't come yet.
+    /// The clients whose ClientHello hasn't arrived yet.
     silent: OpenConnections,
-    /// Of the others.
+    /// The other clients.
     speaking: OpenConnections,
 }
 
@@ -135,7 +135,7 @@ impl Handshakes {
 fn refuse(certificates: &Certificates, peer: &str, refused: Refused, why: &str) {
     certificates.metrics.count_refused(refused);
     match refused {
-        // Scanners and probes of TCP do that all day.
+        // Scanners and TCP probes cause these all day.
         Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(peer, "no TLS connection: {why}"),
         Refused::NoCertificate | Refused::Certificate | Refused::Name => {
             warn!(peer, reason = refused.as_str(), "a client was refused: {why}");
@@ -143,7 +143,7 @@ fn refuse(certificates: &Certificates, peer: &str, refused: Refused, why: &str) 
     }
 }
 
-/// Returns the text for the log: rustls shows an error of a verifier as its Rust value.
+/// Returns the text for the log: rustls formats a verifier's error as its Rust value.
 fn why(error: &io::Error) -> String {
     match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(CertificateError::Other(other))) => other.0.to_string(),

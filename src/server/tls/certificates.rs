@@ -1,5 +1,4 @@
-//! The configuration in force. New connections are taken with the newest that could be loaded; those that stand are
-//! left alone.
+//! The configuration in force. New connections use the newest one that could be loaded; existing ones must be left alone.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,27 +13,27 @@ use super::{
     load::{self, Loaded},
 };
 
-/// The interval at which the files are read. Kubernetes takes up to a minute to bring a changed Secret to its mounts.
+/// The interval at which the files are read. Kubernetes takes up to a minute to update a changed Secret in its mounts.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The TLS configuration in force, followed from its files.
+/// The TLS configuration in force, which follows its files.
 #[derive(Clone)]
 pub struct Certificates {
     pub(super) config: Arc<ArcSwap<ServerConfig>>,
     pub(super) metrics: TlsMetrics,
     pub(super) standing: Arc<RwLock<TlsStanding>>,
-    /// `None`: clients need no certificate.
+    /// `None` if clients need no certificate.
     pub(super) allowed: Option<Arc<AllowedClients>>,
 }
 
-/// Until when what is in force is valid, and whether the files could take its place.
+/// The validity of the configuration in force, and the state of its files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsStanding {
-    /// The last moment of the server's certificate.
+    /// The expiry of the server's certificate.
     pub server_until: Timestamp,
-    /// The last moment of the client authority, where there is one.
+    /// The expiry of the client authority, if there is one.
     pub clients_until: Option<Timestamp>,
-    /// Why the files can't be used, while they can't.
+    /// The reason why the files can't be used, while they can't.
     pub failing: Option<String>,
 }
 
@@ -42,8 +41,8 @@ impl Certificates {
     /// Loads the files, and follows them in a task on the current Tokio runtime until `ended` is cancelled.
     ///
     /// # Errors
-    /// When a file can't be read or used now. Later a bad file keeps what was in force, and says so in the log and in
-    /// a metric.
+    /// If a file can't be read or used now. Later a bad file leaves the configuration in force, which is logged and shown
+    /// by a metric.
     pub fn follow(files: TlsFiles, metrics: TlsMetrics, ended: CancellationToken) -> Result<Self, TlsError> {
         Self::follow_every(PERIOD, files, metrics, ended)
     }

@@ -1,12 +1,12 @@
-//! Why TLS can't be served from files. Each message names the file, what is wrong and the remedy, and nothing that a
-//! key file holds.
+//! The reasons why TLS can't be served from files. Each message names the file, the defect and the remedy, and must never
+//! show the content of a key file.
 
 use std::{io, path::PathBuf};
 
 use jiff::Timestamp;
 use thiserror::Error;
 
-/// Why the files can't be used.
+/// The reason why the files can't be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file that can't be read.
@@ -17,7 +17,7 @@ pub enum TlsError {
         /// The operating system's error.
         error: io::Error,
     },
-    /// A file that isn't what it should be.
+    /// A file with the wrong content.
     #[error("{}: {reason}", path.display())]
     Content {
         /// The file.
@@ -33,17 +33,17 @@ pub enum TlsError {
         /// Its defect.
         reason: String,
     },
-    /// A certificate that isn't valid any more, or not yet.
+    /// A certificate that has expired, or isn't valid yet.
     #[error("{}: its certificate is valid from {from} to {until} only: renew it, or set the clock", path.display())]
     Dates {
         /// The file.
         path: PathBuf,
-        /// Its first moment.
+        /// The start of its validity.
         from: Timestamp,
-        /// Its last moment.
+        /// The end of its validity.
         until: Timestamp,
     },
-    /// A key that isn't the certificate's, or a kind that isn't supported.
+    /// A key that doesn't match the certificate, or is of an unsupported kind.
     #[error(
         "{} and {}: they can't be used together: {reason}: give the certificate and the key that belong to each other",
         certificate.display(), key.display()

@@ -1,5 +1,5 @@
-//! Follows the files: looks at what they hold from time to time, which sees every way of changing them, a swapped
-//! symlink of a Secret mount among them, and misses none.
+//! Follows the files by reading their content at intervals: this detects every kind of change, such as a swapped symlink of
+//! a Secret mount, and misses none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,11 +14,11 @@ use super::{
 
 pub(super) struct Follower {
     files: Arc<TlsFiles>,
-    /// The contents of the files that the configuration in force was made of.
+    /// The contents of the files from which the configuration in force was built.
     used: Contents,
-    /// The last moment of the certificate in force; `None` once it was told that it has passed.
+    /// The expiry of the certificate in force; `None` once it has been logged that it has passed.
     until: Option<Timestamp>,
-    /// The problem found when the files were last read; logged once.
+    /// The problem found when the files were last read, which is logged once.
     told: Option<String>,
     certificates: Certificates,
 }
@@ -32,7 +32,7 @@ impl Follower {
     pub(super) async fn run(mut self, period: Duration) {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first is now, and the files have just been read.
+        // The first tick is immediate, and the files have just been read.
         ticks.tick().await;
         loop {
             ticks.tick().await;
@@ -43,10 +43,10 @@ impl Follower {
 
     async fn look(&mut self) {
         let files = Arc::clone(&self.files);
-        // A volume may hang; the runtime must not.
+        // A volume may hang, and must not block the runtime.
         let Ok(read) = spawn_blocking(move || load::read_unmixed(&files)).await else { return };
         match read {
-            // They are just being changed: the next look finds them whole.
+            // The files are just being changed: the next read finds them complete.
             Ok(None) => return,
             Ok(Some(contents)) if contents == self.used => self.told = None,
             Ok(Some(contents)) => match load::load(&self.files, &contents, Timestamp::now()) {
@@ -70,7 +70,7 @@ impl Follower {
         self.certificates.config.store(loaded.config);
     }
 
-    /// A certificate that nobody renews runs out without any change of the files.
+    /// Logs the expiry of the certificate in force: without a renewal the files don't change.
     fn tell_expiry(&mut self, now: Timestamp) {
         if let Some(until) = self.until.filter(|until| *until < now) {
             self.until = None;
@@ -82,7 +82,8 @@ impl Follower {
         }
     }
 
-    /// A file that is half written is told of as well; a later look finds it whole.
+    /// Keeps the configuration in force, and logs the problem once. A half-written file is logged as well; a later read
+    /// finds it complete.
     fn keep(&mut self, error: &TlsError) {
         let text = error.to_string();
         if self.told.as_ref() != Some(&text) {

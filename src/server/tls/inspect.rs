@@ -1,4 +1,5 @@
-//! Inspection of the TLS files before they are served: the certificates, one by one. Keys are only tried.
+//! Inspects the TLS files before they are served: each certificate is shown. Keys are only checked, and must never be
+//! shown.
 
 use std::path::Path;
 
@@ -25,32 +26,32 @@ use crate::text::visible;
 pub struct Inspection {
     /// The chain that is served, the server's own certificate first.
     pub server: Vec<CertificateFacts>,
-    /// The authorities whose clients are taken.
+    /// The authorities whose clients are accepted.
     pub clients: Vec<CertificateFacts>,
 }
 
-/// A certificate. Texts are harmless for terminals.
+/// The facts of a certificate. Texts are safe for terminals.
 #[derive(Clone, Debug)]
 pub struct CertificateFacts {
-    /// Whose it is.
+    /// The name of its subject.
     pub subject: String,
     /// The name of its issuer.
     pub issuer: String,
-    /// Its first moment.
+    /// The start of its validity.
     pub from: Timestamp,
-    /// Its last moment.
+    /// The end of its validity.
     pub until: Timestamp,
     /// Its subject alternative names.
     pub names: Vec<String>,
-    /// True if a client may take it for a server's: it has no extended key usage, or one that allows it.
+    /// True if a client accepts it for a server: it has no extended key usage, or one that allows it.
     pub may_serve: bool,
-    /// True if it is an authority's.
+    /// True if it is a certificate of an authority.
     pub is_authority: bool,
     der: CertificateDer<'static>,
 }
 
 impl CertificateFacts {
-    /// Returns true if a client that connects to this host accepts it. The host is a DNS name or an IP address.
+    /// Returns true if a client that connects to this host, a DNS name or an IP address, accepts it.
     #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -59,10 +60,10 @@ impl CertificateFacts {
     }
 }
 
-/// Loads the files as a server does, and tells what is in them.
+/// Loads the files as a server does, and returns their content.
 ///
 /// # Errors
-/// When a server couldn't be started with them.
+/// If a server couldn't be started with them.
 pub fn inspect(files: &TlsFiles, now: Timestamp) -> Result<Inspection, TlsError> {
     let contents = load::read(files)?;
     load::load(files, &contents, now)?;
@@ -100,7 +101,7 @@ fn facts(path: &Path, der: &CertificateDer<'static>) -> Result<CertificateFacts,
     })
 }
 
-/// An IP address as people write it.
+/// Formats a name; an IP address in its usual notation.
 fn name(name: &GeneralName<'_>) -> String {
     match name {
         GeneralName::IPAddress(bytes) => match (<[u8; 4]>::try_from(*bytes), <[u8; 16]>::try_from(*bytes)) {

@@ -1,5 +1,5 @@
-//! From files to a TLS configuration. All files are read before any is judged, and what was read is kept beside the
-//! result: whether files have changed is a matter of what they hold, not of times or links.
+//! Builds a TLS configuration from files. All files are read before any is checked, and their content is kept with the
+//! result: files have changed if their content has, whatever their times or links.
 
 use std::{fs, path::Path, path::PathBuf, sync::Arc};
 
@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{ClientFiles, TlsError, TlsFiles, names::NamedClients};
 
-/// The protocol that gRPC is spoken over.
+/// The protocol for ALPN: gRPC uses HTTP/2.
 const ALPN: &[u8] = b"h2";
 
 /// The contents of the files.
@@ -23,16 +23,16 @@ const ALPN: &[u8] = b"h2";
 pub(super) struct Contents {
     pub(super) certificate: Vec<u8>,
     key: Vec<u8>,
-    /// Of each file of authorities.
+    /// The contents of each file of authorities.
     pub(super) clients: Vec<Vec<u8>>,
 }
 
-/// A configuration that connections can be taken with.
+/// A configuration for new connections.
 pub(super) struct Loaded {
     pub(super) config: Arc<ServerConfig>,
-    /// The last moment of the server's certificate.
+    /// The expiry of the server's certificate.
     pub(super) server_until: Timestamp,
-    /// The last moment of the client authority, of the one that lasts longest where there are several.
+    /// The expiry of the client authority; of several, the latest.
     pub(super) clients_until: Option<Timestamp>,
 }
 
@@ -49,14 +49,14 @@ pub(super) fn read(files: &TlsFiles) -> Result<Contents, TlsError> {
     })
 }
 
-/// Reads all files twice; `None` when they changed in between: a directory link that is swapped between two files would
-/// mix the old with the new.
+/// Reads all files twice. Returns `None` if they changed in between: a directory link that is swapped between two files
+/// would mix old and new content.
 pub(super) fn read_unmixed(files: &TlsFiles) -> Result<Option<Contents>, TlsError> {
     let contents = read(files)?;
     Ok((read(files)? == contents).then_some(contents))
 }
 
-/// Makes a configuration of what the files held.
+/// Builds a configuration from the contents of the files.
 pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Result<Loaded, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let chain = certificates(&files.certificate, &contents.certificate)?;
@@ -90,13 +90,13 @@ pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Res
         .with_single_cert(chain, key)
         .map_err(pair)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // A session that is taken up again isn't verified again: its certificate may have ended, or its authority gone.
+    // A resumed session isn't verified again, even if its certificate has expired or its authority is gone.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Loaded { config: Arc::new(config), server_until, clients_until })
 }
 
-/// The certificates of a PEM file: at least one.
+/// Parses the certificates of a PEM file: at least one.
 pub(super) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let broken = |reason| TlsError::Content { path: path.to_owned(), reason };
     let certificates = CertificateDer::pem_slice_iter(pem)
@@ -111,7 +111,7 @@ pub(super) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer
 /// A certificate and its file.
 type InFile<'a> = (&'a Path, CertificateDer<'static>);
 
-/// There has to be an authority.
+/// Builds the verifier of client certificates. There has to be an authority.
 fn verifier(
     authorities: Vec<InFile<'_>>,
     provider: &Arc<CryptoProvider>,
@@ -127,7 +127,7 @@ fn verifier(
         .map_err(|error| wrong(first, error.to_string()))
 }
 
-/// From when until when a certificate is valid.
+/// Returns the start and the end of a certificate's validity.
 pub(super) fn validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), TlsError> {
     let wrong = |reason: String| TlsError::Certificate { path: path.to_owned(), reason };
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| wrong(error.to_string()))?;
@@ -136,7 +136,7 @@ pub(super) fn validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<
     Ok((moment(validity.not_before.timestamp())?, moment(validity.not_after.timestamp())?))
 }
 
-/// The last moment of a certificate that is valid now.
+/// Returns the expiry of a certificate that is valid now.
 fn valid_until(path: &Path, certificate: &CertificateDer<'_>, now: Timestamp) -> Result<Timestamp, TlsError> {
     let (from, until) = validity(path, certificate)?;
     if (from..=until).contains(&now) {
@@ -145,8 +145,8 @@ fn valid_until(path: &Path, certificate: &CertificateDer<'_>, now: Timestamp) ->
     Err(TlsError::Dates { path: path.to_owned(), from, until })
 }
 
-/// The last moment of the authority that lasts longest. One that has ended is no error beside another: bundles keep
-/// the old one for a while.
+/// Returns the latest expiry of the authorities. An expired one is no error beside a valid one: bundles keep the old one
+/// for a while.
 fn latest(authorities: &[InFile<'_>], now: Timestamp) -> Result<Timestamp, TlsError> {
     let until = |(path, authority): &InFile<'_>| valid_until(path, authority, now);
     let mut latest = until(&authorities[0]);

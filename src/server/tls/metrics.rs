@@ -1,5 +1,5 @@
-//! Metrics of TLS: until when certificates are valid, whether new files could be used, and why clients were refused.
-//! The labels are closed sets.
+//! Metrics of TLS: the expiry of certificates, the result of reloads, and the reasons for refused clients. All labels are
+//! closed sets.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -33,20 +33,20 @@ pub struct TlsMetrics {
     refused: Family<ReasonLabels, Counter>,
 }
 
-/// Why no connection came of a client's try.
+/// The reason why a client's attempt led to no connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refused {
-    /// It showed no certificate.
+    /// It presented no certificate.
     NoCertificate,
-    /// Its certificate isn't good: authority, dates, use.
+    /// Its certificate is invalid: authority, dates or use.
     Certificate,
-    /// Its certificate's names aren't allowed.
+    /// The certificate's names or key aren't allowed.
     Name,
     /// It took too long.
     TimeOut,
-    /// It spoke no TLS that is served here, or went away.
+    /// It spoke no supported TLS, or went away.
     Protocol,
-    /// Too many handshakes of its address were under way.
+    /// It was evicted, since there were too many handshakes.
     TooMany,
 }
 

@@ -1,7 +1,6 @@
-//! TLS of the gRPC listener: certificate, key and client authority from files, followed when they change, and which
-//! client names may connect. A bad new file never takes a working one's place.
-//!
-//! This room must never log or return what a key file holds.
+//! TLS of the gRPC listener: certificate, key and client authority from files that are followed when they change, and the
+//! client names that may connect. A bad new file must never replace a working one, and the content of a key file must never
+//! be logged or returned.
 
 mod accept;
 mod certificates;
@@ -25,10 +24,10 @@ pub use self::{
     names::{AllowedName, KeyPin, KeyPinError, NameError},
 };
 
-/// The files that TLS is made of, as Secret mounts have them.
+/// The files of TLS, as Secret mounts have them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// The server's certificate in PEM, followed by those that lead to its authority.
+    /// The server's certificate in PEM, followed by its intermediate certificates.
     pub certificate: PathBuf,
     /// Its private key in PEM.
     pub key: PathBuf,
@@ -39,24 +38,24 @@ pub struct TlsFiles {
 /// The clients of an authority that may connect.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AllowedClients {
-    /// The names of those that may do all; empty allows every name.
+    /// The names of clients with full access; empty allows every name.
     pub names: Vec<AllowedName>,
-    /// The names of those that may only read, whatever other names they have.
+    /// The names of clients with read-only access, whatever other names they have.
     pub read_only: Vec<AllowedName>,
-    /// The public keys of those that may connect; empty allows every key.
+    /// The public keys of clients that may connect; empty allows every key.
     pub keys: Vec<KeyPin>,
 }
 
-/// Which clients may connect.
+/// The rule for clients' certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ClientFiles {
-    /// Whoever reaches the listener.
+    /// Any client that reaches the listener.
     Any,
-    /// Clients with a certificate of an authority in these PEM files; when names or keys are given, with one of each.
+    /// Clients with a certificate of an authority in these PEM files; if names or keys are given, also with one of each.
     Authority {
         /// The files; at least one.
         files: Vec<PathBuf>,
-        /// The names and keys of those that may connect.
+        /// The names and keys of clients that may connect.
         allowed: AllowedClients,
     },
 }

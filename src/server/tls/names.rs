@@ -1,5 +1,5 @@
-//! Which client names may connect: after the certificate has been verified, one of its subject alternative names has to
-//! be allowed. The common name doesn't count, as in every current TLS stack.
+//! The client names that may connect: after a certificate has been verified, one of its subject alternative names must be
+//! allowed. The common name doesn't count, as in every current TLS stack.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -27,7 +27,7 @@ pub enum AllowedName {
     Uri(String),
 }
 
-/// Why a text is no name.
+/// The error of a text that isn't such a name.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("it has to be a DNS name without wildcards, such as cluster-autoscaler, or a URI such as spiffe://domain/path")]
 pub struct NameError;
@@ -67,11 +67,11 @@ impl AllowedName {
     }
 }
 
-/// The SHA-256 digest of a certificate's SubjectPublicKeyInfo: a certificate that is renewed with the same key keeps it.
+/// The SHA-256 digest of a certificate's SubjectPublicKeyInfo, which a renewal with the same key keeps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KeyPin([u8; 32]);
 
-/// Why a text is no digest of a key.
+/// The error of a text that isn't such a digest.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("it has to be the SHA-256 digest of a public key in DER, as 64 hexadecimal digits")]
 pub struct KeyPinError;
@@ -93,15 +93,15 @@ impl FromStr for KeyPin {
 }
 
 impl KeyPin {
-    /// The digest of a SubjectPublicKeyInfo in DER.
+    /// Returns the digest of a SubjectPublicKeyInfo in DER.
     pub(in crate::server) fn of(key: &[u8]) -> Option<Self> {
-        // rustls has no hash of its own but those of its cipher suites; this one's is SHA-256.
+        // rustls has no hash function but those of its cipher suites; this suite's is SHA-256.
         let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
         suite.common.hash_provider.hash(key).as_ref().try_into().ok().map(Self)
     }
 }
 
-/// A client whose certificate is good and that isn't allowed.
+/// The reason why a client with a valid certificate isn't allowed.
 #[derive(Debug, Error)]
 pub(super) enum NotAllowed {
     #[error(
@@ -112,10 +112,10 @@ pub(super) enum NotAllowed {
     Key,
 }
 
-/// The longest name of a client in a log, an Event or an answer.
+/// The maximum length of a client's name in a log, an Event or an answer.
 const LONGEST_NAME: usize = 256;
 
-/// The client that a verified certificate stands for.
+/// Returns the client that a verified certificate identifies.
 pub(in crate::server) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClients) -> Option<Client> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok().flatten();
@@ -128,7 +128,7 @@ pub(in crate::server) fn client_of(certificate: &CertificateDer<'_>, allowed: &A
     Some(Client { name: name[..end].into(), is_read_only: reads.is_some() })
 }
 
-/// A name as it would be allowed, harmless for a log; one of another kind with its kind.
+/// Formats a name as it would be allowed, safe for a log; one of another kind with its kind.
 pub(super) fn shown(name: &GeneralName<'_>) -> String {
     let text = match name {
         GeneralName::DNSName(name) | GeneralName::URI(name) => (*name).to_owned(),
@@ -137,7 +137,7 @@ pub(super) fn shown(name: &GeneralName<'_>) -> String {
     visible(&text).into_owned()
 }
 
-/// Verifies as `inner` does, and then the names.
+/// Verifies as `inner` does, and then checks names and keys.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     pub(super) inner: Arc<dyn ClientCertVerifier>,

@@ -1,4 +1,4 @@
-//! Amounts of cpu and memory as people read them.
+//! Amounts of cpu and memory, formatted for people.
 
 use nodegroup::Quantity;
 
@@ -6,7 +6,8 @@ use crate::text::visible;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Bytes in the largest binary unit that leaves at least 1, to one decimal; what isn't a quantity as it stands.
+/// Formats bytes in the largest binary unit that leaves at least 1, to one decimal. A text that isn't a quantity stays as
+/// it is.
 pub(crate) fn bytes(quantity: &str) -> String {
     let Ok(parsed) = quantity.parse::<Quantity>() else { return visible(quantity).into_owned() };
     let mut tenths = i128::from(parsed.value()) * 10;
@@ -18,7 +19,7 @@ pub(crate) fn bytes(quantity: &str) -> String {
     decimal(tenths, 1) + BINARY_UNITS[unit]
 }
 
-/// Cores with up to three decimals; what isn't a quantity as it stands.
+/// Formats cores with up to three decimals. A text that isn't a quantity stays as it is.
 pub(crate) fn cores(quantity: &str) -> String {
     let parsed = quantity.parse::<Quantity>();
     parsed.map_or_else(|_| visible(quantity).into_owned(), |parsed| decimal(i128::from(parsed.milli_value()), 3))
@@ -28,7 +29,7 @@ fn divide_to_nearest(value: i128, by: i128) -> i128 {
     (value + value.signum() * by / 2) / by
 }
 
-/// A number of `10^-places`, without zeros at its end.
+/// Formats a number of `10^-places`, without trailing zeros.
 fn decimal(value: i128, places: u32) -> String {
     let unit = 10_i128.pow(places);
     let (whole, rest) = (value / unit, (value % unit).abs());

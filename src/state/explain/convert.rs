@@ -1,4 +1,4 @@
-//! From the index's values to the report's. No rule is decided here.
+//! Converts values of the index to the report's. It must decide no rule.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ fn group(
         Some(_) => None,
         None => Some(not_from_zero(snapshot.object.as_deref())),
     };
-    // Bytes that this program encoded itself decode; if they ever didn't, nothing would be known of the Node.
+    // Bytes that this program encoded decode; if they ever didn't, nothing would be known of the Node.
     let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
     GroupReport {
         id: snapshot.id.to_string(),
@@ -87,7 +87,7 @@ fn group(
     }
 }
 
-/// Which of cpu and memory nothing states, as far as the annotations tell.
+/// Returns the reason why a group doesn't scale from zero: cpu or memory is missing, as far as the annotations show.
 fn not_from_zero(object: Option<&ScalableResource>) -> String {
     let is_annotated = |name: &str| {
         object.is_some_and(|object| object.annotations.contains_key(format!("{CAPACITY_PREFIX}{name}").as_str()))

@@ -1,6 +1,6 @@
-//! The report on a node group, and where each value of it comes from: as values for programs ([`report`]) and as lines for
-//! people ([`rows`]). The command `explain` prints it and the status page shows it, so that both say the same. It shows
-//! what the index says: no rule is decided here, and no cluster is asked.
+//! The report on a node group, with the source of each value: as values for programs ([`report`]) and as lines for people
+//! ([`rows`]). The command `explain` prints it and the status page shows it, so that both agree. It shows the content of
+//! the index, and must decide no rule and query no cluster.
 
 pub(crate) mod amount;
 mod convert;

@@ -1,4 +1,4 @@
-//! A pod whose fit is told with a group.
+//! A pod whose fit is reported with each group.
 
 use nodegroup::PodNeeds;
 
@@ -7,10 +7,10 @@ use super::report::PodReport;
 /// A pod that may be scheduled.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
-    /// Kind, namespace and name of what was given.
+    /// Kind, namespace and name of the given object.
     pub(crate) name: String,
     pub(crate) needs: PodNeeds,
-    /// The parts of it that aren't looked at.
+    /// The parts of its spec that aren't considered.
     pub(crate) not_looked_at: Vec<&'static str>,
 }
 

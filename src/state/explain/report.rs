@@ -1,5 +1,5 @@
-//! The report on node groups, as values for programs: every value of a template with its source and what it overrode. The
-//! text for people is made from it. It shows what the index says and decides no rule.
+//! The report on node groups, as values for programs: every value of a template with its source and the values that it
+//! overrode. The text for people is built from it. It shows the content of the index, and must decide no rule.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::ProblemState;
 
-/// The version of this schema; it changes when a field goes or means something else.
+/// The version of this schema. It changes when a field is removed or changes its meaning.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// Everything that is told.
+/// The whole report.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) schema_version: u32,
     /// The node groups, by id.
     pub(crate) groups: Vec<GroupReport>,
-    /// Objects that are no node group, by id.
+    /// The objects that aren't node groups, by id.
     pub(crate) left_out: Vec<LeftOutReport>,
-    /// The pods whose fit is told with each group.
+    /// The pods whose fit is reported with each group.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) pods: Vec<PodReport>,
-    /// Problems with the manifests besides those of the groups: objects that can't be read, or are there twice.
+    /// Problems of the manifests besides those of the groups: objects that can't be read, or occur twice.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) warnings: Vec<String>,
-    /// Parts of the manifests that are no object.
+    /// Parts of the manifests that aren't objects.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) skipped: Vec<String>,
 }
@@ -36,43 +36,43 @@ pub(crate) struct Report {
 pub(crate) struct GroupReport {
     pub(crate) id: String,
     pub(crate) cluster: String,
-    /// True if something is wrong with it: it has problems.
+    /// True if the group has problems.
     pub(crate) invalid: bool,
     pub(crate) size: i32,
     pub(crate) min_size: i32,
     pub(crate) max_size: i32,
     pub(crate) rolling_out: bool,
     pub(crate) scales_from_zero: bool,
-    /// Why it doesn't scale from zero.
+    /// The reason why it doesn't scale from zero.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) not_from_zero: Option<String>,
-    /// The Node that would join, where that is known.
+    /// The Node that would join, if it is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) template: Option<TemplateReport>,
-    /// The autoscaling options it overrides, by their names.
+    /// The autoscaling options that it overrides, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) options: BTreeMap<String, Value>,
-    /// The price of a Node of it for an hour.
+    /// The price of one of its Nodes per hour.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) price_per_hour: Option<Value>,
-    /// Devices by driver and limits of volumes by driver, which the protocol can't carry.
+    /// The devices and the volume limits by driver, which the protocol can't carry.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) drivers: Vec<DriverReport>,
     pub(crate) problems: Vec<ProblemState>,
-    /// Notes that are no fault and worth knowing.
+    /// Notes that are worth knowing and aren't problems.
     pub(crate) notes: Vec<String>,
-    /// The fit of the pods on an empty Node of it.
+    /// The fit of each pod on one of its Nodes, when that is empty.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) fits: Vec<FitReport>,
 }
 
-/// An object that is no node group.
+/// An object that isn't a node group.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LeftOutReport {
     pub(crate) id: String,
     pub(crate) cluster: String,
-    /// True if it is left out for an error, or something is wrong with it.
+    /// True if it is left out because of an error, or has problems.
     pub(crate) invalid: bool,
     /// The reason as a word.
     pub(crate) reason: String,
@@ -102,13 +102,13 @@ pub(crate) struct Resource {
     pub(crate) overhead: Option<Value>,
 }
 
-/// A value and where it comes from.
+/// A value and its source.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Value {
     #[serde(flatten)]
     pub(crate) stated: Stated,
-    /// The statements that it won over, the weakest last.
+    /// The values that it overrode, the weakest last.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) overrode: Vec<Stated>,
 }
@@ -118,9 +118,9 @@ pub(crate) struct Value {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stated {
     pub(crate) value: String,
-    /// The kind of source, as a word.
+    /// The kind of the source, as a word.
     pub(crate) source: String,
-    /// The source in full, for people.
+    /// The full source, for people.
     pub(crate) from: String,
 }
 
@@ -131,12 +131,12 @@ pub(crate) struct DriverReport {
     /// `dra` or `csi`.
     pub(crate) kind: String,
     pub(crate) driver: String,
-    /// Devices, or the most volumes.
+    /// The number of devices, or the maximum number of volumes.
     pub(crate) count: u32,
     pub(crate) from: String,
 }
 
-/// A pod whose fit is told.
+/// A pod whose fit is reported.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodReport {
@@ -150,7 +150,7 @@ pub(crate) struct PodReport {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FitReport {
     pub(crate) pod: String,
-    /// `None`: nothing is known of the Node.
+    /// `None` if nothing is known of the Node.
     pub(crate) fits: Option<bool>,
     pub(crate) missing: Vec<String>,
 }
@@ -162,7 +162,7 @@ impl Report {
         groups + self.left_out.iter().filter(|object| object.invalid).count()
     }
 
-    /// The pods that fit no Node of any group.
+    /// Returns the pods that fit no Node of any group.
     pub(crate) fn homeless(&self) -> impl Iterator<Item = &str> {
         let fits = |pod: &PodReport| {
             self.groups.iter().flat_map(|group| &group.fits).any(|fit| fit.pod == pod.pod && fit.fits == Some(true))

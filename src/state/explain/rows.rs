@@ -1,6 +1,6 @@
-//! The explain view in lines: a name, a value, and where it comes from and what it overrode, as people read them. The
-//! terminal and the status page show these very lines. All texts come from clusters or manifests, so each is made plain
-//! here; a page escapes them besides.
+//! The report in lines for people: a name, a value, its source and the values that it overrode. The terminal and the status
+//! page show these same lines. All texts come from clusters or manifests, so control characters must be made visible here;
+//! a page escapes the texts as well.
 
 use std::fmt::Write as _;
 
@@ -13,9 +13,9 @@ use super::{
 };
 use crate::text::visible;
 
-/// The annotation keys that are long and everywhere.
+/// The short form of the long prefix that many annotation keys share.
 const SHORT_PREFIX: &str = "capacity…/";
-/// Labels that have a short name.
+/// The labels that have a short name.
 const LABELS: [(&str, &str); 5] = [
     ("kubernetes.io/arch", "arch"),
     ("kubernetes.io/os", "os"),
@@ -23,29 +23,29 @@ const LABELS: [(&str, &str); 5] = [
     ("topology.kubernetes.io/region", "region"),
     ("node.kubernetes.io/instance-type", "type"),
 ];
-/// The resources that every Node has, in this order.
+/// The resources that every Node has, in the order of their lines.
 const RESOURCES: [(&str, &str); 4] = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL_STORAGE, "disk"), (PODS, "pods")];
 
 /// The assessment of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
-    /// As any other.
+    /// A value like any other.
     Plain,
-    /// As it should be.
+    /// A good value.
     Good,
-    /// Not known, or no as an answer that is no fault.
+    /// A value that isn't known, or a "no" that isn't a fault.
     Odd,
-    /// Wrong.
+    /// A wrong value.
     Bad,
 }
 
-/// A line: a name, a value and where it comes from.
+/// A line: a name, a value and its source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) tone: Tone,
-    /// Where the value comes from; may be empty.
+    /// The source of the value; may be empty.
     pub(crate) from: String,
 }
 
@@ -55,7 +55,7 @@ impl Row {
     }
 }
 
-/// All lines of a group; problems and notes are beside them.
+/// Returns all lines of a group, without its problems and notes.
 pub(crate) fn rows(group: &GroupReport) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(template) = &group.template {
@@ -85,7 +85,7 @@ fn template_rows(template: &TemplateReport) -> impl Iterator<Item = Row> {
     resources.chain(known).chain(others).chain(taints)
 }
 
-/// Values under one name.
+/// Returns one line per value, all with the same name.
 fn listed<'a>(name: &'static str, values: impl Iterator<Item = (String, &'a Value)>) -> impl Iterator<Item = Row> {
     values.map(move |(value, it)| Row::new(name, plain(&value), from(it, &plain)))
 }
@@ -111,7 +111,7 @@ fn fit(fit: &FitReport) -> Vec<Row> {
     std::iter::once(row).chain(missing).collect()
 }
 
-/// Where a resource comes from: its capacity, and what pods don't get of it.
+/// Formats the source of a resource: that of its capacity, and that of the part which pods don't get.
 fn resource_from(key: &str, resource: &Resource) -> String {
     let show = |amount: &str| shown(key, amount);
     let overhead = resource.overhead.as_ref().filter(|overhead| overhead.stated.value != "0");
@@ -126,7 +126,7 @@ fn resource_from(key: &str, resource: &Resource) -> String {
     text + &over(&capacity.overrode, &show) + &over(&overhead.overrode, &show)
 }
 
-/// Where a value comes from and what it overrode.
+/// Formats the source of a value and the values that it overrode.
 fn from(value: &Value, show: &dyn Fn(&str) -> String) -> String {
     source(&value.stated) + &over(&value.overrode, show)
 }
@@ -135,14 +135,14 @@ fn source(stated: &Stated) -> String {
     short(&stated.from)
 }
 
-/// Returns the values that were overridden as text, without defaults, which are no news.
+/// Formats the values that were overridden. Defaults are omitted, since they are no news.
 fn over(overrode: &[Stated], show: &dyn Fn(&str) -> String) -> String {
     let stated = overrode.iter().filter(|stated| stated.source != "default");
     let stated: Vec<_> = stated.map(|stated| with_value(stated, show)).collect();
     if stated.is_empty() { String::new() } else { format!(" (over {})", stated.join(", ")) }
 }
 
-/// A source with what it states, as people would say it.
+/// Formats a source together with its value.
 fn with_value(stated: &Stated, show: &dyn Fn(&str) -> String) -> String {
     let (from, value) = (source(stated), show(&stated.value));
     match stated.source.as_str() {
@@ -155,12 +155,12 @@ fn with_value(stated: &Stated, show: &dyn Fn(&str) -> String) -> String {
     }
 }
 
-/// A cluster's text with what a terminal would obey made visible.
+/// Makes the control characters of a cluster's text visible, which a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
     visible(text).into_owned()
 }
 
-/// An amount as people read it.
+/// Formats the amount of a resource for people.
 pub(crate) fn shown(resource: &str, amount: &str) -> String {
     match resource {
         CPU => cores(amount),
@@ -170,7 +170,7 @@ pub(crate) fn shown(resource: &str, amount: &str) -> String {
     }
 }
 
-/// A sentence with the long keys shortened.
+/// Shortens the long keys in a text.
 pub(crate) fn short(text: &str) -> String {
     plain(&text.replace(CAPACITY_PREFIX, SHORT_PREFIX))
 }

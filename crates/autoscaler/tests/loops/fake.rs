@@ -1,4 +1,4 @@
-//! A provider that does what a test says, and a workload cluster in memory.
+//! A scripted provider, and a workload cluster in memory.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -31,26 +31,26 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Request, Response, Status};
 
-/// A group of the scripted provider: its state, and how commands to it end.
+/// A group of the scripted provider: its state, and the outcome of commands to it.
 #[derive(Clone, Default)]
 pub(crate) struct Group {
     pub(crate) min: i32,
     pub(crate) max: i32,
     pub(crate) size: i32,
     pub(crate) instances: Vec<Instance>,
-    /// Increases fail.
+    /// True if increases fail.
     pub(crate) refuses: bool,
-    /// The instance that an increase brings at once.
+    /// The instance that an increase creates at once.
     pub(crate) shows: Option<&'static str>,
-    /// A delete takes the instances that it names away at once.
+    /// True if a delete removes its instances at once.
     pub(crate) deletes: bool,
-    /// The utilization below which its Nodes may go, where its options say one.
+    /// The utilization threshold in its options, if they have one.
     pub(crate) threshold: Option<f64>,
-    /// A smaller target size succeeds and changes nothing.
+    /// True if a decrease succeeds and changes nothing.
     pub(crate) keeps_size: bool,
 }
 
-/// A command or a question that tests look at, in seconds since the start.
+/// A recorded call: the seconds since the start, and its text.
 pub(crate) type Asked = (u64, String);
 
 pub(crate) struct State {
@@ -66,7 +66,7 @@ pub(crate) struct World {
     pub(crate) workload: Api,
 }
 
-/// An instance that is being made.
+/// Returns an instance in state Creating.
 pub(crate) fn creating(id: &str, error: Option<&str>) -> Instance {
     let error_info = error.map(|code| InstanceErrorInfo {
         error_code: code.to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn creating(id: &str, error: Option<&str>) -> Instance {
     Instance { id: id.to_owned(), status: Some(status) }
 }
 
-/// The Node of a group, by its name. It is as old as can be.
+/// Returns a Node of a group, old enough for every age limit.
 pub(crate) fn node(group: &str, name: &str, ready: bool) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -90,7 +90,7 @@ pub(crate) fn node(group: &str, name: &str, ready: bool) -> Value {
     })
 }
 
-/// A Pod that waits, or is on a Node. It may be moved unless its name says that it stays.
+/// Returns a Pod that is pending, or on a Node. It may be evicted unless its name contains "stays".
 pub(crate) fn pod(name: &str, cpu: &str, node: Option<&str>) -> Value {
     let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
     json!({
@@ -122,7 +122,7 @@ impl World {
         self.workload.load_values(objects.into_iter().collect()).unwrap();
     }
 
-    /// Starts a Cluster Autoscaler of 1.`minor`.
+    /// Starts a Cluster Autoscaler of version 1.`minor`.
     pub(crate) fn start(&self, minor: u32, settings: Settings) -> JoinHandle<()> {
         let caller = Caller::new(CloudProviderServer::new(self.clone()));
         let workload = Workload::new(self.client());
@@ -144,13 +144,13 @@ impl World {
         kube::Client::new(service, "default")
     }
 
-    /// The commands and questions so far whose text begins with one of these.
+    /// Returns the recorded calls that begin with one of these names.
     pub(crate) fn asked(&self, names: &[&str]) -> Vec<Asked> {
         let asked = self.state.lock().asked.clone();
         asked.into_iter().filter(|(_, what)| names.iter().any(|name| what.starts_with(name))).collect()
     }
 
-    /// The same without times, in order.
+    /// Returns the recorded commands in order, without times.
     pub(crate) fn commands(&self) -> Vec<String> {
         self.asked(&["increase", "decrease", "delete"]).into_iter().map(|(_, what)| what).collect()
     }
@@ -164,7 +164,7 @@ impl World {
         objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The Nodes that are tainted as those that go.
+    /// Returns the Nodes with the deletion taint.
     pub(crate) fn tainted(&self) -> Vec<String> {
         let nodes = self.workload.list(&Resource::core("nodes"), &Selection::default()).unwrap();
         let is_tainted = |node: &Value| {
@@ -185,7 +185,7 @@ impl World {
         self.state.lock().groups.get(id).cloned().ok_or_else(|| Status::not_found(id.to_owned()))
     }
 
-    /// By the label of a Node, or as the group that has such an instance.
+    /// Finds the group by the Node's label, or by an instance with its providerID.
     fn group_of(&self, node: &ExternalGrpcNode) -> Option<NodeGroup> {
         let state = self.state.lock();
         let has = |group: &Group| group.instances.iter().any(|instance| instance.id == node.provider_id);
@@ -198,7 +198,7 @@ fn listed(id: &str, group: &Group) -> NodeGroup {
     NodeGroup { id: id.to_owned(), min_size: group.min, max_size: group.max, debug: String::new() }
 }
 
-/// Settings whose times are easy to tell apart.
+/// Returns settings whose times are easy to tell apart.
 pub(crate) fn settings() -> Settings {
     let seconds = Duration::from_secs;
     Settings {

@@ -18,8 +18,8 @@ fn group(min: i32, size: i32) -> Group {
     Group { min, max: 10, size, deletes: true, ..Group::default() }
 }
 
-/// An increase that brings no Node for the provision time is taken back by some versions, and by others its instance is named. The group
-/// is left alone for a while in all of them.
+/// Some versions revert an increase that brings no Node within the provision time, others delete its instance. All of
+/// them back off the group.
 #[rstest]
 #[case(33, "delete pending of a")]
 #[case(35, "delete pending of a")]
@@ -44,8 +44,8 @@ async fn an_increase_that_takes_too_long_is_taken_back(#[case] minor: u32, #[cas
     assert_eq!(world.asked(&["increase"]).len(), 2);
 }
 
-/// Since 1.36 an increase counts as done once what it brought has been waited for too long. Both times end in one loop where
-/// the instance was there in the loop right after the increase: the group is never backed off.
+/// Since 1.36 an increase counts as finished once its instances are past their provision time. If the instance exists
+/// in the loop right after the increase, both times end in one loop, and the group is never backed off.
 #[rstest]
 #[case::up_to_1_35(35, false, true)]
 #[case::since_1_36(36, false, false)]
@@ -66,7 +66,7 @@ async fn an_instance_that_is_there_at_once_hides_that_its_increase_took_too_long
     if id_changes {
         world.change("a", |group| group.instances = vec![creating("pending", None)]);
     }
-    // After the provision time and one more of the other id.
+    // After the provision time, and another one for the instance with the other id.
     seconds(200).await;
     let increases = world.asked(&["increase"]).len();
     assert_eq!(increases == 1, backs_off, "{:?}", world.commands());
@@ -112,7 +112,7 @@ async fn a_size_is_corrected_once_it_was_wrong_for_as_long_as_a_node_may_take() 
     assert!(world.commands().is_empty(), "{:?}", world.commands());
     seconds(30).await;
     assert_eq!(world.commands(), ["decrease a by -1"]);
-    // An instance that is to become a Node is waited for.
+    // An instance that is expected to become a Node is waited for.
     let other = World::new([("a", Group { instances: vec![creating("second", None)], ..group(2, 2) })]);
     other.has([node("a", "first", true)]);
     other.start(36, settings());
@@ -231,7 +231,7 @@ async fn nothing_is_scaled_while_too_many_nodes_are_broken(#[case] broken: usize
     assert_eq!(world.commands().is_empty(), stops, "{:?}", world.commands());
 }
 
-/// Up to 1.35 Nodes that the size has and nobody waits for are thought to have room.
+/// Up to 1.35, Nodes that the size has and no increase explains count as free capacity.
 #[rstest]
 #[case(35, true)]
 #[case(36, false)]
@@ -244,8 +244,9 @@ async fn nodes_that_nobody_waits_for_hold_pods_back_in_some_versions(#[case] min
     assert_eq!(world.asked(&["increase"]).is_empty(), holds);
 }
 
-/// Options that keep a Node make its time begin anew only in loops that come as far as looking for unneeded Nodes. One that
-/// corrects a size asks for them too, but forgets nothing: the Node goes with the first answer that doesn't keep it.
+/// Options that keep a Node restart its unneeded time only in loops that reach the search for unneeded Nodes. A loop
+/// that corrects a size fetches the options too but forgets nothing: the Node goes with the first answer that doesn't
+/// keep it.
 #[rstest]
 #[case::loops_that_come_to_their_end(35, false)]
 #[case::loops_that_correct_a_size(35, true)]
@@ -278,7 +279,7 @@ async fn options_that_keep_a_node_restart_its_time_only_where_loops_come_to_thei
     assert_eq!(world.asked(&["delete n1 of a"]).len(), 1, "it goes at last: {:?}", world.commands());
 }
 
-/// It forgets for how long Nodes were unneeded.
+/// A restart forgets the time since which Nodes were unneeded.
 #[tokio::test(start_paused = true)]
 async fn a_restart_starts_all_timers_again() {
     let world = World::new([("a", group(0, 1))]);

@@ -1,5 +1,5 @@
-//! Capacity and allocatable of a Node as one text, which Nodes that are alike share: a fleet has a hundred thousand Nodes,
-//! and a map in each would take more memory than all else.
+//! Capacity and allocatable of a Node as one text, which similar Nodes share. A fleet has a hundred thousand Nodes,
+//! and a map in each would take more memory than everything else.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ use shared_informer::Interner;
 
 use crate::{LONGEST_VALUE, wire};
 
-/// For as long a Node has been ready when its devices are there as well: device plugins start after the kubelet.
+/// The time after which a ready Node reports its devices as well: device plugins start after the kubelet.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// The resources of a Node, as texts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeResources {
-    /// `name capacity allocatable` in lines, by name.
+    /// One line `name capacity allocatable` per resource, ordered by name.
     text: ArcStr,
     /// The number of extended resources and huge pages among them, without those of 0.
     extended: u16,
@@ -47,7 +47,7 @@ struct Condition<'a> {
 }
 
 impl Condition<'_> {
-    /// Returns true if it had been in its state for long when the kubelet last wrote it.
+    /// Returns true if the condition had kept its status for [`SETTLED`] when the kubelet last wrote it.
     fn is_settled(&self) -> bool {
         let time = |text: &Option<wire::Text<'_>>| text.as_ref()?.parse::<Timestamp>().ok();
         match (time(&self.last_transition_time), time(&self.last_heartbeat_time)) {
@@ -58,7 +58,8 @@ impl Condition<'_> {
 }
 
 impl NodeResources {
-    /// The resources of a Node; `None` while it isn't ready, or shows no cpu or memory, or more resources than any Node has.
+    /// Returns the resources of a Node, or `None` if it isn't ready, reports no cpu or memory, or reports more
+    /// resources than any Node has.
     pub(super) fn of(status: &Status<'_>, interner: &Interner) -> Option<Self> {
         let ready = status.conditions.iter().flatten().find(|condition| condition.kind == "Ready")?;
         let (capacity, allocatable) = (status.capacity.as_ref()?, status.allocatable.as_ref()?);
@@ -86,7 +87,7 @@ impl NodeResources {
         Some(Self { text: interner.intern(&text), extended, settled: ready.is_settled() })
     }
 
-    /// Each resource with its capacity and what pods get of it, as they stand there.
+    /// Iterates over the resources as name, capacity and allocatable, each as the Node reports it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.text.lines().filter_map(|line| {
             let (name, amounts) = line.split_once(' ')?;
@@ -107,7 +108,7 @@ impl NodeResources {
         self.extended
     }
 
-    /// Returns true if the Node has been ready for so long that resources it doesn't show won't appear any more.
+    /// Returns true if the Node has been ready for so long that resources it doesn't report won't appear any more.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.settled

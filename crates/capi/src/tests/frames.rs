@@ -1,4 +1,4 @@
-//! The two ways from the bytes of a watch to its events: what the fast one gives is what the careful one gives.
+//! Tests that both parsers of a watch's bytes return the same events, the fast one and the byte-by-byte one.
 
 use std::{fmt::Debug, sync::LazyLock};
 
@@ -11,7 +11,7 @@ use crate::{Context, DEFAULT_GROUP, Machine};
 
 const LONGEST: usize = 32 << 10;
 
-/// Whole objects, of which those with a text for their replicas don't decode.
+/// Returns a projection to whole objects. Those with a text for their replicas don't decode.
 fn whole() -> Projection<Value> {
     Projection::new("whole", |_, value: Value| match value.pointer("/spec/replicas") {
         Some(Value::String(_)) => Err("spec.replicas is a text".to_owned()),
@@ -34,7 +34,7 @@ static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     objects.map(|object| object.to_string()).collect()
 });
 
-/// All that comes of a body, read in parts of this length.
+/// Parses a body, in parts of this length.
 fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
     let read = read_frames(body, (part, LONGEST), projection, carefully);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
@@ -47,19 +47,19 @@ fn read(body: &[u8], part: usize, carefully: bool) -> ReadFrames {
 #[derive(Clone, Debug)]
 enum Mutation {
     None,
-    /// A byte becomes another.
+    /// Replaces a byte.
     Byte(Pick, u8),
-    /// Some bytes come twice.
+    /// Repeats some bytes.
     Twice(Pick, usize),
-    /// Some bytes are missing.
+    /// Removes some bytes.
     Missing(Pick, usize),
-    /// The event is indented.
+    /// Indents the event.
     Indented,
-    /// A field comes once more.
+    /// Adds a field once more.
     Doubled(&'static str),
-    /// A number that has no value of its own.
+    /// Adds a number out of range.
     HugeNumber,
-    /// A number where a text stands, and the other way round.
+    /// Replaces a text with a number, or a number with a text.
     Replaced(&'static str, &'static str),
 }
 

@@ -1,11 +1,11 @@
-//! Which version of an object its controller has seen.
+//! Tests of the generation that an object's controller has observed.
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// `status.observedGeneration` is 3 in all of them.
+/// `status.observedGeneration` is 3 in all cases.
 #[rstest]
 #[case::v1beta2(json!({"conditions": [scaling_down(Some(4))]}), 4)]
 #[case::v1beta1(json!({"conditions": [], "v1beta2": {"conditions": [scaling_down(Some(4))]}}), 4)]
@@ -20,7 +20,7 @@ fn a_machine_set_says_which_generation_its_controller_has_seen(#[case] mut statu
     status["observedGeneration"] = json!(3);
     let object = json!({ "status": status });
     assert_eq!(scalable(ScalableKind::MachineSet, &object).seen_generation, seen);
-    // Their Machines are made by others than the controller that sets their condition.
+    // Their Machines are created by other controllers than the one that sets this condition.
     for kind in [ScalableKind::MachineDeployment, ScalableKind::MachinePool] {
         assert_eq!(scalable(kind, &object).seen_generation, 3, "{kind}");
     }

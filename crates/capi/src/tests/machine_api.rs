@@ -1,4 +1,4 @@
-//! OpenShift's Machine API: MachineSets, Machines and Nodes in the form of its objects, read under its group.
+//! Tests of OpenShift's Machine API: its MachineSets, Machines and Nodes, decoded under its group.
 
 use super::*;
 

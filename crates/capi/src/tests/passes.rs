@@ -1,4 +1,4 @@
-//! One pass over an object's text reads what the careful path reads of it, over real objects that were mutilated.
+//! Tests that one pass over an object's text reads the same as the tree-based path, over mutated real objects.
 
 use std::{fmt, sync::LazyLock};
 
@@ -7,7 +7,7 @@ use shared_informer::Projection;
 
 use super::*;
 
-/// All kinds of objects that are read.
+/// The kinds of objects that are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Cluster,
@@ -48,13 +48,13 @@ static OBJECTS: LazyLock<Vec<(Kind, Value)>> = LazyLock::new(|| {
 enum Pass {
     /// It read the object.
     Done,
-    /// It left the object to the careful path.
+    /// It left the object to the tree-based path.
     Left,
-    /// It read the object, of which there can be no tree.
+    /// It read the object, for which no tree can be built.
     WithoutTree,
 }
 
-/// Reads an object both ways; panics when they disagree.
+/// Reads an object both ways, and panics if they disagree.
 fn compare(kind: Kind, json: &str) -> Pass {
     let context = Context::new(DEFAULT_GROUP);
     match kind {
@@ -164,14 +164,14 @@ fn amounts_of_any_type_are_read_alike(#[case] amount: &str) {
     assert_eq!(compare(Kind::Node, &node), Pass::Done);
 }
 
-/// Something else in an object.
+/// A change to an object's JSON.
 #[derive(Debug, Clone)]
 enum Mutation {
-    /// A value becomes another one.
+    /// Replaces a value.
     Replaced(Pick, String),
-    /// A field comes once more, before all others or after them, with another value.
+    /// Repeats a field with another value, before all others or after them.
     Doubled(Pick, Pick, bool, String),
-    /// A byte becomes another.
+    /// Replaces a byte.
     Byte(Pick, u8),
 }
 
@@ -192,7 +192,7 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// The pointers of all values within one, itself included.
+/// Collects the pointers of all values within one, itself included.
 fn pointers(value: &Value, here: &str, all: &mut Vec<String>) {
     all.push(here.to_owned());
     let below = |key: &str| format!("{here}/{}", key.replace('~', "~0").replace('/', "~1"));
@@ -205,7 +205,7 @@ fn pointers(value: &Value, here: &str, all: &mut Vec<String>) {
     }
 }
 
-/// The JSON of an object with one value written as this text.
+/// Returns the JSON of an object with one value replaced by this text.
 fn written(object: &Value, pointer: &str, text: &str) -> String {
     const MARK: &str = "here it stands";
     let mut object = object.clone();
@@ -215,7 +215,7 @@ fn written(object: &Value, pointer: &str, text: &str) -> String {
 
 fn mutated(object: &Value, mutation: &Mutation) -> String {
     let mut all = Vec::new();
-    // Managed fields are most of an object, and nobody reads them.
+    // Managed fields are most of an object, and aren't read.
     let mut read = object.clone();
     read["metadata"].as_object_mut().unwrap().remove("managedFields");
     pointers(&read, "", &mut all);

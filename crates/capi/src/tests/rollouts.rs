@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A Cluster whose topology has the MachineDeployments a, b and c, with these of their annotations.
+/// Returns a Cluster whose topology has the MachineDeployments a, b, c and d, with these annotations.
 fn topology(annotated: &[(&str, &str)], conditions: &Value) -> Cluster {
     let worker = |name: &str| {
         let own = annotated.iter().filter(|(of, _)| *of == name);
@@ -89,7 +89,7 @@ fn a_real_rollout_says_since_when(#[case] version: &str) {
     assert_eq!((&*topology.version, topology.unreconciled_since), ("v1.35.0", None));
 }
 
-/// As Cluster API 1.14 writes it.
+/// The message as Cluster API 1.14 writes it.
 const BLOCKED: &str = "Scaling up from 2 to 3 replicas is blocked because:\n* LoopbackControlPlane team-a/prod is upgrading \
                        (\"ControlPlaneIsStable\" preflight check failed)\n* MachineSet version (1.35.0) is not yet the same";
 

@@ -1,6 +1,6 @@
-//! From `wanted` to `lowered`: marks the Machines and lowers the size, for the command that logged them and for any copy of
-//! the program that carries on with what another one began; or takes them back where that is refused for good. It must
-//! never lower the size for an entry that it hasn't marked under the entry's own ticket.
+//! The steps from `wanted` to `lowered`: marks the Machines and lowers the size, or takes the entries back if that is
+//! refused for good. Both the command that logged the entries and any other copy of the program run them. They must
+//! never lower the size for an entry whose Machine isn't marked under the entry's own ticket.
 
 use std::mem;
 
@@ -12,20 +12,20 @@ use super::{
 };
 use crate::{Bounds, Complete, Entry, Log, Map, Named, Phase, Policy, Refusal, Rule, Set};
 
-/// The reason for which an entry was not lowered.
+/// The reason why an entry wasn't lowered.
 #[derive(Clone, Debug)]
 pub enum NotLowered<T: Calls> {
-    /// It has been taken back.
+    /// The entry was taken back because the write was refused.
     Refused(NotDone<T>),
-    /// It has been taken back, since its Machine has joined or the minimum leaves no room: it was only to steer which
-    /// Machine goes, or was named as one that never joined.
+    /// The entry was taken back because its Machine has joined, goes by itself, or the minimum doesn't permit it; it
+    /// was soft, or its Machine was named as one that never joined.
     Spared(NotDone<T>),
-    /// It stays in the log, and a finisher goes on with it.
+    /// The entry stays in the log, and a finisher carries on with it.
     Pending(NotDone<T>),
 }
 
 impl<T: Calls> NotLowered<T> {
-    /// The reason alone.
+    /// Returns the reason alone.
     pub fn why(&self) -> &NotDone<T> {
         match self {
             Self::Refused(why) | Self::Spared(why) | Self::Pending(why) => why,
@@ -33,17 +33,18 @@ impl<T: Calls> NotLowered<T> {
     }
 }
 
-/// Entries that can't be lowered, each with the reason.
+/// The entries that can't be lowered, each with the reason.
 type Failing<T> = Vec<(Entry<T>, NotLowered<T>)>;
 
-/// Entries that are being marked and lowered.
+/// The entries that are being marked and lowered.
 #[derive(Clone, Debug)]
 pub struct Carry<T: Calls, P = Complete> {
     rule: Rule<P>,
     /// The version that it has come to.
     version: T::Group,
     uids: Set<T>,
-    /// The Machines of each request: what can't be lowered is taken back with all that was asked for with it.
+    /// The Machines of each request: an entry that can't be lowered is taken back together with the rest of its
+    /// request.
     together: Vec<Set<T>>,
     bounds: Bounds,
     marked: Marked<T>,
@@ -52,18 +53,18 @@ pub struct Carry<T: Calls, P = Complete> {
     lowered: usize,
     failures: Map<T, NotLowered<T>>,
     stage: Stage<T, P>,
-    /// The number of calls under way.
+    /// The number of calls in progress.
     open: usize,
     effects: Vec<Effect<T>>,
 }
 
-/// The next thing to decide, or the call whose outcome is waited for.
+/// The next decision to make, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls, P> {
     Round,
-    /// Marks are under way, or have all come to something.
+    /// Marks are in progress, or all have an outcome.
     Mark(Round<T>, Marks<T, P>),
-    /// A pause, after which marks are tried again on the version that is there then.
+    /// A pause, after which marks are retried on the version that is current then.
     PauseMarks(Round<T>),
     ReadAfterMarks,
     List(Round<T>),
@@ -77,14 +78,14 @@ enum Stage<T: Calls, P> {
     /// The size wasn't written.
     Failed(Round<T>, i32, T::Failed),
     Pause(Round<T>, T::Failed),
-    /// No other attempt is made.
+    /// No further attempt is made.
     GiveUp(Round<T>, T::Failed),
     Read(Round<T>),
     TakeBack(Box<TakeBack<T>>, Failing<T>),
     End,
 }
 
-/// A version's log, and the entries of it that are to be lowered.
+/// The log of a version, and the entries of it that are to be lowered.
 #[derive(Clone, Debug)]
 struct Round<T: Calls> {
     log: Log<T>,
@@ -102,8 +103,8 @@ impl<T: Calls> Round<T> {
 }
 
 impl<T: Calls, P: Policy> Carry<T, P> {
-    /// Begins at a version that has those of `uids` in its log that are wanted, with what is marked already. Each of
-    /// `together` is one request.
+    /// Begins at a version whose log has the wanted entries of `uids`. `marked` holds the Machines that are marked
+    /// already, and each set of `together` is one request.
     pub fn new(
         rule: Rule<P>,
         version: T::Group,
@@ -123,12 +124,12 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         &self.version
     }
 
-    /// The number of entries for which the size was lowered here.
+    /// Returns the number of entries for which this has lowered the size.
     pub fn lowered(&self) -> usize {
         self.lowered
     }
 
-    /// The Machines for which it wasn't.
+    /// Returns the Machines for which the size wasn't lowered.
     pub fn failures(&self) -> &Map<T, NotLowered<T>> {
         &self.failures
     }
@@ -156,7 +157,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
             self.stage = Stage::End;
             return Vec::new();
         }
-        // Others have been taken back or lowered meanwhile, and are nobody's to mark any more.
+        // Other entries have been taken back or lowered in the meantime, and must not be marked any more.
         self.marked.failures.retain(|uid, _| wanted.iter().any(|entry| entry.uid == *uid));
         let round = Round { log, wanted };
         let strangers = round.wanted.iter().filter(|entry| now.is_stranger(entry));
@@ -175,7 +176,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         calls
     }
 
-    /// Goes on with marks as they are: with the smaller size, unless some couldn't be set.
+    /// Continues after the marks: with the smaller size, unless some Machines couldn't be marked.
     fn judge(&mut self, round: Round<T>) -> Vec<Call<T>> {
         let mut failing = Failing::new();
         for entry in &round.wanted {
@@ -208,7 +209,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         vec![Call::List(Tries::Once)]
     }
 
-    /// The failure of a mark that may be set yet.
+    /// Returns the failure of a mark that may succeed later.
     fn open_mark(&self, round: &Round<T>) -> Option<T::Failed> {
         round.wanted.iter().find_map(|entry| match self.marked.failures.get(&entry.uid)? {
             NotMarked::Failed(error) => Some(error.clone()),
@@ -216,7 +217,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         })
     }
 
-    /// Marks that couldn't be set aren't tried again: a finisher goes on.
+    /// Leaves the Machines that couldn't be marked to a finisher, without another attempt.
     fn leave_marks(&mut self, round: &Round<T>) {
         let Some(error) = self.open_mark(round) else { return };
         let pending = NotLowered::Pending(NotDone::Pending(error));
@@ -225,8 +226,9 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         self.failures.extend(round.wanted.iter().filter(is_open).map(|entry| (entry.uid.clone(), pending.clone())));
     }
 
-    /// The entries whose Machines go by themselves, so that a smaller size for them may take others: their places are
-    /// counted. The watch may not have shown yet that somebody has deleted a Machine; its mark shows it.
+    /// Returns the entries whose Machines go by themselves. A smaller size for them could take other Machines, so their
+    /// places are counted first. The watch may not show yet that somebody has deleted a Machine, but the response to
+    /// its mark does.
     fn going<'a>(&self, round: &'a Round<T>) -> Vec<&'a Entry<T>> {
         let is_going = |entry: &&Entry<T>| self.marked.has(entry) && self.marked.going.contains(&entry.uid);
         let is_open = |entry: &&Entry<T>| entry.phase == Phase::Wanted && !entry.soft && !entry.counted;
@@ -267,19 +269,19 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         vec![Call::Pause(Row::Lower, error)]
     }
 
-    /// The API server refuses the size for good.
+    /// Handles a size that the API server refuses for good.
     fn refuse(&mut self, round: &Round<T>, why: NotDone<T>) -> Vec<Call<T>> {
         self.effects.push(Effect::Undeletable(round.machines()));
         self.give_back(round, round.all(&NotLowered::Refused(why)))
     }
 
-    /// Entries that are to be lowered stay in the log.
+    /// Leaves the entries that are to be lowered in the log.
     fn leave(&mut self, round: &Round<T>, error: T::Failed) {
         let pending = NotLowered::Pending(NotDone::Pending(error));
         self.failures.extend(round.wanted.iter().map(|entry| (entry.uid.clone(), pending.clone())));
     }
 
-    /// Takes entries back that can't be lowered, and those that were asked for with them.
+    /// Takes back the entries that can't be lowered, together with the rest of their requests.
     fn give_back(&mut self, round: &Round<T>, failing: Failing<T>) -> Vec<Call<T>> {
         let failing = with_their_requests(failing, &round.wanted, &self.together);
         let entries = failing.iter().map(|(entry, _)| entry.clone()).collect();
@@ -288,8 +290,9 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         Vec::new()
     }
 
-    /// Entries have been taken back. Where even that can't be written, nothing is refused: they stay noted, and are carried
-    /// out when the API server lets it. Nor is it where another copy was let and has lowered them.
+    /// Handles the end of taking entries back. If that can't be written either, nothing is refused: the entries stay in
+    /// the log, and are carried out once the API server permits it. Entries that another copy has lowered aren't
+    /// refused either.
     fn taken_back(&mut self, end: Result<TakenBack<T>, NotDone<T>>, failing: Failing<T>) {
         self.stage = Stage::Round;
         match end {
@@ -308,7 +311,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         }
     }
 
-    /// Decides what follows; the calls for it, or none where that is to be decided too.
+    /// Decides the next step and returns its calls, or none if there is more to decide.
     fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         match mem::replace(&mut self.stage, Stage::End) {
             Stage::Round => self.round(now),
@@ -418,9 +421,9 @@ impl<T: Calls, P: Policy> Steps<T> for Carry<T, P> {
     }
 }
 
-/// Adds the rest of the requests that name what can't be lowered, but for what other requests name too.
+/// Adds the remaining entries of the requests that fail, except those that other requests name too.
 fn with_their_requests<T: Calls>(mut failing: Failing<T>, wanted: &[Entry<T>], together: &[Set<T>]) -> Failing<T> {
-    // Others of the request of one that has joined may be marked, and go on.
+    // A request of which only a Machine was spared doesn't fail: its other Machines may be marked, and go on.
     let ends_its_request = |(_, why): &&(Entry<T>, NotLowered<T>)| !matches!(why, NotLowered::Spared(_));
     let ending: Vec<_> = failing.iter().filter(ends_its_request).map(|(entry, _)| entry.uid.clone()).collect();
     let fails = |request: &&Set<T>| ending.iter().any(|uid| request.contains(uid));

@@ -1,5 +1,5 @@
-//! The decision on requests that stand together, and the log of what was accepted. Each request is accepted as a whole or
-//! refused before anything is written. Until something is written, each ends with its caller.
+//! The decision on a batch of requests, and the write that logs the accepted ones. Each request is accepted as a whole,
+//! or refused before anything is written. Until something is written, a request ends when its caller leaves.
 
 use std::{collections::VecDeque, mem};
 
@@ -17,11 +17,12 @@ use crate::{Accepted, Bounds, Listed, Log, Map, Named, Policy, Refusal, Request,
 pub(super) struct Asked<T: Types> {
     pub(super) caller: CallerId,
     pub(super) request: Request<T>,
-    /// The outcome when it was accepted last.
+    /// The result of its last acceptance.
     pub(super) accepted: Accepted<T>,
-    /// The number of its placeholders that were given up not long ago, as this process remembers.
+    /// The number of its placeholders that were given up recently, as this process remembers.
     given_up: usize,
-    /// True if a write of the log with it had no answer. That write may arrive once the log is again what it was before.
+    /// True if a write of the log with this request got no response. The write may still be applied if the log becomes
+    /// what it was before.
     pub(super) maybe_logged: bool,
 }
 
@@ -30,36 +31,36 @@ impl<T: Types> Asked<T> {
         Self { caller, request, accepted: Accepted::default(), given_up, maybe_logged: false }
     }
 
-    /// The Machines whose deletion it asks for.
+    /// Returns the Machines whose deletion the request asks for.
     pub(super) fn machines(&self) -> impl Iterator<Item = &Named<T>> {
         self.request.machines.iter().chain(&self.accepted.without_node)
     }
 
-    /// The number of replicas and instances that only lower the size for it.
+    /// Returns the number of replicas and instances for which only the size is lowered.
     pub(super) fn others(&self) -> usize {
         self.accepted.replicas + self.request.instances
     }
 }
 
-/// Requests that were accepted, and logged.
+/// The requests that were accepted and logged.
 #[derive(Clone, Debug)]
 pub(super) struct Decided<T: Calls> {
-    /// The version that has in its log what was accepted.
+    /// The version whose log has the accepted requests.
     pub(super) version: T::Group,
     pub(super) bounds: Bounds,
     pub(super) accepted: Vec<Asked<T>>,
-    /// The group's Machines, where they were counted for it.
+    /// The group's Machines, if they were counted for the decision.
     pub(super) listed: Listed<T>,
     /// The versions of Machines that never joined, for their marks to test.
     pub(super) versions: Map<T, T::Version>,
 }
 
-/// A decision that is being made.
+/// A decision in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Decision<T: Calls, P> {
     rule: Rule<P>,
     asked: Vec<Asked<T>>,
-    /// None before the first round.
+    /// `None` before the first round.
     tickets: Option<Tickets<T>>,
     /// The version that was read for the next round.
     read: Option<T::Group>,
@@ -72,12 +73,12 @@ pub(super) struct Decision<T: Calls, P> {
     effects: Vec<Effect<T>>,
 }
 
-/// The next thing to decide, or the call whose outcome is waited for.
+/// The next decision to make, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Round,
     Learn(Box<Learn<T>>, Box<Round<T>>),
-    /// Machines are replaced, one after the other, for requests that the minimum leaves no room for.
+    /// Machines are being replaced, one at a time, for requests that the minimum doesn't permit.
     Replace(VecDeque<(Asked<T>, Replace<T>)>, Box<Decided<T>>, Option<Log<T>>),
     Write(Box<Decided<T>>, Option<Log<T>>),
     Failed(T::Group, T::Failed),
@@ -86,7 +87,7 @@ enum Stage<T: Calls> {
     End(Option<Box<Decided<T>>>),
 }
 
-/// The view on which a round decides.
+/// The view that a round decides on.
 #[derive(Clone, Debug)]
 struct Round<T: Calls> {
     view: View<T>,
@@ -111,12 +112,12 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         }
     }
 
-    /// Returns true once it is decided.
+    /// Returns true once the decision is made.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::End(_))
     }
 
-    /// The requests that were accepted, unless there are none.
+    /// Returns the requests that were accepted, or `None` if there are none.
     pub(super) fn end(self) -> Option<Decided<T>> {
         match self.stage {
             Stage::End(decided) => decided.map(|decided| *decided),
@@ -193,7 +194,8 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         };
         let tickets = self.tickets.get_or_insert_with(|| Tickets::of(now.ticket()));
         if tickets.are_in(&log) {
-            // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
+            // A write whose response was lost was applied: none of its requests is refused any more, nor ends with its
+            // caller.
             let asked = mem::take(&mut self.asked).into_iter();
             let accepted = asked.map(|one| Asked { maybe_logged: true, ..one }).collect();
             let (listed, versions) = (Listed::default(), Map::<T, _>::default());
@@ -223,7 +225,8 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         self.effects.extend(gone.into_iter().map(|one| Effect::Answer(one.caller, Err(NotDone::Abandoned))));
     }
 
-    /// Accepts what can be. The reads may have taken as long as a caller waits.
+    /// Accepts the requests that can be accepted. Callers are checked again, because the reads may have taken as long
+    /// as a caller waits.
     fn decide(&mut self, learn: Learn<T>, round: Round<T>, now: &impl Now<T>) {
         let known = match learn.end() {
             Ok(known) => known,
@@ -278,12 +281,12 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         self.stage = Stage::Replace(replaced, decided, log);
     }
 
-    /// Keeps the requests that name no Machine which couldn't be read: that of one holds up no other. The others are
-    /// refused, or put off if time may help; they are kept where nothing else is left. What may have been logged is neither
-    /// refused for good nor decided anew: the log's write may arrive yet.
+    /// Keeps the requests whose Machines could all be read, so that a failed read doesn't hold up other requests. The
+    /// rest is refused, or put off if a retry may help; it is kept if no other request is left. A request that may have
+    /// been logged is neither refused for good nor decided again, because the write of the log may still be applied.
     ///
     /// # Errors
-    /// The failure, where nothing else is left.
+    /// Returns the failure if no other request is left.
     fn keep_read(&mut self, known: &Known<T>) -> Result<(), T::Failed> {
         let (mut ready, mut open, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for one in mem::take(&mut self.asked) {
@@ -322,7 +325,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         Ok(())
     }
 
-    /// A round has failed.
+    /// Handles the failure of a round.
     fn failed(&mut self, version: T::Group, error: T::Failed) -> Vec<Call<T>> {
         // A caller may have left by the next attempt.
         if !error.failure().is_of_the_object() {
@@ -372,7 +375,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
                 Stage::End(Some(Box::new(Decided { version, ..*decided })))
             }
             (Stage::Write(decided, _), Outcome::Written(Err(error))) => {
-                // It may be done: the next round finds these in the log then.
+                // The write may have been applied: then the next round finds these requests in the log.
                 self.maybe_logged |= error.failure() == Failure::Unknown;
                 let Decided { version, accepted, .. } = *decided;
                 self.asked = accepted;

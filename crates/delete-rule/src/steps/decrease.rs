@@ -1,5 +1,5 @@
-//! A smaller target size: Machines without a Node go by entries in the log that are soft, and replicas without a Machine by
-//! the size alone. It stops at the Machines that have a Node and at the minimum; where only time can help it is a success
+//! A smaller target size: soft entries in the log remove Machines without a Node, and the size alone removes replicas
+//! without a Machine. It stops at the Machines that have a Node and at the minimum; if only time can help, it succeeds
 //! without effect.
 
 use std::mem;
@@ -10,43 +10,44 @@ use super::{
 };
 use crate::{Bounds, Complete, Entry, Life, Log, Named, Policy, Rule, Set, Shrinking};
 
-/// A smaller target size that is carried out.
+/// A smaller target size that is being carried out.
 #[derive(Clone, Debug)]
 pub struct Decrease<T: Calls, P = Complete> {
     rule: Rule<P>,
     version: T::Group,
     bounds: Bounds,
     delta: i32,
-    /// The caller with whom it ends: none, once something may be written.
+    /// The caller with whom it ends; `None` once something may have been written.
     caller: Option<CallerId>,
-    /// None before the first round.
+    /// `None` before the first round.
     tickets: Option<Tickets<T>>,
     /// The choice of the last round, which may have been logged.
     chosen: Option<Giving<T>>,
     has_given_way: bool,
-    /// True once the size was lowered for a part of it.
+    /// True once the size was lowered for a part of the delta.
     has_lowered: bool,
-    /// True if a write of the log had no answer.
+    /// True if a write of the log got no response.
     maybe_logged: bool,
     stage: Stage<T, P>,
     open: usize,
     effects: Vec<Effect<T>>,
 }
 
-/// The way in which a smaller target size comes about.
+/// The Machines and replicas that a smaller target size gives up.
 #[derive(Clone, Debug)]
 struct Giving<T: Calls> {
-    /// Machines without a Node that are to go.
+    /// The Machines without a Node that are to go.
     machines: Vec<Named<T>>,
-    /// Further replicas, which have no Machine.
+    /// The number of further replicas, which have no Machine.
     others: usize,
 }
 
-/// The next thing to decide, or the part that is under way.
+/// The next decision to make, or the part that is in progress.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls, P> {
     Round,
-    /// Replicas without a Machine go before the Machines, or after them: then it ends so.
+    /// Replicas without a Machine are being given up. The choice follows if there is one; otherwise this is the last
+    /// part.
     GiveWay(Box<Resize<T, P>>, Option<Giving<T>>),
     Learn(Box<Learn<T>>, Giving<T>, Log<T>),
     Log(Giving<T>),
@@ -77,7 +78,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         }
     }
 
-    /// The end.
+    /// Returns the result, once it has ended.
     pub fn end(&self) -> Option<&Result<(), NotDone<T>>> {
         if let Stage::End(end) = &self.stage { Some(end) } else { None }
     }
@@ -143,7 +144,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             }
         };
         let tickets = self.tickets.get_or_insert_with(|| Tickets::of(now.ticket()));
-        // A write whose answer was lost was done: what was chosen then stays.
+        // A write whose response was lost was applied: the choice made then stands.
         if tickets.are_in(&log)
             && let Some(giving) = self.chosen.take()
         {
@@ -162,7 +163,8 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             return Vec::new();
         }
         if giving.others > 0 && !self.has_given_way {
-            // Before the Machines: those that the size is lowered for may stay, and count as if they did.
+            // Replicas go before Machines: a Machine for which the size is lowered may stay after all, and counts as if
+            // it did.
             self.give_way(giving.others, Some(giving));
             return Vec::new();
         }
@@ -172,7 +174,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         calls
     }
 
-    /// Chooses what goes: never a Machine that has a Node.
+    /// Chooses the Machines and replicas to give up, never a Machine that has a Node.
     fn choose(&self, log: &Log<T>, now: &impl Now<T>) -> Result<Giving<T>, NotDone<T>> {
         let there = now.there(log);
         let (replicas, mut machines) = (self.version.spec().replicas, there.waiting);
@@ -192,7 +194,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         self.stage = Stage::GiveWay(Box::new(resize), then);
     }
 
-    /// Replicas without a Machine have gone; now the Machines.
+    /// Continues with the Machines, after replicas without a Machine were given up.
     fn gave_way(&mut self, has_lowered: bool, giving: &Giving<T>, now: &impl Now<T>) -> Vec<Call<T>> {
         if has_lowered {
             (self.caller, self.has_lowered) = (None, true);
@@ -215,7 +217,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         };
         for named in &giving.machines {
             match known.unread.get(&named.uid) {
-                // An error would end the caller's loop for all groups.
+                // Cluster Autoscaler would end its loop for all groups on an error.
                 Some(error) if error.failure() == Failure::Final => {
                     self.effects.push(Effect::MachineSpared(named.name.clone(), error.clone()));
                 }
@@ -239,14 +241,15 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         vec![Call::WriteLog { seen: self.version.clone(), log: log.with(entries) }]
     }
 
-    /// A round has failed.
+    /// Handles the failure of a round.
     fn failed(&mut self, giving: Giving<T>, error: T::Failed) -> Vec<Call<T>> {
         self.chosen = Some(giving);
         self.stage = Stage::Failed(error);
         Vec::new()
     }
 
-    /// Lowers the size for what was logged of what was chosen. If that is nothing, it ends with its caller.
+    /// Lowers the size for the chosen Machines that were logged. While none is, the decrease still ends with its
+    /// caller.
     fn lower(&mut self, giving: Giving<T>) -> Vec<Call<T>> {
         let uids: Set<T> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let log = self.version.log().unwrap_or_default();
@@ -257,12 +260,12 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         Vec::new()
     }
 
-    /// The size was lowered for the Machines, or not.
+    /// Handles the end of lowering the size for the Machines.
     fn lowered(&mut self, carry: &Carry<T, P>, giving: &Giving<T>, soft: usize) -> Vec<Call<T>> {
         self.version = carry.version().clone();
         let failures = carry.failures();
         let log = self.version.log().unwrap_or_default();
-        // What isn't taken back and still stands in the log another copy has lowered.
+        // An entry that wasn't taken back and is still in the log was lowered by another copy.
         let is_left = |named: &Named<T>| log.get(&named.uid).is_some() && !failures.contains_key(&named.uid);
         self.has_lowered |= carry.lowered() > 0 || giving.machines.iter().any(is_left);
         let failed = || giving.machines.iter().filter_map(|named| failures.get(&named.uid));
@@ -273,10 +276,10 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         }
         let spared = failed().map(|failure| Effect::SizeSpared(failure.why().clone()));
         self.effects.extend(spared);
-        // Cluster Autoscaler may ask for one of them that it still holds for an instance.
+        // Cluster Autoscaler may ask about one of them, which it still takes for an instance.
         let lowered = giving.machines.iter().filter(|named| !failures.contains_key(&named.uid));
         self.effects.push(Effect::Leaving(lowered.cloned().collect()));
-        // Those that went by themselves meanwhile are replicas without a Machine.
+        // Machines that went by themselves in the meantime are replicas without a Machine.
         self.give_way(giving.others + giving.machines.len() - soft, None);
         Vec::new()
     }

@@ -1,5 +1,5 @@
-//! Deletes that stand together, from their acceptance to their answers. Deletes that come while the Machines are being
-//! marked join them: they are accepted by themselves, and one smaller size is written for all.
+//! A batch of delete requests, from acceptance to answers. Requests that arrive while the Machines are being marked
+//! join the batch: they are accepted separately, and the size is lowered once for all.
 
 use std::{collections::VecDeque, mem};
 
@@ -10,53 +10,53 @@ use super::{
 };
 use crate::{Bounds, Complete, Entry, Life, Listed, Log, Map, Named, Phase, Places, Policy, Request, Rule, Set};
 
-/// The number of Machines that are marked side by side.
+/// The number of Machines that are marked concurrently.
 pub const SIDE_BY_SIDE: usize = 16;
 
-/// Deletes under way.
+/// A batch of deletions in progress.
 #[derive(Clone, Debug)]
 pub struct Deletion<T: Calls, P = Complete> {
     rule: Rule<P>,
-    /// The decision on the first deletes, and then on those that join.
+    /// The decision on the first requests, and later on those that join.
     decision: Option<Decision<T, P>>,
-    /// True while deletes are awaited that join.
+    /// True while the batch waits for requests that may join.
     awaits_joins: bool,
     batch: Option<Batch<T, P>>,
     stage: Stage<T, P>,
     effects: Vec<Effect<T>>,
 }
 
-/// Deletes that are lowered together.
+/// The requests for which the size is lowered together.
 #[derive(Clone, Debug)]
 struct Batch<T: Calls, P> {
-    /// The version that has in its log what was accepted last.
+    /// The version whose log has the last accepted requests.
     version: T::Group,
     bounds: Bounds,
-    /// Those that need something.
+    /// The requests that aren't answered yet.
     deletes: Vec<Asked<T>>,
-    /// The group's Machines, where they were counted for what was accepted last.
+    /// The group's Machines, if they were counted for the last acceptance.
     listed: Listed<T>,
     /// The versions of Machines that never joined, for their marks to test.
     versions: Map<T, T::Version>,
-    /// True if Machines of it are wanted in the log, so that it goes on without its callers.
+    /// True if the log has wanted Machines of the batch, so that it goes on without its callers.
     is_logged: bool,
-    /// Entries that are to be marked.
+    /// The entries that are still to be marked.
     waiting: VecDeque<Entry<T>>,
-    /// Those of which a mark was begun.
+    /// The entries whose marks were begun, by ticket.
     begun: Map<T, T::Ticket>,
     marking: Marks<T, P>,
     marked: Marked<T>,
 }
 
-/// The part of it that is under way.
+/// The part that is in progress.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls, P> {
-    /// Deletes are decided and marked.
+    /// Requests are being decided, and Machines marked.
     Mark,
     Lower(Box<Carry<T, P>>),
-    /// The size comes down for what has no Machine.
+    /// The size is being lowered for replicas and instances without a Machine.
     GiveUp(Box<Resize<T, P>>, Log<T>),
-    /// It is looked at what has become of Machines that needed nothing.
+    /// The Machines that needed nothing are being read again.
     Look {
         log: Log<T>,
         given_up: Result<(), NotDone<T>>,
@@ -67,13 +67,13 @@ enum Stage<T: Calls, P> {
 }
 
 impl<T: Calls, P: Policy> Batch<T, P> {
-    /// Returns true if it lowers the size for what has no Machine: what is still left of that is counted when deletes are
-    /// decided.
+    /// Returns true if the batch lowers the size for replicas or instances without a Machine. Their number was counted
+    /// when the requests were decided, so no other request may join.
     fn has_others(&self) -> bool {
         self.deletes.iter().any(|one| one.others() > 0)
     }
 
-    /// The one caller whose deadline ends the write; several can't end one write together.
+    /// Returns the only caller, whose deadline ends the write; if there are several, none of them may end it.
     fn only_caller(&self) -> Option<CallerId> {
         match self.deletes.as_slice() {
             [one] if !self.is_logged => Some(one.caller),
@@ -81,13 +81,13 @@ impl<T: Calls, P: Policy> Batch<T, P> {
         }
     }
 
-    /// The marks that can be begun. After a failure none is.
+    /// Returns the calls of the marks that can be made now. After a failure no further mark is begun.
     fn marks(&mut self, rule: Rule<P>, now: &impl Now<T>) -> Vec<Call<T>> {
         while self.marking.len() < SIDE_BY_SIDE
             && self.marked.failures.is_empty()
             && let Some(entry) = self.waiting.pop_front()
         {
-            // What somebody else wrote into the log is for who lowers the size.
+            // An entry that somebody else wrote into the log is left to the step that lowers the size.
             let is_begun = self.begun.get(&entry.uid) == Some(&entry.ticket);
             if !is_begun && !now.is_stranger(&entry) {
                 self.begun.insert(entry.uid.clone(), entry.ticket.clone());
@@ -100,8 +100,8 @@ impl<T: Calls, P: Policy> Batch<T, P> {
 }
 
 impl<T: Calls, P: Policy> Deletion<T, P> {
-    /// Begins with deletes that stand together: each with its caller, its request, and the number of its placeholders that
-    /// were given up not long ago.
+    /// Begins with a batch of requests: each with its caller and the number of its placeholders that were given up
+    /// recently.
     pub fn new(rule: Rule<P>, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) -> Self {
         let mut deletion =
             Self { rule, decision: None, awaits_joins: false, batch: None, stage: Stage::Mark, effects: Vec::new() };
@@ -114,30 +114,30 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.decision = Some(Decision::new(self.rule, asked.collect()));
     }
 
-    /// Returns true if deletes may join. After a failure nobody does.
+    /// Returns true if further requests may join. None may after a failure.
     pub fn is_open(&self) -> bool {
         let is_open = |batch: &Batch<T, P>| batch.marked.failures.is_empty() && !batch.has_others();
         let is_idle = self.decision.is_none() && !self.awaits_joins;
         matches!(self.stage, Stage::Mark) && is_idle && self.batch.as_ref().is_some_and(is_open)
     }
 
-    /// Waits for deletes that [join](Self::join).
+    /// Waits for requests that [join](Self::join).
     pub fn await_joins(&mut self) {
         self.awaits_joins = true;
     }
 
-    /// Lets deletes join.
+    /// Adds requests that join.
     pub fn join(&mut self, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) {
         self.awaits_joins = false;
         self.decide(requests);
     }
 
-    /// Returns true at the end: all callers are answered, or put off.
+    /// Returns true at the end: all callers are answered or put off.
     pub fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::End)
     }
 
-    /// Takes what was decided. What needs nothing is answered: that doesn't depend on the end of the rest.
+    /// Takes in a decision. A request that needs nothing is answered at once, because it doesn't depend on the rest.
     fn take_in(&mut self, decided: Decided<T>) {
         let Decided { version, bounds, accepted, listed, versions } = decided;
         let log = version.log().unwrap_or_default();
@@ -156,7 +156,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         for one in accepted {
             let entries = || one.machines().filter_map(|named| log.get(&named.uid));
             let wanted: Vec<_> = entries().filter(|entry| entry.phase == Phase::Wanted).cloned().collect();
-            // After a lost answer another copy may have taken back what isn't in the log.
+            // If a response was lost, an entry that isn't in the log may have been taken back by another copy.
             let is_known = !one.maybe_logged || entries().count() == one.machines().count();
             if wanted.is_empty() && one.others() == 0 && is_known {
                 self.effects.push(Effect::Answer(one.caller, Ok(())));
@@ -170,7 +170,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         batch.versions.extend(versions);
     }
 
-    /// The calls of the decision and the marks; none once all is marked that can be.
+    /// Returns the calls of the decision and the marks; none once everything is decided and marked.
     fn mark(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         let mut calls = Vec::new();
         if let Some(decision) = &mut self.decision {
@@ -190,7 +190,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         }
     }
 
-    /// Lowers the size for what is marked.
+    /// Lowers the size for the marked Machines.
     fn begin_lowering(&mut self) {
         let Some(batch) = &mut self.batch else {
             self.stage = Stage::End;
@@ -204,8 +204,8 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.stage = Stage::Lower(Box::new(carry));
     }
 
-    /// The size was lowered for the Machines, or not: a request ends by what its own came to. Those that stand go on with
-    /// what has no Machine.
+    /// Answers the requests of which a Machine failed, and continues with the replicas and instances without a Machine
+    /// of the others.
     fn end_lowering(&mut self, carry: &Carry<T, P>) {
         let Some(batch) = &mut self.batch else { return };
         let (version, failures) = (carry.version().clone(), carry.failures());
@@ -220,7 +220,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
                 standing.push(one);
                 continue;
             };
-            // A refusal ends the whole request, but for what another copy has lowered by then.
+            // A refusal ends the whole request, except for entries that another copy has lowered by then.
             let is_left = |named: &Named<T>| !failures.contains_key(&named.uid) && log.get(&named.uid).is_some();
             let why = failure.why().clone().of_part(one.machines().any(is_left));
             self.effects.push(Effect::Answer(one.caller, Err(why.unless_logged(one.maybe_logged))));
@@ -250,7 +250,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.stage = Stage::GiveUp(Box::new(resize), log);
     }
 
-    /// Reads the Machines that needed nothing, being deleted or gone; or that another copy has taken back.
+    /// Reads the Machines that have no entry: they were deleted or gone already, or another copy has taken them back.
     fn look(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         let (Stage::Look { log, open, .. }, Some(batch)) = (&mut self.stage, &self.batch) else { return Vec::new() };
         let is_open = |named: &&Named<T>| log.get(&named.uid).is_none() && now.has_machine(named);
@@ -260,7 +260,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         reads
     }
 
-    /// Answers the callers that are left.
+    /// Answers the remaining callers.
     fn answer(&mut self) {
         let Stage::Look { log, given_up, lives, .. } = mem::replace(&mut self.stage, Stage::End) else { return };
         let Some(batch) = &mut self.batch else { return };
@@ -277,7 +277,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
                 };
                 break;
             }
-            // Replicas without a Machine may have failed alone.
+            // Only the part without a Machine may have failed.
             let end = if one.others() == 0 { end } else { end.and_then(|()| given_up.clone()) };
             let goes_on = one.machines().any(|named| log.get(&named.uid).is_some());
             let end = end.map_err(|why| why.of_part(goes_on).unless_logged(one.maybe_logged));
@@ -285,7 +285,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         }
     }
 
-    /// Goes on with the part after the one that has ended. Returns true if there is one.
+    /// Begins the next part if the current one has ended. Returns true if there is one.
     fn go_on(&mut self) -> bool {
         match mem::replace(&mut self.stage, Stage::End) {
             Stage::Mark if self.is_marking() => self.stage = Stage::Mark,

@@ -8,23 +8,23 @@ use crate::{Life, Listed, Log, Map, Named, Set};
 #[derive(Clone, Debug)]
 pub(super) struct Known<T: Calls> {
     pub(super) lives: Map<T, Life>,
-    /// Those that have a Node although they are given up as ones that never joined.
+    /// The Machines that have a Node although they are given up as ones that never joined.
     pub(super) joined: Set<T>,
-    /// The versions in which the others of those have none.
+    /// The versions in which the other Machines that are given up have no Node.
     pub(super) versions: Map<T, T::Version>,
-    /// Those that couldn't be read.
+    /// The Machines that couldn't be read, with the failure.
     pub(super) unread: Map<T, T::Failed>,
-    /// All Machines of the group; empty where nobody named one that is being deleted, nor a placeholder.
+    /// All Machines of the group; empty if no request names a placeholder or a Machine that is being deleted.
     pub(super) listed: Listed<T>,
 }
 
-/// A look at Machines, but for those in the log.
+/// The lookup of Machines that aren't in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Learn<T: Calls> {
     known: Known<T>,
     /// True if all Machines of the group are counted in any case.
     counts: bool,
-    /// The reads under way.
+    /// The number of calls in progress.
     open: usize,
     stage: Stage<T>,
 }
@@ -37,7 +37,7 @@ enum Stage<T: Calls> {
 }
 
 impl<T: Calls> Learn<T> {
-    /// Begins a look as of a version of the group, with the reads for it.
+    /// Begins the lookup for a version of the group. Returns it with the reads that it needs.
     pub(super) fn begin<'a>(
         (version, log): (&T::Group, &Log<T>),
         named: impl IntoIterator<Item = &'a Named<T>>,
@@ -58,7 +58,7 @@ impl<T: Calls> Learn<T> {
         let mut calls = Vec::new();
         for (life, named) in now.lives(version, &named).into_iter().zip(named) {
             match life {
-                // No watch tells for certain that it hasn't joined.
+                // No watch proves that a Machine hasn't joined.
                 Some(Life::Alive) | None if named.never_joined => calls.push(Call::ReadWhole(named)),
                 Some(life) => {
                     learn.known.lives.insert(named.uid, life);
@@ -70,7 +70,7 @@ impl<T: Calls> Learn<T> {
         (learn, calls)
     }
 
-    /// The next call; none while others are under way, and at the end.
+    /// Returns the next call; none while calls are in progress, and at the end.
     pub(super) fn next(&mut self) -> Option<Call<T>> {
         if self.open > 0 || !matches!(self.stage, Stage::Read) {
             return None;
@@ -106,7 +106,7 @@ impl<T: Calls> Learn<T> {
         }
     }
 
-    /// Takes a list of the group's Machines: those that are known are looked at as of that same moment.
+    /// Takes a list of the group's Machines, and updates the known ones to that same moment.
     fn took_list(&mut self, listed: Result<Listed<T>, T::Failed>) {
         self.stage = Stage::End(None);
         match listed {
@@ -121,7 +121,7 @@ impl<T: Calls> Learn<T> {
                 self.known.listed = listed;
             }
             Err(error) if self.counts => self.stage = Stage::End(Some(error)),
-            // Only those that are being deleted needed it.
+            // Only Machines that are being deleted needed the list.
             Err(error) => {
                 let lives = &mut self.known.lives;
                 let deleting = |(uid, life): (&T::Uid, &Life)| (*life == Life::Deleting).then(|| uid.clone());
@@ -134,15 +134,15 @@ impl<T: Calls> Learn<T> {
         }
     }
 
-    /// Returns true if all is known that can be.
+    /// Returns true once the lookup has ended.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::End(_))
     }
 
-    /// The states.
+    /// Returns the states.
     ///
     /// # Errors
-    /// When the group's Machines couldn't be counted.
+    /// Fails if the group's Machines couldn't be counted.
     pub(super) fn end(self) -> Result<Known<T>, T::Failed> {
         match self.stage {
             Stage::End(Some(error)) => Err(error),

@@ -1,5 +1,5 @@
-//! The mark of one entry's Machine, call by call, and marks side by side. It must never mark a Machine that is given up as one
-//! that never joined without a test of the version in which it had no Node.
+//! The mark of an entry's Machine, call by call, and several marks at once. A Machine that is given up as one that
+//! never joined must never be marked without a test of the version in which it had no Node.
 
 use std::mem;
 
@@ -11,65 +11,65 @@ use crate::{Complete, Entry, Life, Marking, Phase, Policy, Rule};
 /// A call for the mark of an entry's Machine.
 #[derive(Clone, Debug)]
 pub enum MarkCall<T: Calls> {
-    /// Reads whether the Machine is there and one of the group's: [`MarkOutcome::IsOfGroup`].
+    /// Checks if the Machine exists and is owned by the group: [`MarkOutcome::IsOfGroup`].
     ReadOwner,
-    /// Reads whether it is there: [`MarkOutcome::Life`].
+    /// Checks if the Machine exists: [`MarkOutcome::Life`].
     Read,
-    /// Reads all that tells whether it has joined: [`MarkOutcome::Whole`].
+    /// Reads everything that shows if the Machine has joined: [`MarkOutcome::Whole`].
     ReadWhole,
     /// Reads the group: [`MarkOutcome::Group`].
     ReadGroup,
-    /// Marks it under the entry's ticket, if it is of this version, or of any: [`MarkOutcome::Set`].
+    /// Marks the Machine under the entry's ticket, if it has this version; any version if `None`: [`MarkOutcome::Set`].
     Set(Option<T::Version>),
 }
 
 /// The outcome of a call for a mark.
 #[derive(Clone, Debug)]
 pub enum MarkOutcome<T: Calls> {
-    /// True if it is one of the group's Machines; `None` if it is gone.
+    /// True if the Machine is owned by the group; `None` if it is gone.
     IsOfGroup(Result<Option<bool>, T::Failed>),
-    /// Its life.
+    /// The Machine's life.
     Life(Result<Life, T::Failed>),
     /// The Machine.
     Whole(Result<Whole<T>, T::Failed>),
     /// The group.
     Group(Result<T::Group, T::Failed>),
-    /// Its life after the patch; gone if nothing has its name.
+    /// The Machine's life after the patch; gone if no Machine has its name.
     Set(Result<Life, T::Failed>),
 }
 
-/// The reason for which a Machine isn't marked though no call has failed.
+/// The reason why a Machine isn't marked although no call has failed.
 #[derive(Clone, Debug)]
 pub enum Unmarked<T: Calls> {
-    /// It isn't known yet as one of the group's. Time may tell.
+    /// The Machine isn't known to be owned by the group. It may be later.
     NotOfGroup,
-    /// The log has another entry of it by now, or none. Another write came between.
+    /// The log has no entry of the Machine any more, or a different one: another write came between.
     NotInLog,
-    /// The log can't be read, and no repeat mends that.
+    /// The log can't be read, and a retry doesn't help.
     Unreadable(T::Unreadable),
 }
 
-/// The mark of one entry's Machine. One that is gone needs no mark, nor does one that somebody else has marked.
+/// The mark of an entry's Machine. A Machine that is gone or marked by somebody else needs none.
 #[derive(Clone, Debug)]
 pub struct Mark<T: Calls, P = Complete> {
     rule: Rule<P>,
     entry: Entry<T>,
-    /// The version in which it had no Node, where that is known.
+    /// The version in which the Machine had no Node, if known.
     version: Option<T::Version>,
-    /// True until it was read again for a Node that a watch has shown: what is read then counts.
+    /// True until the Machine was read again because a watch has shown its Node; the result of that read counts.
     looks_again: bool,
     stage: Stage<T>,
 }
 
-/// The next thing to do, or the call whose outcome is waited for.
+/// The next step, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Begin,
-    /// It is one of the group's.
+    /// The Machine is owned by the group.
     Decide,
-    /// Its life is read after a failure, or in the stead of a mark.
+    /// The Machine is read after a failure, or instead of being marked.
     Read(Option<T::Failed>),
-    /// The log is read after the Machine: an entry that was taken back meanwhile must not be marked.
+    /// The log is read after the Machine, because an entry that was taken back in the meantime must not be marked.
     ReadGroup {
         version: Option<T::Version>,
         is_needed: bool,
@@ -90,19 +90,19 @@ enum Asked<T: Calls> {
         version: Option<T::Version>,
         is_needed: bool,
     },
-    /// True if it must have no Node.
+    /// True if the Machine must have no Node.
     Set {
         is_pending: bool,
     },
 }
 
 impl<T: Calls, P: Policy> Mark<T, P> {
-    /// Begins the mark of an entry, with the version in which its Machine had no Node, where that is known and matters.
+    /// Begins the mark of an entry, with the version in which its Machine had no Node, if that is known and matters.
     pub fn new(rule: Rule<P>, entry: Entry<T>, version: Option<T::Version>) -> Self {
         Self { rule, entry, version, looks_again: true, stage: Stage::Begin }
     }
 
-    /// At the end: the Machine's life as the mark has shown it.
+    /// Returns the Machine's life as the mark has shown it, once it has ended.
     pub fn end(&self) -> Option<&Result<Life, NotMarked<T>>> {
         if let Stage::End(end) = &self.stage { Some(end) } else { None }
     }
@@ -118,7 +118,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             Stage::Begin | Stage::Decide => self.decide(now),
             Stage::Read(failure) => (Asked::Life(failure), MarkCall::Read),
             Stage::ReadGroup { version, is_needed } => (Asked::Group { version, is_needed }, MarkCall::ReadGroup),
-            // Its nodeRef may lag, so that it still is of the version in which it was read without a Node.
+            // `nodeRef` may lag behind, so that the Machine still has the version in which it was read without a Node.
             Stage::Set(Some(_)) if self.looks_again && now.has_node(&self.entry) => {
                 self.looks_again = false;
                 (Asked::Whole { is_needed: true }, MarkCall::ReadWhole)
@@ -142,7 +142,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
                 (Asked::Life(None), MarkCall::Read)
             };
         }
-        // A mark that somebody else has set tests nothing, and nodeRef may lag behind a Node: the Machine is read in their stead.
+        // Somebody else's mark tests no version, and `nodeRef` may lag behind the Node, so the Machine is read instead.
         match self.version.take().filter(|_| is_needed && !now.has_node(&self.entry)) {
             Some(version) => (Asked::Set { is_pending: true }, MarkCall::Set(Some(version))),
             None => (Asked::Whole { is_needed }, MarkCall::ReadWhole),
@@ -163,7 +163,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(false)))) => self.leave(Unmarked::NotOfGroup),
             (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(None)))
             | (Asked::Set { is_pending: true }, MarkOutcome::Set(Ok(Life::Gone))) => self.is_gone(),
-            // The mark has failed, and the Machine is there; or a read has failed.
+            // The mark has failed although the Machine exists, or a read has failed.
             (Asked::Life(Some(failure)), MarkOutcome::Life(Ok(Life::Alive | Life::Deleting)))
             | (
                 _,
@@ -183,7 +183,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             {
                 Stage::Read(Some(failure))
             }
-            // One that has changed since it was read is read again with the next attempt.
+            // A Machine that has changed since it was read is read again by the next attempt.
             (Asked::Set { .. }, MarkOutcome::Set(marked)) => Stage::End(marked.map_err(NotMarked::Failed)),
             (asked, _) => Stage::Asked(asked),
         };
@@ -213,7 +213,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
         }
     }
 
-    /// A smaller size for a soft entry whose Machine is gone would take another one.
+    /// Handles a Machine that is gone. A smaller size for its soft entry would take another Machine.
     fn is_gone(&self) -> Stage<T> {
         let is_spared = self.entry.soft && self.entry.phase == Phase::Wanted;
         Stage::End(if is_spared { Err(NotMarked::Going) } else { Ok(Life::Gone) })
@@ -245,7 +245,7 @@ impl<T: Calls, P: Policy> Steps<T> for Mark<T, P> {
     }
 }
 
-/// Marks under way, side by side.
+/// Marks in progress, made concurrently.
 #[derive(Clone, Debug)]
 pub(super) struct Marks<T: Calls, P>(Vec<Mark<T, P>>);
 
@@ -258,18 +258,18 @@ impl<T: Calls, P: Policy> Marks<T, P> {
         self.0.push(mark);
     }
 
-    /// The number of those under way.
+    /// Returns the number of marks in progress.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The calls of those that wait for none: no more are under way than can be made at once, so that none relies on what was
-    /// known long before.
+    /// Returns the calls of the marks that wait for no outcome. At most [`SIDE_BY_SIDE`] marks make calls at a time, so
+    /// that none relies on a read from long before.
     pub(super) fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         self.0.iter_mut().take(SIDE_BY_SIDE).flat_map(|mark| mark.next(now)).collect()
     }
 
-    /// Takes the outcome of a call for the mark of an entry; the mark's own, if that was its last.
+    /// Takes the outcome of a call for an entry's mark. Returns the mark's result if that was its last call.
     pub(super) fn took(&mut self, entry: &Entry<T>, outcome: MarkOutcome<T>) -> Option<Result<Life, NotMarked<T>>> {
         let is_its = |mark: &Mark<T, P>| mark.entry.uid == entry.uid && mark.entry.ticket == entry.ticket;
         let place = self.0.iter().position(is_its)?;
@@ -281,7 +281,8 @@ impl<T: Calls, P: Policy> Marks<T, P> {
     }
 }
 
-/// The effect of a call that was to take a mark off, if it stays. One whose Machine has changed is looked at again.
+/// Returns the effect of a failed call to remove a mark. There is none if the Machine has changed, because it is looked
+/// at again.
 pub(super) fn mark_that_stays<T: Calls>(outcome: &Outcome<T>) -> Option<Effect<T>> {
     match outcome {
         Outcome::Unmarked(name, Err(failure)) if failure.failure() != Failure::Rejected => {

@@ -1,27 +1,28 @@
-//! The marks of a command's Machines.
+//! The marks that a command has set.
 
 use super::Calls;
 use crate::{Entry, Life, Map, Set};
 
-/// The Machines of entries that are marked, and those that couldn't be.
+/// The Machines that a command has marked, and those that it couldn't mark.
 #[derive(Clone, Debug)]
 pub struct Marked<T: Calls> {
-    /// Each Machine, with the ticket that its mark has.
+    /// The ticket of each Machine's mark.
     pub(super) tickets: Map<T, T::Ticket>,
-    /// Those of them that are being deleted or gone.
+    /// The marked Machines that are being deleted or gone.
     pub(super) going: Set<T>,
-    /// The Machines that couldn't be marked.
+    /// The Machines that couldn't be marked, with the reason.
     pub(super) failures: Map<T, NotMarked<T>>,
 }
 
-/// The reason for which a Machine wasn't marked.
+/// The reason why a Machine wasn't marked.
 #[derive(Clone, Debug)]
 pub enum NotMarked<T: Calls> {
     /// A call failed.
     Failed(T::Failed),
-    /// It is given up as one that never joined, and has a Node by now.
+    /// The Machine is given up as one that never joined, and has a Node by now.
     Joined,
-    /// It was to steer which Machine goes, and goes by itself: the smaller size would take another.
+    /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
+    /// another one.
     Going,
 }
 

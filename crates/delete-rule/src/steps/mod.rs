@@ -1,6 +1,6 @@
-//! Commands step by step: each is a value that asks for calls and takes what they have come to. It makes no call, and knows
-//! the time, the watches and new identities only by what it is given. Calls that are asked for together can be made side
-//! by side.
+//! Commands as state machines: each returns the calls to make and takes their outcomes. A command must never make a
+//! call itself; it knows the time, the watches and new identities only through its arguments. Calls that are returned
+//! together may be made concurrently.
 
 mod carry;
 mod decision;
@@ -32,40 +32,41 @@ use crate::{
     Spec, Types, replacement::Replaced,
 };
 
-/// The types of whoever makes the calls.
+/// The types that the caller of the API server provides.
 pub trait Calls: Types {
     /// A version of a group's object.
     type Group: Group<Self>;
     /// A version of a Machine, for its mark to test.
     type Version: Clone + Debug;
-    /// The identity under which a size is written; no two writes have the same.
+    /// The field manager under which a command writes a size, which no other command uses.
     type Writer: Clone + Debug;
     /// A failed call.
     type Failed: FailedCall;
-    /// The reason for which a log can't be read.
+    /// The reason why a log can't be read.
     type Unreadable: Clone + Debug;
-    /// The reason for which a group can't be scaled.
+    /// The reason why a group can't be scaled.
     type NotScalable: Clone + Debug;
     /// A rollout of a group.
     type Rollout: Clone + Debug;
-    /// A note about a Machine that may be replaced: the text of its group that the write tests, and what is told of it then.
+    /// A note about a Machine that may be replaced: the annotation value that the write tests, and the text reported
+    /// after the replacement.
     type Note: Clone + Debug;
-    /// The reason for which nobody can read which Machine a group has replaced last.
+    /// The reason why the last replacement of a group can't be read.
     type Unread: Clone + Debug;
 
-    /// A Machine that isn't marked, as a failure of the kind that the reason says.
+    /// Creates the failure for a Machine that isn't marked for this reason.
     fn unmarked(name: &Self::Name, why: Unmarked<Self>) -> Self::Failed;
 }
 
 /// A version of a group's object.
 pub trait Group<T: Calls>: Clone + Debug + PartialEq {
-    /// Its spec.
+    /// Returns its spec.
     fn spec(&self) -> Spec<'_, T::Uid>;
 
-    /// Its log.
+    /// Returns its log.
     ///
     /// # Errors
-    /// When the log can't be read.
+    /// Fails if the log can't be read.
     fn log(&self) -> Result<Log<T>, T::Unreadable>;
 
     /// Returns true if neither the spec nor the log of this object has been written since the other version.
@@ -74,54 +75,54 @@ pub trait Group<T: Calls>: Clone + Debug + PartialEq {
 
 /// A failed call.
 pub trait FailedCall: Clone + Debug {
-    /// Its consequence.
+    /// Returns the kind of the failure.
     fn failure(&self) -> Failure;
 }
 
-/// The consequence of a failed call.
+/// The kind of a failure, by its consequence.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failure {
-    /// The object isn't as the call expected, or the server refuses what it would become. Nothing was done.
+    /// The object isn't as the call expected, or the server rejects the change. Nothing was written.
     Rejected,
-    /// Another write came between. Nothing was done.
+    /// Another write came between. Nothing was written.
     Conflict,
-    /// It may have been done, or be done yet.
+    /// The write may have been applied, or may still be.
     Unknown,
-    /// Not now. Nothing was done.
+    /// The server can't serve the call now. Nothing was written.
     NotNow,
-    /// It would fail again.
+    /// A retry would fail again.
     Final,
 }
 
 impl Failure {
-    /// Returns true if another look at the object may mend it.
+    /// Returns true if reading the object again may help.
     fn is_of_the_object(self) -> bool {
         matches!(self, Self::Rejected | Self::Conflict)
     }
 }
 
-/// The number by which whoever runs a command knows one of its callers.
+/// The number by which the driver of a command identifies a caller.
 pub type CallerId = usize;
 
-/// The knowledge at one moment that costs no call: of the watches, and of this process.
+/// The state that is known at one moment without a call, from the watches and from this process.
 pub trait Now<T: Calls> {
     /// The group.
     ///
     /// # Errors
-    /// When it can't be scaled.
+    /// Fails if the group can't be scaled.
     fn view(&self) -> Result<View<T>, T::NotScalable>;
 
-    /// The lives of Machines by the watch, where it has come far enough to be believed at this version of the group.
+    /// Returns the lives of Machines by the watch; `None` where the watch is too old for this version of the group.
     fn lives(&self, group: &T::Group, named: &[Named<T>]) -> Vec<Option<Life>>;
 
-    /// Returns true unless the watch has shown the Machine go.
+    /// Returns true unless the watch has shown that the Machine is gone.
     fn has_machine(&self, named: &Named<T>) -> bool;
 
-    /// Returns true if an entry names a Machine of another group, or of none: somebody else wrote it, whose right to
-    /// annotate the group is none to delete that Machine.
+    /// Returns true if an entry names a Machine of another group, or of none. Somebody else wrote such an entry, and
+    /// the right to annotate the group doesn't include deleting that Machine.
     fn is_stranger(&self, entry: &Entry<T>) -> bool;
 
-    /// Returns true if the watch has shown whose the Machine of an entry is.
+    /// Returns true if the watch has shown the owner of an entry's Machine.
     fn knows_group_of(&self, entry: &Entry<T>) -> bool;
 
     /// Returns true if the watch has shown somebody else's mark on the Machine of an entry.
@@ -130,74 +131,75 @@ pub trait Now<T: Calls> {
     /// Returns true if a watch has shown that the Machine of an entry has a Node.
     fn has_node(&self, entry: &Entry<T>) -> bool;
 
-    /// The Machines that are there and in no log, by the watch.
+    /// Returns the Machines that exist and are in no log, by the watch.
     fn there(&self, log: &Log<T>) -> There<T>;
 
-    /// The group's version, own reads and writes included, and what of its log is followed; `None` if it isn't a group.
+    /// Returns the group's version, including own reads and writes, and the followed entries of its log; `None` if it
+    /// isn't a node group.
     fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(T::Group, Followed<T, P>)>;
 
     /// Returns true if a MachineSet counts Machines that are being deleted as replicas.
     fn counts_deleting(&self) -> bool;
 
-    /// The Machines of a request that may be replaced, of which none is in the log, and what is known of replacements.
+    /// Returns the Machines of a request that may be replaced, none of which is in the log, and the known replacements.
     ///
     /// # Errors
-    /// When the group can't be scaled.
+    /// Fails if the group can't be scaled.
     fn replaceable(&self, request: &Request<T>, log: &Log<T>) -> Result<Replaceable<T>, T::NotScalable>;
 
     /// Returns true if a caller has left.
     fn has_left(&self, caller: CallerId) -> bool;
 
-    /// A ticket that nobody else has.
+    /// Returns a ticket that nobody else has.
     fn ticket(&self) -> T::Ticket;
 
-    /// A writer that nobody else is.
+    /// Returns a writer that nobody else uses.
     fn writer(&self) -> T::Writer;
 }
 
-/// A group on which a command decides.
+/// The group that a command decides on.
 #[derive(Clone, Debug)]
 pub struct View<T: Calls> {
-    /// Its version, own writes included.
+    /// The group's version, including own writes.
     pub version: T::Group,
-    /// The bounds of its size.
+    /// The bounds of the group's size.
     pub bounds: Bounds,
-    /// The rollout in which no Machine may be taken from it.
+    /// The rollout during which no Machine may be taken from the group.
     pub rollout: Option<T::Rollout>,
 }
 
 /// The Machines of a group that aren't being deleted and are in no log.
 #[derive(Clone, Debug)]
 pub struct There<T: Types> {
-    /// The number of those that have a Node.
+    /// The number of Machines that have a Node.
     pub with_node: i32,
-    /// Those that have none, in the order in which they are given up.
+    /// The Machines that have no Node, in the order in which they are given up.
     pub waiting: Vec<Named<T>>,
 }
 
-/// The attempts that are counted together. [`Effect::Begin`] begins them anew.
+/// A series of attempts that share one retry budget, which [`Effect::Begin`] resets.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Row {
-    /// Of what is accepted and logged.
+    /// Logging accepted requests.
     Log,
-    /// Of marks and of the size for them.
+    /// Marking Machines and lowering the size for them.
     Lower,
-    /// Of what is taken back.
+    /// Taking entries back.
     TakeBack,
-    /// Of a size alone.
+    /// Writing a size alone.
     Size,
-    /// Of a Machine that is replaced.
+    /// Replacing a Machine.
     Replace,
 }
 
-/// The attempts that a read has.
+/// The attempts that a read may make.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tries {
-    /// One.
+    /// One attempt.
     Once,
-    /// Those that are left of a row.
+    /// The attempts left in a series.
     Of(Row),
-    /// As many as a row of its own has.
+    /// A new series of attempts.
     Anew,
 }
 
@@ -206,31 +208,31 @@ pub enum Tries {
 pub enum Call<T: Calls> {
     /// Reads the group: [`Outcome::Group`].
     ReadGroup(Tries),
-    /// Reads the group and whether this writer has written its size: [`Outcome::Size`].
+    /// Reads the group, and checks if this writer has written its size: [`Outcome::Size`].
     ReadSize(T::Writer),
-    /// Reads whether a Machine is there: [`Outcome::Life`].
+    /// Checks if a Machine exists: [`Outcome::Life`].
     Read(Named<T>),
     /// Reads a Machine that is given up as one that never joined: [`Outcome::Whole`].
     ReadWhole(Named<T>),
-    /// Reads the version of the Machine of an entry: [`Outcome::Version`].
+    /// Reads the version of an entry's Machine: [`Outcome::Version`].
     ReadVersion(Entry<T>),
     /// Lists the group's Machines: [`Outcome::Listed`].
     List(Tries),
-    /// Writes the log, if spec and log are as seen: [`Outcome::Written`].
+    /// Writes the log, if spec and log are unchanged: [`Outcome::Written`].
     WriteLog {
         /// The version that is tested.
         seen: T::Group,
         /// The log.
         log: Log<T>,
     },
-    /// Writes the size together with the log, if both are as seen: [`Outcome::Written`].
+    /// Writes the size together with the log, if both are unchanged: [`Outcome::Written`].
     Lower {
         /// The version that is tested.
         seen: T::Group,
-        /// Size and log.
+        /// The size and the log.
         lowering: Lowering<T>,
     },
-    /// Writes the size alone, if it is as seen: [`Outcome::Written`].
+    /// Writes the size alone, if it is unchanged: [`Outcome::Written`].
     Resize {
         /// The version that is tested.
         seen: T::Group,
@@ -238,19 +240,19 @@ pub enum Call<T: Calls> {
         to: i32,
         /// The writer.
         writer: T::Writer,
-        /// True if Machines were counted for it, so that the whole spec and the log are tested.
+        /// True if Machines were counted for the size, so that the whole spec and the log are tested.
         counted: bool,
     },
     /// Makes a call for the mark of an entry's Machine: [`Outcome::Mark`].
     Mark(Entry<T>, MarkCall<T>),
-    /// Deletes a Machine, if it is of this version, or of any: [`Outcome::Deleted`].
+    /// Deletes a Machine, if it has this version; any version if `None`: [`Outcome::Deleted`].
     Delete {
         /// The Machine.
         machine: Named<T>,
         /// The version that is tested.
         version: Option<T::Version>,
     },
-    /// Takes the mark of a ticket off a Machine, if that is of this version: [`Outcome::Unmarked`].
+    /// Removes the mark of a ticket from a Machine, if it has this version: [`Outcome::Unmarked`].
     Unmark {
         /// The Machine.
         name: T::Name,
@@ -259,8 +261,7 @@ pub enum Call<T: Calls> {
         /// The version that is tested.
         version: T::Version,
     },
-    /// Writes that a Machine of the group is replaced, if the group tells of the last one as noted:
-    /// [`Outcome::WrittenReplaced`].
+    /// Writes the group's last replacement, if the previous one is as noted: [`Outcome::WrittenReplaced`].
     WriteReplaced {
         /// The note.
         note: T::Note,
@@ -276,53 +277,53 @@ pub enum Call<T: Calls> {
 pub enum Outcome<T: Calls> {
     /// The group.
     Group(Result<T::Group, T::Failed>),
-    /// The group, and who wrote its size.
+    /// The group, and the writer of its size.
     Size(Result<(T::Group, SizedBy), T::Failed>),
     /// The life of a Machine.
     Life(T::Uid, Result<Life, T::Failed>),
     /// A Machine that is given up as one that never joined.
     Whole(T::Uid, Result<Whole<T>, T::Failed>),
-    /// The version of the Machine of an entry; `None` if it is gone or couldn't be read.
+    /// The version of an entry's Machine; `None` if it is gone or couldn't be read.
     Version(Entry<T>, Option<T::Version>),
     /// The group's Machines.
     Listed(Result<Listed<T>, T::Failed>),
     /// The group's version after a write.
     Written(Result<T::Group, T::Failed>),
-    /// A call for the mark of an entry's Machine.
+    /// The outcome of a call for the mark of an entry's Machine.
     Mark(Entry<T>, MarkOutcome<T>),
-    /// True if a Machine was there to be deleted.
+    /// True if the Machine existed, so that the call deleted it; false if it was gone already.
     Deleted(T::Uid, Result<bool, T::Failed>),
-    /// The mark of a Machine was taken off, or there was none.
+    /// The mark of a Machine was removed, or there was none.
     Unmarked(T::Name, Result<(), T::Failed>),
-    /// It was written that a Machine is replaced.
+    /// The last replacement was written.
     WrittenReplaced(Result<(), T::Failed>),
     /// True if another attempt is to be made.
     Paused(Row, bool),
 }
 
-/// A Machine that was read whole.
+/// A Machine with everything that shows if it has joined.
 #[derive(Clone, Debug)]
 pub struct Whole<T: Calls> {
-    /// Its life.
+    /// The Machine's life.
     pub life: Life,
-    /// True if it is alive and has a Node.
+    /// True if the Machine is alive and has a Node.
     pub has_joined: bool,
-    /// Its version, while it is alive.
+    /// The Machine's version, while it is alive.
     pub version: Option<T::Version>,
     /// The ticket of its mark; `None` if it has no mark, or somebody else's.
     pub ticket: Option<T::Ticket>,
 }
 
-/// An effect that no result is waited for.
+/// An effect without an outcome to wait for.
 #[derive(Clone, Debug)]
 pub enum Effect<T: Calls> {
-    /// A row of attempts begins.
+    /// A series of attempts begins.
     Begin(Row),
     /// A caller is answered.
     Answer(CallerId, Result<(), NotDone<T>>),
-    /// The request of a caller waits for a turn of its own.
+    /// The request of a caller is deferred to a batch of its own.
     PutOff(CallerId),
-    /// The API server has refused to delete these, or gave no answer.
+    /// The API server has refused to delete these Machines, or has sent no response.
     Undeletable(Vec<Named<T>>),
     /// The size was written, as a later read shows.
     SizeWritten {
@@ -331,46 +332,46 @@ pub enum Effect<T: Calls> {
         /// The version that shows it.
         version: T::Group,
     },
-    /// The size is as it should be, and isn't written.
+    /// The size is already as desired and isn't written.
     SizeLeft(i32),
-    /// The size isn't lowered, for a reason that only time mends.
+    /// The size isn't lowered, for a reason that only time can resolve.
     SizeSpared(NotDone<T>),
     /// The size isn't lowered for a Machine that couldn't be read.
     MachineSpared(T::Name, T::Failed),
-    /// The Machine of an entry was deleted by name: its smaller size has taken another one.
+    /// The Machine of an entry was deleted by name, because its smaller size has taken another one.
     DeletedByName(Entry<T>),
     /// A Machine was deleted to be replaced.
     Replaced(Named<T>, T::Note),
     /// Entries were over and have left the log.
     Over(Vec<Entry<T>>),
-    /// A mark of ours couldn't be taken off. A finisher finds it again.
+    /// A mark of ours couldn't be removed. A finisher will find it again.
     MarkStays(T::Name, T::Failed),
-    /// The Machine goes by itself and another one has its place: the size isn't lowered for it.
+    /// The Machine goes by itself and another one has its place, so that the size isn't lowered for it.
     Filled(T::Name),
-    /// A smaller target size takes these.
+    /// A smaller target size takes these Machines.
     Leaving(Vec<Named<T>>),
-    /// The infrastructure provider chooses that many instances.
+    /// The infrastructure provider chooses which instances go; the number of them.
     ChosenByProvider(usize),
 }
 
-/// The reason for which a request wasn't done, or not wholly.
+/// The reason why a request wasn't carried out, or only in part.
 #[derive(Clone, Debug)]
 pub enum NotDone<T: Calls> {
     /// The group can't be scaled.
     NotScalable(T::NotScalable),
-    /// Its log can't be read.
+    /// The group's log can't be read.
     Unreadable(T::Unreadable),
     /// The caller left before anything was written.
     Abandoned,
-    /// The size can't be such.
+    /// The size is out of bounds, or the delta is invalid.
     Size(SizeError),
-    /// The rule refuses it.
+    /// The rule refuses the request.
     Refused(Refusal<T>),
-    /// No Machine may be taken from the group in a rollout.
+    /// No Machine may be taken from the group during a rollout.
     RollingOut(T::Rollout),
     /// A call failed.
     Failed(T::Failed),
-    /// The API server goes on rejecting a size, though the group is as it was seen.
+    /// The API server keeps rejecting a size although the group is unchanged.
     Rejected {
         /// The size.
         size: i32,
@@ -379,46 +380,46 @@ pub enum NotDone<T: Calls> {
     },
     /// The log names a Machine that isn't of this group.
     Stranger(T::Name),
-    /// The Machine goes by itself; the size stays as it is for it.
+    /// The Machine goes by itself, so that the size isn't lowered for it.
     Going(T::Name),
-    /// The deletion of a Machine was given up by another copy.
+    /// Another copy has given up the deletion of a Machine.
     GivenUp(T::Name),
     /// The size would be below the minimum, and no Machine was replaced, or not all.
     NotReplaced(SizeError, NotReplaced<T>),
-    /// It is decided, and a finisher goes on with it.
+    /// The request is decided, and a finisher carries on with it.
     Pending(T::Failed),
-    /// It is refused and can't be taken back: it is carried out when the API server lets it.
+    /// The request is refused but couldn't be taken back: it is carried out once the API server permits it.
     NotTakenBack {
         /// The refusal.
         why: Box<Self>,
-        /// The reason for which it can't be taken back.
+        /// The reason why it couldn't be taken back.
         error: Box<Self>,
     },
-    /// A size was written without an answer, and nothing more could be learned.
+    /// A size was written without a response, and reading the result failed.
     SizeUnread {
         /// The size before.
         from: i32,
         /// The size that was written.
         to: i32,
-        /// The reason for which nothing more was learned.
+        /// The reason why the result is unknown.
         why: Box<Self>,
     },
-    /// A size was written without an answer, and others were written since.
+    /// A size was written without a response, and other sizes were written since.
     SizeUnknown {
         /// The size before.
         from: i32,
         /// The size that was written.
         to: i32,
-        /// The size now.
+        /// The current size.
         now: i32,
         /// The failure of the write.
         error: T::Failed,
     },
-    /// As it says, but the write of the log had no answer: if it was done, the deletion goes on.
+    /// The inner reason, but the write of the log got no response: if it was applied, the deletion goes on.
     MaybeLogged(Box<Self>),
-    /// As it says, but others that were named with it go.
+    /// The inner reason, but other Machines of the same request go.
     InPart(Box<Self>),
-    /// As it says, but the size was lowered for a part of it.
+    /// The inner reason, but the size was lowered for a part of the request.
     LoweredInPart(Box<Self>),
 }
 
@@ -438,17 +439,17 @@ impl<T: Calls> NotDone<T> {
 
 /// A command that is carried out call by call.
 pub trait Steps<T: Calls> {
-    /// The calls to be made by now; none while others are under way, and at the end.
+    /// Returns the calls to make now; none while others are awaited, and at the end.
     fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>>;
 
     /// Takes the outcome of a call.
     fn took(&mut self, outcome: Outcome<T>);
 
-    /// The effects since the last time.
+    /// Returns the effects since the last call of this method.
     fn effects(&mut self) -> Vec<Effect<T>>;
 }
 
-/// The Machine of an entry.
+/// Returns the Machine of an entry.
 #[must_use]
 pub fn machine_of<T: Types>(entry: &Entry<T>) -> Named<T> {
     Named { name: entry.name.clone(), uid: entry.uid.clone(), never_joined: entry.gives_up() }

@@ -1,10 +1,10 @@
-//! At the least size a Machine that never became a Node is replaced: it is deleted by name and the size stays, so that its
-//! MachineSet makes another. Nothing that has a Node goes here.
+//! The replacement of a Machine that never became a Node, at the min size: it is deleted by name and the size stays, so
+//! that its MachineSet creates another one. It must never take a Machine that has a Node.
 //!
-//! The last replacement is told by the group, and written before the deletion by a patch that tests what was there: so of two
-//! copies of the program only one goes on, a restart forgets nothing, and a copy that dies in between has spent the interval
-//! on a Machine that is deleted the next time it is named. Creation times of Machines alone would tell when the last one
-//! was, but not how many there have been.
+//! The group's object holds the last replacement, which is written before the deletion by a patch that tests the
+//! previous value. So only one of two copies of the program goes on, a restart forgets nothing, and a copy that dies in
+//! between has spent the interval on a Machine that is deleted the next time it is named. Creation times of Machines
+//! alone would show when the last replacement was, but not how many there have been.
 
 use std::mem;
 
@@ -14,22 +14,22 @@ use crate::{
     replacement::{self, Replaced, Replacement, WallTime},
 };
 
-/// The Machines of a request that may be replaced, and what is known of replacements.
+/// The Machines of a request that may be replaced, and the known replacements.
 #[derive(Clone, Debug)]
 pub struct Replaceable<T: Calls> {
-    /// True if Machines are replaced at all.
+    /// True if Machines may be replaced at all.
     pub is_allowed: bool,
-    /// The number of Machines of the request that are there, aren't being deleted and are in no log.
+    /// The number of Machines of the request that exist, aren't being deleted and are in no log.
     pub named: usize,
-    /// True if one of those has a Node.
+    /// True if one of them has a Node.
     pub has_joined: bool,
-    /// The one of those that goes first.
+    /// The Machine of them that goes first.
     pub first: Option<Candidate<T>>,
-    /// The last replacement of the group, if it tells of one.
+    /// The last replacement of the group, if there was one.
     pub last: Result<Option<Replaced<T::Uid>>, T::Unread>,
-    /// The time at which the youngest Machine of the group was made that has a Node.
+    /// The creation time of the youngest Machine of the group that has a Node.
     pub joined: Option<WallTime>,
-    /// The time.
+    /// The current time.
     pub now: WallTime,
 }
 
@@ -38,33 +38,34 @@ pub struct Replaceable<T: Calls> {
 pub struct Candidate<T: Calls> {
     /// The Machine.
     pub machine: Named<T>,
-    /// Its version: had it joined since, it would be another.
+    /// The version of the Machine, which would be different if the Machine had joined since.
     pub version: T::Version,
     /// The note of whoever makes the calls.
     pub note: T::Note,
 }
 
-/// The reason for which no Machine was replaced, or not all that were named.
+/// The reason why no Machine was replaced, or not all that were named.
 #[derive(Clone, Debug)]
 pub enum NotReplaced<T: Calls> {
-    /// None is replaced, or one that was named has a Node, so that a MachineHealthCheck says if it is dead.
+    /// Replacing is disabled, or a named Machine has a Node, so that it is up to a MachineHealthCheck to decide if it
+    /// is dead.
     Refused,
-    /// The text that tells of the last replacement can't be read, nor tested.
+    /// The last replacement can't be read, nor tested.
     Unread(T::Unread),
-    /// One was replaced not long ago; the next can be at this time.
+    /// A Machine was replaced recently; the next may be at this time.
     Wait(WallTime),
-    /// One is replaced, and so many others wait.
+    /// One Machine is replaced, and the others wait.
     Others {
-        /// The one.
+        /// The Machine that is replaced.
         machine: T::Name,
-        /// The number of the others.
+        /// The number of Machines that wait.
         others: usize,
-        /// The time at which the next can be replaced.
+        /// The time from which the next Machine may be replaced.
         next: WallTime,
     },
 }
 
-/// One of the Machines of a request is replaced for which the size can't come down, where that is possible and time.
+/// The replacement of one Machine of a request for which the size can't be lowered, if that is permitted by now.
 #[derive(Clone, Debug)]
 pub(super) struct Replace<T: Calls> {
     request: Request<T>,
@@ -74,7 +75,7 @@ pub(super) struct Replace<T: Calls> {
     effects: Vec<Effect<T>>,
 }
 
-/// The Machine that is replaced, and the end of the request once it is.
+/// The Machine that is replaced, and the rest of its request.
 #[derive(Clone, Debug)]
 struct Chosen<T: Calls> {
     candidate: Candidate<T>,
@@ -82,11 +83,11 @@ struct Chosen<T: Calls> {
     next: WallTime,
 }
 
-/// The next thing to do, or the call whose outcome is waited for.
+/// The next step, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Begin,
-    /// The group is to tell of it.
+    /// The replacement is to be written to the group.
     Write(Chosen<T>, Replaced<T::Uid>),
     PauseWrite(Chosen<T>, Replaced<T::Uid>, T::Failed),
     Delete(Chosen<T>),
@@ -109,7 +110,7 @@ impl<T: Calls> Replace<T> {
         Self { request, log, below, stage: Stage::Begin, effects: Vec::new() }
     }
 
-    /// At the end: the outcome of the request.
+    /// Returns the outcome of the request, once it has ended.
     pub(super) fn end(&self) -> Option<&Result<(), NotDone<T>>> {
         if let Stage::End(end) = &self.stage { Some(end) } else { None }
     }
@@ -123,7 +124,7 @@ impl<T: Calls> Replace<T> {
             Err(error) => return Stage::End(Err(NotDone::NotScalable(error))),
         };
         if known.named == 0 {
-            // Those that are named go, and others come in their places: the size stays.
+            // The named Machines go and are replaced anyway, so the size stays.
             return Stage::End(Ok(()));
         }
         if !known.is_allowed || known.has_joined {
@@ -147,7 +148,7 @@ impl<T: Calls> Replace<T> {
         Stage::End(Err(NotDone::NotReplaced(self.below, why)))
     }
 
-    /// The Machine is deleted, by this program or by somebody else.
+    /// Handles a Machine that was deleted, by this program or by somebody else.
     fn deleted(&mut self, chosen: Chosen<T>, is_own: bool) -> Stage<T> {
         let Chosen { candidate, others, next } = chosen;
         let machine = candidate.machine.name.clone();
@@ -160,7 +161,7 @@ impl<T: Calls> Replace<T> {
         }
     }
 
-    /// The API server has refused to replace a Machine, or gave no answer.
+    /// Handles a Machine that the API server has refused to replace, or for which it has sent no response.
     fn couldnt(&mut self, chosen: Chosen<T>, failure: T::Failed) -> Stage<T> {
         let machine = Named { never_joined: true, ..chosen.candidate.machine };
         self.effects.push(Effect::Undeletable(vec![machine]));
@@ -216,7 +217,7 @@ impl<T: Calls> Steps<T> for Replace<T> {
                 self.effects.push(Effect::Begin(Row::Replace));
                 Stage::Delete(chosen)
             }
-            // Another copy was faster, or the watch is behind: the caller comes again.
+            // Another copy was faster, or the watch is behind: the caller will retry.
             (Asked::Write(..), Outcome::WrittenReplaced(Err(failure))) if failure.failure().is_of_the_object() => {
                 failed(failure)
             }
@@ -226,7 +227,7 @@ impl<T: Calls> Steps<T> for Replace<T> {
             (Asked::PauseWrite(chosen, replaced, _), Outcome::Paused(_, true)) => Stage::Write(chosen, replaced),
             (Asked::Delete(chosen), Outcome::Deleted(_, Ok(is_own))) => self.deleted(chosen, is_own),
             (Asked::Delete(chosen), Outcome::Deleted(_, Err(failure))) => match failure.failure() {
-                // It has changed: had it joined, that would have.
+                // The Machine has changed, as it would have by joining.
                 Failure::Conflict => failed(failure),
                 Failure::Rejected => self.couldnt(chosen, failure),
                 Failure::Unknown | Failure::NotNow | Failure::Final => Stage::PauseDelete(chosen, failure),

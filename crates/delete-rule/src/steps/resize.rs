@@ -1,5 +1,6 @@
-//! Sizes alone: increases, replicas that have no Machine, and what a smaller target size gives up. A write is decided on the
-//! group as it is known, tests the size on which it was decided, and is decided again on what the API server says.
+//! Writes of the size alone: increases, replicas that have no Machine, and a smaller target size. A write is decided on
+//! the known state of the group, tests the size that it was decided on, and is decided again on what the API server
+//! returns.
 
 use std::mem;
 
@@ -8,17 +9,17 @@ use super::{
 };
 use crate::{Bounds, Complete, Fate, Listed, Places, Policy, Rule, SizedBy, size};
 
-/// The size that is aimed at.
+/// The size to be reached.
 #[derive(Clone, Debug)]
 enum Aim<T: Calls> {
     Increase(i32, Bounds),
     GiveUp {
         places: Places,
         bounds: Bounds,
-        /// The group's Machines, where they were counted a moment ago and nothing was written since.
+        /// The group's Machines, if they were counted a moment ago and nothing was written since.
         listed: Option<Listed<T>>,
     },
-    /// Gives up as many replicas without a Machine, as far as there are some.
+    /// Gives up at most this many replicas without a Machine.
     GiveWay {
         most: usize,
         min: i32,
@@ -26,7 +27,8 @@ enum Aim<T: Calls> {
 }
 
 impl<T: Calls> Aim<T> {
-    /// Returns true if Machines are counted for it, so that its write tests what they were counted by.
+    /// Returns true if the size depends on counted Machines, so that the write tests the spec and log they were counted
+    /// for.
     fn counts(&self) -> bool {
         match self {
             Self::Increase(..) => false,
@@ -45,23 +47,24 @@ pub struct Resize<T: Calls, P = Complete> {
     /// The caller with whom it ends before its first write.
     caller: Option<CallerId>,
     writer: Option<T::Writer>,
-    /// The last size that was written without an answer, and what from: it may arrive yet, and nothing is refused for good.
+    /// The last write without a response, as sizes from and to. It may still be applied, so nothing is refused for
+    /// good.
     unanswered: Option<(i32, i32)>,
-    /// True once a write was rejected though all was as expected.
+    /// True once a write was rejected although the group was as expected.
     was_rejected: bool,
     stage: Stage<T>,
     open: usize,
     effects: Vec<Effect<T>>,
 }
 
-/// The next thing to decide, or the call whose outcome is waited for.
+/// The next decision to make, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Round,
     Counted(Listed<T>),
     Write(i32),
     Failed(i32, T::Failed),
-    /// Another attempt is made, or not.
+    /// The pause is over; true if another attempt may be made.
     Paused(i32, T::Failed, bool),
     End(Result<bool, NotDone<T>>),
 }
@@ -72,7 +75,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         Self::new(rule, version, Aim::Increase(delta, bounds), caller)
     }
 
-    /// Lowers the size for what a request names that has no Machine. `listed` are the group's Machines, where they were
+    /// Lowers the size for the part of a request that has no Machine. `listed` holds the group's Machines, if they were
     /// counted a moment ago.
     pub(super) fn give_up(
         rule: Rule<P>,
@@ -83,8 +86,8 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         Self::new(rule, version, Aim::GiveUp { places, bounds, listed }, caller)
     }
 
-    /// Lowers the size by as many, as far as there are placeholders, and not below the minimum, nor the Machines that have a
-    /// Node and what is promised to go: by what is there at the moment of each write.
+    /// Lowers the size by at most `most`, as far as there are placeholders. It stays at or above the minimum, and the
+    /// number of Machines that have a Node plus the deletions already promised, as they are at each write.
     pub(super) fn give_way(rule: Rule<P>, version: T::Group, most: usize, min: i32, caller: Option<CallerId>) -> Self {
         Self::new(rule, version, Aim::GiveWay { most, min }, caller)
     }
@@ -104,7 +107,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         }
     }
 
-    /// At the end: true if the size differs.
+    /// Returns the result, once it has ended: true if the size was changed.
     pub fn end(&self) -> Option<&Result<bool, NotDone<T>>> {
         if let Stage::End(end) = &self.stage { Some(end) } else { None }
     }
@@ -143,7 +146,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
             Aim::GiveWay { .. } if self.version.log().is_err() => Ok(self.replicas()),
             Aim::GiveUp { places, listed, .. } => match listed.take() {
                 None if places.replicas > 0 => return vec![Call::List(Tries::Anew)],
-                // They were counted a moment ago, or don't matter.
+                // The Machines were counted a moment ago, or don't matter.
                 listed => {
                     self.stage = Stage::Counted(listed.unwrap_or_default());
                     return Vec::new();
@@ -154,9 +157,9 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         self.aimed(to, now)
     }
 
-    /// The size after the group's Machines were counted.
+    /// Returns the size to write, given the group's Machines.
     fn aim_counted(&self, listed: &Listed<T>, now: &impl Now<T>) -> Result<i32, NotDone<T>> {
-        // A log that nobody can read was refused before this.
+        // A log that can't be read was refused before this.
         let (log, replicas) = (self.version.log().unwrap_or_default(), self.replicas());
         match &self.aim {
             Aim::Increase(..) => Ok(replicas),
@@ -175,7 +178,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         }
     }
 
-    /// Writes the size, unless it is as it should be.
+    /// Writes the size, unless it is already as desired.
     fn aimed(&mut self, to: Result<i32, NotDone<T>>, now: &impl Now<T>) -> Vec<Call<T>> {
         let from = self.replicas();
         let to = match (to, self.unanswered) {
@@ -200,13 +203,14 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         self.writer.get_or_insert_with(|| now.writer()).clone()
     }
 
-    /// Another attempt is made after a failed write, or not. What may have been done is looked at in any case.
+    /// Handles the end of a pause after a failed write. If a write may have been applied, the group is read in any
+    /// case.
     fn paused(&mut self, to: i32, error: T::Failed, is_tried_again: bool, now: &impl Now<T>) -> Vec<Call<T>> {
         if !is_tried_again && self.unanswered.is_none() {
             return self.fail(NotDone::Failed(error));
         }
         if is_tried_again && error.failure() == Failure::NotNow {
-            // Nothing was done, and nothing has been seen to change.
+            // Nothing was written, and the group isn't known to have changed.
             self.stage = Stage::Round;
             return Vec::new();
         }
@@ -214,7 +218,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         vec![Call::ReadSize(self.writer(now))]
     }
 
-    /// The group was read after a failed write.
+    /// Handles the group as it was read after a failed write.
     fn read(
         &mut self,
         now: T::Group,
@@ -226,7 +230,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
             Some(_) => self.rule.fate(&self.version.spec(), &now.spec(), to, sized_by),
             None => Fate::NotDone,
         };
-        // With several writes since, a counted one may be the first of them, and would be done twice.
+        // With several writes since, a write that counted Machines may be the first of them, and must not be repeated.
         let is_among_several = now.spec().generation > self.version.spec().generation + 1;
         let is_unclear = self.unanswered.is_some() && counts && is_among_several;
         match fate {
@@ -235,13 +239,13 @@ impl<T: Calls, P: Policy> Resize<T, P> {
                 return Stage::End(Ok(true));
             }
             Fate::NotDone if is_tried_again && !is_unclear => {}
-            // It may arrive yet: nothing was refused for good.
+            // The write may still be applied: nothing was refused for good.
             Fate::NotDone | Fate::Unknown => {
                 return Stage::End(Err(NotDone::SizeUnknown { from, to, now: size, error }));
             }
         }
         let is_as_expected = size == from && (!counts || now.is_unchanged_since(&self.version));
-        // All was as expected, and yet the write was rejected: by validation or a webhook.
+        // The write was rejected although the group was as expected: by validation or a webhook.
         if error.failure() == Failure::Rejected && is_as_expected && mem::replace(&mut self.was_rejected, true) {
             let why = NotDone::Rejected { size: to, error };
             return Stage::End(Err(match self.unanswered {

@@ -1,6 +1,7 @@
-//! A look of a finisher, carried out call by call: what a smaller size has left is deleted by name, marks are corrected, and
-//! what is over leaves the log. A failure holds up nothing else; the first is reported in the end. It must never delete a
-//! Machine by name without a look at the group as it is known just before the call.
+//! A pass of a finisher, carried out call by call: it deletes by name the Machines that a smaller size has left,
+//! corrects marks, and removes the entries that are over from the log. A failure must never hold up the rest; the first
+//! one is reported at the end. It must never delete a Machine by name without checking the known state of the group
+//! just before the call.
 
 use std::{collections::VecDeque, mem};
 
@@ -11,50 +12,50 @@ use super::{
 };
 use crate::{Complete, Entry, Finish, Followed, Life, Log, Look, LookCall, Map, Member, Policy, Rule};
 
-/// A Machine of the group whose mark can be taken off.
+/// A Machine of the group whose mark can be removed.
 pub trait MarkedMember<T: Calls>: Member<T> {
-    /// Its name.
+    /// Returns the name.
     fn name(&self) -> T::Name;
-    /// The version that is shown.
+    /// Returns the version in the view.
     fn version(&self) -> T::Version;
 }
 
-/// A look that is carried out.
+/// A pass in progress.
 #[derive(Clone, Debug)]
 pub struct Settle<T: Calls, M, P = Complete> {
     rule: Rule<P>,
     look: Look<T, M, P>,
     /// The version that was viewed, and the size of the MachineSets then.
     viewed: (T::Group, i64),
-    /// The calls of the present stage of the look that aren't made yet.
+    /// The calls of the current stage that aren't made yet.
     waiting: VecDeque<LookCall<T, M>>,
     /// The entries whose Machines are being read or deleted.
     asked: Map<T, Entry<T>>,
     marks: Marks<T, P>,
-    /// The log once the group was read, and what of it was followed.
+    /// The log and its followed entries, once the group was read.
     read: Read<T, P>,
     failure: Option<T::Failed>,
     stage: Stage<T>,
-    /// The number of calls under way.
+    /// The number of calls in progress.
     open: usize,
     effects: Vec<Effect<T>>,
 }
 
-/// The group, as a look knows it.
+/// The group as the pass has read it.
 #[derive(Clone, Debug)]
 enum Read<T: Calls, P> {
-    /// It wasn't read, or it isn't a group any more.
+    /// The group wasn't read, or isn't a node group any more.
     Not,
-    /// It was read just now.
+    /// The group was read just now.
     JustNow,
     Log(Log<T>, Followed<T, P>),
 }
 
-/// The next thing to do, or the call whose outcome is waited for.
+/// The next step, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Look,
-    /// Entries that are over are taken out of the log of this version.
+    /// The entries that are over are removed from the log of this version.
     Forget(T::Group),
     Write(Log<T>),
     Failed(T::Failed),
@@ -65,8 +66,8 @@ enum Stage<T: Calls> {
 }
 
 impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
-    /// Begins with what a view of the group has come to, at a version of it, and with the size of the MachineSets that have its
-    /// Machines.
+    /// Begins with the steps that a view of the group suggests, the version that was viewed, and the size of the
+    /// MachineSets that have its Machines.
     pub fn new(
         rule: Rule<P>,
         version: T::Group,
@@ -88,7 +89,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         }
     }
 
-    /// At the end: the first failure, if there was one.
+    /// Returns the first failure, if there was one.
     pub fn failure(&self) -> Option<&T::Failed> {
         self.failure.as_ref()
     }
@@ -98,7 +99,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         matches!(self.stage, Stage::End)
     }
 
-    /// The calls of the look that can be made now.
+    /// Returns the calls of the pass that can be made now.
     fn look(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         if matches!(self.read, Read::JustNow) {
             self.read = match self.group(now) {
@@ -128,10 +129,10 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         }
     }
 
-    /// Begins a call of the look. None is made for what is known, or isn't so any more.
+    /// Begins a call of the pass. Returns `None` if its outcome is known, or if the call isn't needed any more.
     fn begin(&mut self, call: LookCall<T, M>, now: &impl Now<T>) -> Option<Call<T>> {
         match call {
-            // A stranger's Machine is nothing that this group waits for.
+            // The group doesn't wait for a Machine of another group.
             LookCall::Read(entry) if now.is_stranger(&entry) => {
                 self.look.took_life(entry, Life::Gone);
                 None
@@ -143,7 +144,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
             }
             LookCall::ReadGroup => Some(Call::ReadGroup(Tries::Once)),
             LookCall::Delete(entry) => {
-                // The call is made at once.
+                // The call is made right after this check.
                 let (log, followed) = self.group(now)?;
                 if !self.look.permits(&entry, (&log, &followed)) {
                     return None;
@@ -163,7 +164,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         }
     }
 
-    /// The group's log as it is known now, and what of it is followed.
+    /// Returns the group's log as it is known now, and the followed entries of it.
     fn group(&self, now: &impl Now<T>) -> Option<(Log<T>, Followed<T, P>)> {
         let (version, followed) = now.followed(self.rule)?;
         Some((version.log().ok()?, followed))
@@ -178,7 +179,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         };
     }
 
-    /// Takes entries out of the log that are over, each time by the log that the write tests.
+    /// Removes the entries that are over from the log that the write tests.
     fn forget(&mut self, version: T::Group, now: &impl Now<T>) -> Vec<Call<T>> {
         let are_followed = |log: &Log<T>| self.group(now).is_some_and(|(_, followed)| followed.has_all(log));
         let left = version.log().ok().and_then(|log| self.look.left_of(&log, are_followed));
@@ -187,7 +188,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         vec![Call::WriteLog { seen: version, log: left }]
     }
 
-    /// Does what follows; without a call where more follows.
+    /// Takes the next step and returns its calls; none if another step follows.
     fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         match mem::replace(&mut self.stage, Stage::End) {
             Stage::Look => {
@@ -214,7 +215,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         self.failure.get_or_insert(failure);
     }
 
-    /// Takes the outcome of a call of the look.
+    /// Takes the outcome of a call of the pass.
     fn took_of_look(&mut self, outcome: Outcome<T>) {
         self.effects.extend(mark_that_stays(&outcome));
         match outcome {
@@ -229,7 +230,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
             }
             Outcome::Deleted(uid, deleted) => match (self.asked.remove(&uid), deleted) {
                 (Some(entry), Ok(true)) => self.effects.push(Effect::DeletedByName(entry)),
-                // It is gone, or another one has its name.
+                // The Machine is gone, or another one has its name.
                 (_, Err(failure)) if failure.failure() != Failure::Conflict => self.fail(failure),
                 (_, Ok(_) | Err(_)) => {}
             },
@@ -238,7 +239,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
                     self.fail(failure);
                 }
             }
-            // It has changed, so that it is looked at again.
+            // The Machine has changed, so it is looked at again.
             Outcome::Unmarked(_, Err(failure)) if failure.failure() == Failure::Rejected => {}
             Outcome::Listed(Ok(listed)) => self.look.took_list(&listed.alive, self.viewed.1),
             Outcome::Group(Err(failure)) | Outcome::Unmarked(_, Err(failure)) | Outcome::Listed(Err(failure)) => {
@@ -248,7 +249,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         }
     }
 
-    /// Entries have left the log.
+    /// Reports the entries that have left the log.
     fn forgot(&mut self, left: &Log<T>) {
         let over = self.look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
         self.effects.push(Effect::Over(over.cloned().collect()));

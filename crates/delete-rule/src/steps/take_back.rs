@@ -1,6 +1,6 @@
-//! Takes entries out of the log, and then their marks off; in this order, so that a copy that marks or lowers meanwhile finds
-//! the entry gone. One that another copy has lowered meanwhile stays, and so does its mark: without it the smaller size
-//! would take any Machine. Marks that stay for nothing are left to the finisher.
+//! Removes entries from the log and then the marks of their Machines; in this order, so that a copy that marks or
+//! lowers in the meantime finds the entry gone. An entry that another copy has lowered must stay, and so must its mark:
+//! without it the smaller size would take any Machine. Marks that are left over are removed by the finisher.
 
 use std::mem;
 
@@ -12,29 +12,29 @@ use crate::{Entry, Log, Phase, Set};
 pub(super) struct TakeBack<T: Calls> {
     version: T::Group,
     entries: Vec<Entry<T>>,
-    /// Those of them that another copy has lowered meanwhile.
+    /// The entries that another copy has lowered in the meantime.
     lowered: Set<T>,
     stage: Stage<T>,
-    /// The number of calls under way.
+    /// The number of calls in progress.
     open: usize,
 }
 
-/// Entries that were taken back.
+/// The result of taking entries back.
 pub(super) struct TakenBack<T: Calls> {
-    /// The version that it came to.
+    /// The latest version of the group.
     pub(super) version: T::Group,
     /// The entries that another copy has lowered.
     pub(super) lowered: Set<T>,
 }
 
-/// The next thing to do, or the call whose outcome is waited for.
+/// The next step, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Write,
     Failed(T::Failed),
-    /// The pause has passed.
+    /// The pause is over.
     Read,
-    /// The Machines' versions are read before the log is, as by the finisher.
+    /// The Machines' versions are read before the log, as the finisher does.
     Versions(Vec<(Entry<T>, T::Version)>),
     Log(Vec<(Entry<T>, T::Version)>),
     Unmark(Vec<(Entry<T>, T::Version)>),
@@ -55,7 +55,7 @@ impl<T: Calls> TakeBack<T> {
         calls
     }
 
-    /// Does what follows; without a call where more follows.
+    /// Takes the next step and returns its calls; none if another step follows.
     fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         match mem::replace(&mut self.stage, Stage::End(Ok(()))) {
             Stage::Write => self.write(now),
@@ -98,7 +98,7 @@ impl<T: Calls> TakeBack<T> {
         self.have_left(&log, now)
     }
 
-    /// The entries have left the log, but for those that were lowered.
+    /// Handles entries that have left the log, except for those that were lowered.
     fn have_left(&mut self, log: &Log<T>, now: &impl Now<T>) -> Vec<Call<T>> {
         let is_lowered = |one: &&Entry<T>| log.get(&one.uid).is_some_and(|entry| entry.ticket == one.ticket);
         let (lowered, taken): (Vec<_>, Vec<_>) = self.entries.iter().partition(is_lowered);
@@ -134,15 +134,15 @@ impl<T: Calls> TakeBack<T> {
         };
     }
 
-    /// Returns true once it is done, or has failed.
+    /// Returns true once it is done or has failed.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::End(_))
     }
 
-    /// The outcome.
+    /// Returns the result.
     ///
     /// # Errors
-    /// When the entries couldn't be taken out of the log.
+    /// Fails if the entries couldn't be removed from the log.
     pub(super) fn end(self) -> Result<TakenBack<T>, NotDone<T>> {
         if let Stage::End(Err(why)) = self.stage {
             return Err(why);

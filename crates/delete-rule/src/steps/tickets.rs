@@ -1,10 +1,10 @@
-//! The tickets under which one decision may stand in the log.
+//! The tickets of one decision in the log.
 
 use std::mem;
 
 use crate::{Log, Types};
 
-/// The tickets under which one decision may stand in the log. Nobody else draws them.
+/// The tickets under which one decision may be in the log. Nobody else draws them.
 #[derive(Clone, Debug)]
 pub(super) struct Tickets<T: Types> {
     current: T::Ticket,
@@ -20,14 +20,14 @@ impl<T: Types> Tickets<T> {
         &self.current
     }
 
-    /// Returns true if a write under one of them was done and stands.
+    /// Returns true if a write under one of the tickets was applied and still stands.
     pub(super) fn are_in(&self, log: &Log<T>) -> bool {
         log.has(&self.current) || self.earlier.iter().any(|ticket| log.has(ticket))
     }
 
-    /// Takes another for the next write, once one had no answer. That one may have been done and taken back by another copy,
-    /// which may be taking marks of its ticket off by now; or it arrives yet, when the next has been taken back and the log
-    /// is again as it was.
+    /// Draws a new ticket for the next write, after one got no response. That write may have been applied and taken
+    /// back by another copy, which may still be removing the marks of its ticket; or it may be applied later, when the
+    /// next one has been taken back and the log is as it was.
     pub(super) fn renew(&mut self, ticket: T::Ticket) {
         self.earlier.push(mem::replace(&mut self.current, ticket));
     }

@@ -1,4 +1,4 @@
-//! Commands on a group whose API server fails as it likes.
+//! Commands on a group whose API server fails at random.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,24 +14,24 @@ use crate::steps::{
     Resize, Steps, There, View, Whole,
 };
 
-/// The most calls that a command may take in these tests.
+/// The maximum number of calls that a command may make in these tests.
 const MOST_CALLS: usize = 400;
 
 /// The fate of one call.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It does what it should.
+    /// The call succeeds.
     None,
-    /// It isn't done, and fails so.
+    /// The call isn't executed, and fails like this.
     Fails(Failure),
-    /// It is done, and its answer is lost.
+    /// The call is executed, and its response is lost.
     AnswerLost,
 }
 
-/// A group and its Machines, with an API server whose calls fail as a script says.
+/// A group and its Machines, with an API server whose calls fail as scripted.
 struct World {
     group: RefCell<Version>,
-    /// Each Machine: its life, and whether it has a Node.
+    /// The life of each Machine, and true if it has a Node.
     machines: RefCell<BTreeMap<String, (Life, bool)>>,
     /// The tickets of the marks.
     marks: RefCell<BTreeMap<String, Ticket>>,
@@ -39,14 +39,14 @@ struct World {
     faults: RefCell<VecDeque<Fault>>,
     drawn: Cell<u32>,
     calls: RefCell<Vec<&'static str>>,
-    /// Callers that have left.
+    /// The callers that have left.
     left: RefCell<BTreeSet<CallerId>>,
-    /// The answers, and how often the size came down for entries.
+    /// The answers of each caller.
     answers: RefCell<BTreeMap<CallerId, Vec<Result<(), String>>>>,
 }
 
 impl World {
-    /// `a` is alive with a Node, `a-` without one; the size is as large.
+    /// Creates Machines: `a` is alive with a Node, `a-` without one. The size is their number plus `missing`.
     fn new(machines: &[&str], missing: i32) -> Self {
         let machine = |text: &&str| (text.trim_end_matches('-').to_owned(), (Life::Alive, !text.ends_with('-')));
         let machines: BTreeMap<_, _> = machines.iter().map(machine).collect();
@@ -74,7 +74,7 @@ impl World {
         self.drawn.get()
     }
 
-    /// The life of a Machine, and whether it has a Node.
+    /// Returns the life of a Machine, and true if it has a Node.
     fn machine(&self, uid: &str) -> (Life, bool) {
         self.machines.borrow().get(uid).copied().unwrap_or((Life::Gone, false))
     }
@@ -85,7 +85,7 @@ impl World {
         Listed { alive: alive.collect(), ..Listed::default() }
     }
 
-    /// Writes the group if it is as seen.
+    /// Writes the group if it is unchanged since `seen`.
     fn write(
         &self,
         seen: &Version,
@@ -108,10 +108,10 @@ impl World {
         Ok(group.clone())
     }
 
-    /// Makes a call, or what the script makes of it.
+    /// Makes a call, which fails as scripted.
     fn perform(&self, call: Call<Text>) -> Outcome<Text> {
         let fault = match &call {
-            // Nothing fails in a pause.
+            // A pause doesn't fail.
             Call::Pause(..) => Fault::None,
             _ => self.faults.borrow_mut().pop_front().unwrap_or(Fault::None),
         };
@@ -190,7 +190,7 @@ impl World {
             }
             Call::WriteReplaced { .. } => Outcome::WrittenReplaced(failure.map_or(Ok(()), Err)),
             Call::Pause(row, failure) => {
-                // As often as all calls that a test makes fail.
+                // As often as all calls of a test can fail.
                 Outcome::Paused(row, failure != Failed(Failure::Final) && self.calls.borrow().len() < MOST_CALLS / 4)
             }
         }
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Deletes these, a request each.
+    /// Deletes these Machines, one request each.
     fn delete(&self, requests: &[&[&str]]) -> Deletion<Text> {
         let mut deletion = Deletion::new(RULE, requests_of(0, requests));
         self.run(&mut deletion);
@@ -260,7 +260,7 @@ impl World {
         answer.clone()
     }
 
-    /// The log, as [`log`] has it.
+    /// Returns the log in the format of [`log`].
     fn log(&self) -> Vec<String> {
         let text = |entry: &Entry| {
             let soft = if entry.soft { "~" } else { "" };
@@ -271,7 +271,7 @@ impl World {
     }
 }
 
-/// The requests of callers from this one on: `a` is a Machine, `a-` one that never joined, `+` a placeholder.
+/// Parses the requests of consecutive callers: `a` is a Machine, `a-` one that never joined, `+` a placeholder.
 fn requests_of(first: CallerId, requests: &[&[&str]]) -> Vec<(CallerId, Request, usize)> {
     let request = |names: &&[&str]| {
         let machine = |name: &&&str| **name != "+";

@@ -1,8 +1,8 @@
-//! The finisher, the marks, and what is followed.
+//! The finisher, the marks, and the followed entries.
 
 use super::*;
 
-/// An object that has Machines made.
+/// An object that creates Machines.
 pub(super) struct Owner {
     replicas: i32,
     desired_replicas: Option<i32>,
@@ -37,7 +37,7 @@ impl Source<Text> for Owner {
     }
 }
 
-/// A MachineSet of size 3 that has this log, and whose controller has seen it.
+/// Creates a MachineSet of size 3 with this log, which its controller has observed.
 pub(super) fn set(entries: &[&str], change: impl FnOnce(&mut Owner)) -> Owner {
     let mut set =
         Owner { replicas: 3, desired_replicas: Some(3), status_replicas: 3, seen_generation: 1, log: log(entries) };
@@ -63,7 +63,7 @@ fn the_smaller_size_has_reached_the_machine_set(#[case] set: Owner, #[case] expe
     assert!(!followed.has(&Entry { ticket: "another".into(), ..other }), "another acceptance is another entry");
 }
 
-/// A MachineSet of this size in a rollout, given when the group's was another.
+/// Creates a MachineSet during a rollout with a size of its own; `desired` is the size that was copied with the log.
 fn part(entries: &[&str], replicas: i32, desired: i32) -> Owner {
     set(entries, |set| (set.replicas, set.desired_replicas) = (replicas, Some(desired)))
 }

@@ -1,4 +1,4 @@
-//! A look of the finisher, call by call.
+//! A pass of the finisher, call by call.
 
 use super::{
     finish::{followed, machine, set},
@@ -20,7 +20,7 @@ fn shown(calls: &[LookCall]) -> Vec<String> {
     calls.iter().map(shown).collect()
 }
 
-/// A look at a group with this log, which its MachineSet has followed, and these Machines.
+/// Begins a pass over a group with this log, which its MachineSet has followed, and these Machines.
 fn look(log: &DeletionLog, machines: &[Machine]) -> (Look, Followed<Text>) {
     let followed = followed(Kind::MachineDeployment, &[set(&[], |set| set.log = log.clone())]);
     let steps = RULE.finish(log, machines, &followed, &LeftSince::new(), Duration::ZERO);

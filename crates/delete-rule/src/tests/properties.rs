@@ -1,4 +1,4 @@
-//! Properties of any log, whatever the Machines.
+//! Properties that hold for any log and any Machines.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::{
     *,
 };
 
-/// A log of any entries of these Machines.
+/// Generates a log of any entries of the Machines `a` to `f`.
 fn any_log() -> impl Strategy<Value = DeletionLog> {
     let entry = (any::<bool>(), any::<bool>(), 0..2_u8);
     prop::collection::btree_map("[a-f]", entry, 0..6).prop_map(|entries| {
@@ -25,7 +25,8 @@ fn any_lives() -> impl Strategy<Value = Map<Text, Life>> {
 }
 
 proptest! {
-    /// Accepted requests keep the minimum with all that is wanted, and the same request once more adds nothing.
+    /// Accepted requests keep the minimum together with all wanted entries, and accepting the same request again adds
+    /// nothing.
     #[test]
     fn what_is_accepted_fits_and_is_accepted_once(
         log in any_log(), lives in any_lives(), replicas in 0..8_i32, names in prop::collection::btree_set("[a-f]", 1..4),
@@ -46,7 +47,8 @@ proptest! {
         }
     }
 
-    /// The size comes down by the entries that turn from wanted to lowered, all of them marked under their ticket.
+    /// The size is lowered by the number of entries that turn from wanted to lowered, all of them marked under their
+    /// ticket.
     #[test]
     fn the_size_is_lowered_once_for_each_marked_entry(
         log in any_log(), replicas in 0..8_i32, marks in prop::collection::hash_map("[a-f]", "t[01]", 0..6),
@@ -66,7 +68,7 @@ proptest! {
         }
     }
 
-    /// Nothing is deleted by name, and no soft entry leaves, before every entry of the log is followed.
+    /// Nothing is deleted by name, and no soft entry leaves the log, before every entry of the log is followed.
     #[test]
     fn nothing_is_deleted_by_name_before_all_is_followed(
         log in any_log(), copied in any_log(), machines in prop::collection::btree_set("[a-f]", 0..6),
@@ -87,7 +89,7 @@ proptest! {
         }
     }
 
-    /// What a watch is believed for never becomes older within a generation.
+    /// The version from which a watch is trusted never goes back within a generation.
     #[test]
     fn an_era_never_begins_earlier(versions in prop::collection::vec((1..50_u64, any_log()), 1..12)) {
         let uid = Uid::from("group");

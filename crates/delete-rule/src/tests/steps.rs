@@ -1,4 +1,4 @@
-//! Commands call by call, on a fake of the API server that makes the calls one after the other.
+//! Commands call by call, on a fake API server that executes the calls one after the other.
 
 mod marks;
 mod replacing;
@@ -128,7 +128,8 @@ fn a_lost_answer_of_the_logs_write(#[case] happens: Happens, #[case] calls: &[&s
     assert_eq!(world.marks(), [format!("a: {ticket}")], "what may arrive yet isn't written under the same ticket");
 }
 
-/// Another copy has taken a part of the request back, and lowered the rest, before this one found that its write was done.
+/// Another copy has taken back a part of the request and lowered the rest, before this one found that its write was
+/// applied.
 #[test]
 fn what_was_taken_back_after_a_lost_answer_is_no_success() {
     let mut world = World::of(4, &["a", "b", "c", "d"]);
@@ -143,7 +144,7 @@ fn what_was_taken_back_after_a_lost_answer_is_no_success() {
     assert_eq!(world.answers(), ["1: done", "0: given up a, in part, or logged"]);
 }
 
-/// The log's write had no answer and may arrive yet, so that nothing is refused for good.
+/// The write of the log got no response and may still be applied, so nothing is refused for good.
 #[test]
 fn nothing_is_refused_for_good_that_may_have_been_logged() {
     let mut world = World::of(2, &["a", "b"]);
@@ -197,7 +198,7 @@ fn what_has_come_below_the_minimum_is_taken_back() {
     assert_eq!((world.group.replicas, world.marks().len()), (1, 0));
 }
 
-/// An entry that is taken back while another copy lowers it stays with its mark.
+/// An entry that another copy lowers while it is taken back stays, with its mark.
 #[test]
 fn what_another_copy_lowers_meanwhile_is_not_taken_back() {
     let mut world = World::of(3, &["a", "b", "c"]);
@@ -253,7 +254,7 @@ fn placeholders_are_counted_anew_after_a_write_that_failed() {
     assert_eq!(world.group.replicas, 3);
 }
 
-/// A Machine that hangs in deletion without its Node goes by an entry, and the rest by the size.
+/// A Machine that hangs in deletion without its Node goes by an entry, and the replica by the size.
 #[test]
 fn placeholders_of_a_machine_and_of_a_replica_come_down_one_after_the_other() {
     let mut world = World::of(4, &["a", "b", "c"]);

@@ -1,47 +1,48 @@
-//! The memory of the checker, and what it finds.
+//! The memory of the checker, and the violations that it finds.
 
 use super::set::Set;
 
-/// The memory of the checker.
+/// The memory of the checker: sets of Machines, and counters.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Ledger {
-    /// Named by a command.
+    /// The Machines that a command named.
     pub named: Set,
-    /// The command that named it was answered OK.
+    /// The Machines whose command was answered OK.
     pub accepted: Set,
-    /// The size was lowered for it.
+    /// The Machines for which the size was lowered.
     pub paid: Set,
-    /// The MachineSet controller chose it.
+    /// The Machines that the MachineSet controller chose.
     pub chosen: Set,
-    /// Someone else deleted it, or it went for someone else's smaller size.
+    /// The Machines that somebody else deleted, or that went for somebody else's smaller size.
     pub foreign: Set,
-    /// Of these, those that a command had viewed and not logged yet.
+    /// The Machines of `foreign` that a command had viewed and not logged yet.
     pub early: Set,
-    /// Of these, those that went for someone else's smaller size.
+    /// The Machines of `foreign` that went for somebody else's smaller size.
     pub taken: Set,
-    /// Those that need not have lowered the size, although their deletion is accepted: they went for another reason.
+    /// The Machines that need not have lowered the size although their deletion is accepted: they went for another
+    /// reason.
     pub excused: Set,
     /// The size as it should be.
     pub size: i8,
-    /// Those that had a Node when they were marked, for an entry that gives up a Machine without one.
+    /// The Machines that had a Node when they were marked, for an entry that gives up a Machine without one.
     pub joined_before: Set,
-    /// Those that were marked for such an entry by a copy to which nothing had come of the Node that they had.
+    /// The Machines that were marked for such an entry by a copy that couldn't know of their Node yet.
     pub unseen: Set,
-    /// Those that a MachinePool's provider took against the marks.
+    /// The Machines that a MachinePool's provider took against the marks.
     pub strayed: Set,
-    /// In a rollout, those for which the size was lowered and no MachineSet is smaller yet.
+    /// During a rollout, the Machines for which the size was lowered while no MachineSet is smaller yet.
     pub owed: Set,
-    /// Those that are alive and have left the log as soft entries, while their mark may still be seen.
+    /// The Machines that are alive and have left the log as soft entries, while their mark may still be seen.
     pub left_softly: Set,
-    /// Those created since placeholders were counted whose smaller size is on its way.
+    /// The Machines created since placeholders were counted, while the smaller size for these is in flight.
     pub came: Set,
-    /// The number of placeholders whose smaller size is on its way.
+    /// The number of placeholders whose smaller size is in flight.
     pub places: i8,
-    /// The number of them for which a Machine with a Node went, since another one had come into the place.
+    /// The number of them for which a Machine with a Node went, because another one had taken the place.
     pub places_missed: i8,
     /// The number of Machines with a Node that may still be chosen although nobody named them.
     pub others: i8,
-    /// A rule that broke in the last step.
+    /// The violation that the last step caused.
     pub fault: Option<Fault>,
 }
 

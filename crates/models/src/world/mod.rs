@@ -1,5 +1,5 @@
-//! One moment of the model: the objects at the API server, what the controllers have not seen of them yet, what the
-//! copies of the program keep in memory, and what a checker must remember. No rule is decided here.
+//! The state of the model at one moment: the objects at the API server, the versions that controllers haven't seen yet,
+//! the memory of the copies of the program, and that of the checker. No rule may be decided here.
 
 mod few;
 mod ledger;
@@ -19,20 +19,20 @@ pub use self::{
     set::{SLOTS, Set, name},
 };
 
-/// The events that may still happen.
+/// The number of times that each event may still happen.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Budget {
-    /// DeleteNodes, repeats included.
+    /// DeleteNodes requests, retries included.
     pub deletes: u8,
-    /// IncreaseSize by one.
+    /// IncreaseSize requests by one.
     pub increases: u8,
-    /// DecreaseTargetSize by one.
+    /// DecreaseTargetSize requests by one.
     pub decreases: u8,
-    /// Crashes of a copy, in which its memory is lost.
+    /// Crashes of a copy, which lose its memory.
     pub crashes: u8,
-    /// Machines that someone else deletes.
+    /// Machines that somebody else deletes.
     pub foreign_deletes: u8,
-    /// Sizes that someone else raises or lowers by one.
+    /// Sizes that somebody else raises or lowers by one.
     pub foreign_sizes: u8,
     /// Size writes that are refused for good.
     pub refusals: u8,
@@ -40,62 +40,62 @@ pub struct Budget {
     pub joins: u8,
     /// Reconciles of the MachineSet controller that end with an error, with some of their work done or none.
     pub errors: u8,
-    /// Marks that are sent and land at any later time.
+    /// Marks that are sent and applied at any later time.
     pub late_marks: u8,
-    /// DeleteNodes that name placeholders.
+    /// DeleteNodes requests that name placeholders.
     pub placeholders: u8,
-    /// Writes of the group whose answer is lost, done or not.
+    /// Writes of the group whose response is lost, whether applied or not.
     pub lost_answers: u8,
     /// Choices of a MachinePool's provider against the marks.
     pub strays: u8,
-    /// DeleteNodes that name both Machines and placeholders.
+    /// DeleteNodes requests that name both Machines and placeholders.
     pub mixed: u8,
     /// Callers that leave while their command is carried out.
     pub leaves: u8,
 }
 
-/// Writes of a copy that are on their way to the API server, while all else goes on.
+/// The writes that are on their way to the API server, while everything else goes on.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct InFlight {
-    /// A mark: of which Machine, with which ticket.
+    /// A mark: the Machine, and the ticket.
     pub mark: Option<(u8, u8)>,
-    /// The taking off of a mark: of which Machine, and the mark that it tests.
+    /// The removal of a mark: the Machine, and the mark that it tests.
     pub unmark: Option<(u8, u8)>,
 }
 
-/// One moment.
+/// The state at one moment.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct World {
     /// The Machines.
     pub machines: [Machine; SLOTS],
-    /// The MachineDeployment's spec.replicas.
+    /// The MachineDeployment's `spec.replicas`.
     pub replicas: i8,
     /// The MachineDeployment's log.
     pub log: [Entry; SLOTS],
-    /// The writer of the last size, where that is a copy whose command goes on; else 0.
+    /// The writer of the last size if that is a copy whose command goes on, otherwise 0.
     pub sized_by: u8,
-    /// The MachineDeployment from the version that its controller saw last.
+    /// The versions of the MachineDeployment, from the one that its controller saw last.
     pub deployments: Few<Deployment, 4>,
-    /// The MachineSet from the version that its controller saw last, and in a rollout the old one likewise.
+    /// The versions of the MachineSet, and during a rollout of the old one, from the one that its controller saw last.
     pub sets: [Few<MachineSet, 4>; 2],
-    /// The Machines from the picture that the MachineSet controller saw last.
+    /// The snapshots of the Machines, from the one that the MachineSet controller saw last.
     pub seen: Few<Picture, 4>,
-    /// The Machines at moments that the program's caches may show, the present being the last.
+    /// The Machines at the moments that the program's caches may show; the last one is the present.
     pub pasts: Few<Past, 4>,
-    /// Machines that have left the log since the first of these moments.
+    /// The Machines that have left the log since the first of these moments.
     pub left_log: Set,
-    /// True if no reconcile of the generation that the MachineSet controller saw last has ended without an error.
-    /// Unset where the rule doesn't ask.
+    /// True if no reconcile of the generation that the MachineSet controller saw last has ended without an error. Not
+    /// set if the rule doesn't ask for it.
     pub is_unacted: bool,
-    /// Writes that may land late.
+    /// The writes that may be applied late.
     pub in_flight: InFlight,
-    /// The Machines that the MachineSet controller is deleting one by one, and the MachineSet's version for which it does.
+    /// The version of the MachineSet for which its controller is deleting Machines one by one, and the Machines left.
     pub deciding: Option<(u8, Set)>,
-    /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
+    /// The logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
     pub followed: Set,
     /// The copies of the program.
     pub copies: [Memory; 2],
-    /// The Machines whose Node each copy's watch of the Nodes shows. Unset where nodeRefs don't lag behind.
+    /// The Machines whose Node each copy's watch of the Nodes shows. Not set if nodeRefs don't lag behind.
     pub shown_nodes: [Set; 2],
     /// The events that may still happen.
     pub budget: Budget,
@@ -104,8 +104,9 @@ pub struct World {
 }
 
 impl World {
-    /// A group with `nodes` Machines that have a Node, `pending` that have none yet, and `missing` replicas without a
-    /// Machine. With `old` Machines of an old MachineSet, one more is there than the size says.
+    /// Creates a group with `nodes` Machines that have a Node, `pending` Machines that have none yet, and `missing`
+    /// replicas without a Machine. With `old` Machines of an old MachineSet, there is one Machine more than the size
+    /// says.
     #[must_use]
     pub fn of((nodes, pending, missing, old): (usize, usize, usize, usize), budget: Budget) -> Self {
         let mut machines = [Machine::default(); SLOTS];
@@ -146,47 +147,48 @@ impl World {
         }
     }
 
-    /// A fingerprint of the log's whole value.
+    /// Returns a fingerprint of the whole log.
     #[must_use]
     pub fn log_print(&self) -> u32 {
         let print = FixedState::with_seed(3).hash_one(self.log);
         u32::try_from(print >> 32).unwrap_or_default()
     }
 
-    /// The Machines in the log.
+    /// Returns the Machines in the log.
     #[must_use]
     pub fn logged(&self) -> Set {
         Set::of(|machine| self.log[machine].phase != Phase::None)
     }
 
-    /// True if a command counts placeholders, or is about to lower the size for them.
+    /// Returns true if a command counts placeholders, or is about to lower the size for them.
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.copies.iter().any(|memory| memory.is_counting)
     }
 
-    /// True if the MachineSet controller has seen the last size, has no Machine too many, and no smaller size is decided.
+    /// Returns true if the MachineSet controller has seen the last size, has no Machine too many, and no smaller size
+    /// is decided.
     fn is_settled(&self) -> bool {
         let are_seen = self.sets.iter().all(|set| set.all().len() <= 1);
         let is_seen = self.deployments.all().len() == 1 && are_seen && self.deciding.is_none();
         is_seen && self.seen.last().existing.len() <= self.replicas && self.in_phase(Phase::Wanted).is_empty()
     }
 
-    /// The Machines that are there and not being deleted.
+    /// Returns the Machines that exist and aren't being deleted.
     #[must_use]
     pub fn living(&self) -> Set {
         Set::of(|machine| self.machines[machine].life == Life::Alive)
     }
 
-    /// The Machines of hard entries that are wanted, were alive when they were logged, and aren't any more.
+    /// Returns the Machines of hard wanted entries that were alive when they were logged, and aren't any more.
     #[must_use]
     pub fn going_by_itself(&self) -> Set {
         let was_alive = |machine: usize| !self.log[machine].is_soft && !self.log[machine].is_counted;
         self.in_phase(Phase::Wanted).without(self.living()) & Set::of(was_alive)
     }
 
-    /// Of wanted entries, those whose Machines go by themselves and whose places are filled: the size, less all else that is
-    /// wanted, has room for the others beyond the Machines that stay.
+    /// Returns the Machines of wanted entries that go by themselves and whose places are filled: the size, less all
+    /// other wanted entries, leaves no place for them beyond the Machines that stay.
     #[must_use]
     pub fn filled(&self, wanted: Set) -> Set {
         let going = wanted & self.going_by_itself();
@@ -194,19 +196,19 @@ impl World {
         going.without(going.first((size - self.staying().len()).max(0)))
     }
 
-    /// The Machines that are alive and don't leave for an entry.
+    /// Returns the Machines that are alive and aren't in the log.
     #[must_use]
     pub fn staying(&self) -> Set {
         self.living().without(self.logged())
     }
 
-    /// The Machines in the log in this phase.
+    /// Returns the Machines in the log in this phase.
     #[must_use]
     pub fn in_phase(&self, phase: Phase) -> Set {
         Set::of(|machine| self.log[machine].phase == phase)
     }
 
-    /// After Machines have changed: a picture more for the MachineSet controller to see.
+    /// Adds a snapshot for the MachineSet controller, after Machines have changed.
     pub fn machines_changed(&mut self, lag: usize) {
         let picture = Picture::of(&self.machines);
         if self.seen.last() != picture {
@@ -215,7 +217,7 @@ impl World {
         }
     }
 
-    /// Keeps `since` right when the oldest pictures go.
+    /// Adjusts `since` when the oldest snapshots are dropped.
     pub fn forget_pictures(&mut self, count: u8) {
         for deployment in self.deployments.all_mut() {
             deployment.since = deployment.since.saturating_sub(count);
@@ -225,8 +227,8 @@ impl World {
         }
     }
 
-    /// After spec or log of the MachineDeployment have changed: a version more for its controller to see, and views
-    /// that are no longer fresh.
+    /// Adds a version for the MachineDeployment controller after the spec or the log has changed, and outdates the
+    /// views of commands.
     pub fn deployment_changed(&mut self, lag: usize) {
         let lowered = self.in_phase(Phase::Lowered);
         let last = self.deployments.last();
@@ -246,12 +248,12 @@ impl World {
         }
     }
 
-    /// A Machine changes, so that versions of it that were read are old ones.
+    /// Notes that a Machine changes, so that versions of it that were read are outdated.
     pub fn touch(&mut self, machine: usize) {
         self.copies.iter_mut().for_each(|copy| copy.machine_changed(machine));
     }
 
-    /// A ticket that nobody has.
+    /// Returns a ticket that is unused.
     #[must_use]
     pub fn new_ticket(&self) -> u8 {
         let logged = self.log.iter().map(|entry| entry.ticket);
@@ -262,7 +264,7 @@ impl World {
         u8::try_from((used | 1).trailing_ones()).unwrap_or_default()
     }
 
-    /// Numbers the tickets in the order in which they are met, so that moments that differ in nothing else are one.
+    /// Numbers the tickets in order of appearance, so that states that differ in nothing else are equal.
     pub fn number_tickets(&mut self) {
         let (mut numbers, mut last) = ([0_u8; 64], 0);
         let mut number = |ticket: &mut u8| {
@@ -282,14 +284,14 @@ impl World {
         self.copies.iter_mut().flat_map(|copy| copy.tickets.all_mut()).for_each(number);
     }
 
-    /// Takes an entry out of the log.
+    /// Removes an entry from the log.
     pub fn leave_log(&mut self, machine: usize) {
         self.log[machine] = Entry::default();
         self.left_log = self.left_log | Set::one(machine);
         self.ledger.joined_before = self.ledger.joined_before.without(Set::one(machine));
     }
 
-    /// A Machine begins to be deleted, for its entry if it has one.
+    /// Begins to delete a Machine, for its entry if it has one.
     pub fn begin_deleting(&mut self, machine: usize) {
         self.touch(machine);
         self.machines[machine].life = Life::Deleting;
@@ -298,13 +300,13 @@ impl World {
         }
     }
 
-    /// From now on caches that haven't come so far are out of date.
+    /// Outdates all caches that haven't reached this moment.
     pub fn outdate_caches(&mut self) {
         self.pasts = Few::of(Past::of(&self.machines));
         self.left_log = Set(0);
     }
 
-    /// A moment more that a cache may show.
+    /// Adds the present to the moments that a cache may show.
     pub fn note_past(&mut self, lag: usize) {
         let now = Past::of(&self.machines);
         if self.pasts.last() != now {
@@ -312,20 +314,22 @@ impl World {
         }
     }
 
-    /// Returns true if a copy knows that a Machine has a Node: the Machine says so, or the copy's watch of the Nodes does.
+    /// Returns true if a copy knows that a Machine has a Node: by the Machine's `nodeRef`, or by the copy's watch of
+    /// the Nodes.
     #[must_use]
     pub fn knows_node(&self, copy: usize, machine: usize) -> bool {
         self.machines[machine].has_ref || self.shown_nodes[copy].has(machine)
     }
 
-    /// Where all that a copy may see of a Machine says that it has its Node, its watch of the Nodes tells nothing new.
+    /// Shows a Machine's Node to each copy's watch of the Nodes if every moment that a cache may show has it already:
+    /// the watch adds nothing then.
     pub fn show_known_nodes(&mut self) {
         let there = Set::of(|machine| self.machines[machine].has_node);
         let known = self.pasts.all().iter().fold(there, |known, past| known & past.with_node);
         self.shown_nodes.iter_mut().for_each(|shown| *shown = (*shown & there) | known);
     }
 
-    /// One order of the copies stands for both.
+    /// Sorts the copies, so that one order of them stands for both.
     pub fn sort_copies(&mut self) {
         let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.shown_nodes[copy].0);
         if key(0) > key(1) {
@@ -334,8 +338,8 @@ impl World {
         }
     }
 
-    /// Forgets of the past what isn't asked for: where nothing will be viewed any more; and, unless all of it counts, how
-    /// those Machines were that are in the log or have left it.
+    /// Forgets past moments that nobody will view any more, and, unless `counts_all`, how the Machines were then that
+    /// are in the log or have left it.
     pub fn forget_pasts(&mut self, counts_all: bool) {
         let now = self.pasts.last();
         let is_viewed = self.budget.deletes + self.budget.mixed > 0
@@ -359,8 +363,8 @@ impl World {
         }
     }
 
-    /// Forgets what can't matter any more, so that states that differ in nothing else are one.
-    /// A MachinePool's provider may see a size after entries for it have left the log.
+    /// Forgets facts that can't matter any more, so that states that differ in nothing else are equal. A MachinePool's
+    /// provider may see a size after entries for it have left the log.
     pub fn forget_idle_facts(&mut self, is_pool: bool) {
         let shown_marked = self.seen.all().iter().fold(Set(0), |set, picture| set | picture.marked);
         let shown_marked = if is_pool { Set(u8::MAX) } else { shown_marked };
@@ -368,7 +372,7 @@ impl World {
         if !self.is_counting() && self.is_settled() {
             (self.ledger.came, self.ledger.places, self.ledger.places_missed) = (Set(0), 0, 0);
         }
-        // A write that lands on nothing has no effect.
+        // A write to a Machine that is gone has no effect.
         let is_over = |write: &(u8, u8)| !self.machines[usize::from(write.0)].exists();
         let InFlight { mark, unmark } = self.in_flight;
         self.in_flight =
@@ -385,7 +389,7 @@ impl World {
         self.ledger.taken = self.ledger.taken.without(over);
         self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);
-        // They were promised to go, and are gone.
+        // Their deletion was promised, and they are gone.
         self.ledger.accepted = self.ledger.accepted.without(over);
         if self.budget.deletes + self.budget.mixed == 0 {
             self.ledger.named = Set(0);

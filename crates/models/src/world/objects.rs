@@ -1,4 +1,4 @@
-//! The objects at the API server, and how caches show them.
+//! The objects at the API server, and their views in caches.
 
 use super::set::{SLOTS, Set};
 
@@ -8,26 +8,26 @@ pub enum Life {
     /// Not created yet.
     #[default]
     Unborn,
-    /// There.
+    /// Created, and not being deleted.
     Alive,
     /// Its deletionTimestamp is set; a MachineSet still counts it.
     Deleting,
-    /// No longer there.
+    /// Gone.
     Gone,
 }
 
-/// A Machine. Its name is never used again, so that it stands for the uid as well.
+/// A Machine. Its name is never reused, so that it stands for the uid as well.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Machine {
-    /// Its life.
+    /// The life of the Machine.
     pub life: Life,
     /// The ticket in its delete-machine annotation, or 0.
     pub mark: u8,
     /// True if it has a Node.
     pub has_node: bool,
-    /// True if its nodeRef says so.
+    /// True if its `nodeRef` is set.
     pub has_ref: bool,
-    /// True if it is of the old MachineSet in a rollout.
+    /// True if it belongs to the old MachineSet of a rollout.
     pub is_old: bool,
 }
 
@@ -45,9 +45,9 @@ pub enum Phase {
     /// It isn't in the log.
     #[default]
     None,
-    /// Its deletion is decided; the size doesn't say so yet.
+    /// Its deletion is decided, and the size isn't lowered yet.
     Wanted,
-    /// The size is lowered by it.
+    /// The size is lowered for it.
     Lowered,
 }
 
@@ -57,57 +57,59 @@ pub enum Phase {
 pub struct Entry {
     /// The progress of the deletion.
     pub phase: Phase,
-    /// The number of its acceptance; the mark carries the same.
+    /// The number of its acceptance, which the mark carries too.
     pub ticket: u8,
-    /// True if it only steers which Machine a smaller target size takes, and need not go.
+    /// True if it only steers which Machine goes for a smaller target size, so that its Machine need not go.
     pub is_soft: bool,
-    /// The Machine was given up as one that never joined: it must have no Node when it is marked. Soft entries are so.
+    /// True if the Machine was given up as one that never joined, so that it must have no Node when it is marked; true
+    /// for soft entries.
     pub never_joined: bool,
-    /// The Machine was being deleted when it was logged, and was counted then.
+    /// True if the Machine was being deleted when it was logged, and was counted then.
     pub is_counted: bool,
 }
 
 /// A MachineDeployment as its controller sees it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Deployment {
-    /// spec.replicas.
+    /// The `spec.replicas`.
     pub replicas: i8,
-    /// The log's entries whose size is lowered.
+    /// The Machines of the log's lowered entries.
     pub lowered: Set,
-    /// Of those it had, the ones whose Machines have been logged anew since, under another ticket.
+    /// The Machines of earlier lowered entries that have been logged again since, under another ticket.
     pub stale: Set,
-    /// The Machine picture in `seen` that was the newest when it was written, by its place.
+    /// The index in `seen` of the snapshot of Machines that was the newest when this version was written.
     pub since: u8,
 }
 
-/// A MachineSet, with what was copied from its MachineDeployment.
+/// A MachineSet, with the values copied from its MachineDeployment.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct MachineSet {
     /// The values that were copied.
     pub copied: Deployment,
-    /// spec.replicas, which differs from the size that was copied in a rollout alone.
+    /// The `spec.replicas`, which differs from the copied size only during a rollout.
     pub size: i8,
-    /// In a rollout, the entries that were lowered in the version of the MachineDeployment for which its size was chosen.
+    /// During a rollout, the entries that were lowered in the version of the MachineDeployment for which its size was
+    /// chosen.
     pub given: Set,
-    /// metadata.generation, counted from the oldest version that is kept.
+    /// The `metadata.generation`, counted from the oldest version that is kept.
     pub generation: u8,
 }
 
-/// A picture of all Machines, as the MachineSet controller's cache has it.
+/// A snapshot of all Machines in the MachineSet controller's cache.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Picture {
-    /// Those that are there, deleting ones included.
+    /// The Machines that exist, including those being deleted.
     pub existing: Set,
     /// Those that are being deleted.
     pub deleting: Set,
-    /// Those with the delete-machine annotation.
+    /// The Machines with the delete-machine annotation.
     pub marked: Set,
-    /// Those with a Node by their nodeRef.
+    /// The Machines with a Node by their `nodeRef`.
     pub with_node: Set,
 }
 
 impl Picture {
-    /// Of these Machines alone.
+    /// Returns the snapshot of only these Machines.
     #[must_use]
     pub fn only(self, machines: Set) -> Self {
         let Self { existing, deleting, marked, with_node } = self;
@@ -115,7 +117,7 @@ impl Picture {
         Self { existing, deleting, marked: marked & machines, with_node: with_node & machines }
     }
 
-    /// Of these Machines.
+    /// Creates a snapshot of the Machines.
     #[must_use]
     pub fn of(machines: &[Machine; SLOTS]) -> Self {
         let existing = Set::of(|machine| machines[machine].exists());
@@ -128,19 +130,19 @@ impl Picture {
     }
 }
 
-/// All Machines at one moment, as the program's cache may have them.
+/// All Machines at one moment, as the program's cache may show them.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Past {
-    /// Those that are there and not being deleted.
+    /// The Machines that exist and aren't being deleted.
     pub alive: Set,
     /// Those that are being deleted.
     pub deleting: Set,
-    /// Those of them with a Node by their nodeRef.
+    /// The Machines with a Node by their `nodeRef`.
     pub with_node: Set,
 }
 
 impl Past {
-    /// The present.
+    /// Creates the view of the present.
     #[must_use]
     pub fn of(machines: &[Machine; SLOTS]) -> Self {
         Self {
@@ -150,7 +152,7 @@ impl Past {
         }
     }
 
-    /// The same, with these Machines as they are in `now`.
+    /// Returns this view with these Machines as they are in `now`.
     pub(super) fn with(self, machines: Set, now: Self) -> Self {
         let mix = |then: Set, now: Set| then.without(machines) | (now & machines);
         Self {

@@ -38,10 +38,11 @@ pub(crate) fn bounds(budget: Budget) -> Bounds {
     }
 }
 
-/// The first letters of what may happen: d a DeleteNodes, i an increase, s a decrease of the target size, c a crash,
-/// f a foreign delete, z a foreign size, r a refusal, j a Machine that gets its Node, e a reconcile that ends with an
-/// error, l a mark that lands late, p a DeleteNodes of placeholders, a a write of the group whose answer is lost, done or not,
-/// y a choice of a MachinePool's provider against the marks, m a DeleteNodes of both Machines and placeholders, v a caller that leaves.
+/// Parses a budget of events, a letter each:
+/// d a DeleteNodes, i an increase, s a decrease of the target size, c a crash, f a foreign delete, z a foreign size,
+/// r a refusal, j a Machine that gets its Node, e a reconcile that ends with an error, l a mark that is applied late,
+/// p a DeleteNodes of placeholders, a a write of the group whose response is lost, y a choice of a MachinePool's
+/// provider against the marks, m a DeleteNodes of both Machines and placeholders, v a caller that leaves.
 pub(crate) fn budget(letters: &str) -> Budget {
     let count = |letter| u8::try_from(letters.matches(letter).count()).unwrap_or(u8::MAX);
     Budget {
@@ -71,7 +72,7 @@ pub(crate) fn broken(rule: Variant, bounds: Bounds) -> Option<Broken> {
     found.broken
 }
 
-/// A rule holds.
+/// Asserts that a rule holds within bounds.
 pub(crate) fn holds(rule: Variant, bounds: Bounds) {
     let broken = broken(rule, bounds);
     assert!(broken.is_none(), "it breaks:\n{}", broken.map(|broken| broken.to_string()).unwrap_or_default());

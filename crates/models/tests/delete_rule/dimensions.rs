@@ -1,5 +1,5 @@
-//! The rule holds, and breaks without its steps, in worlds of other kinds: nodeRefs that lag behind, MachinePools, and
-//! rollouts of groups that have opted to scale down in them; and for requests and callers of other kinds.
+//! The rule holds, and breaks without its steps, in other worlds and for other requests: nodeRefs that lag behind,
+//! MachinePools, rollouts of groups that have opted to scale down during rollouts, and callers that leave.
 
 use models::{model::Bounds, variant::Variant};
 use rstest::rstest;
@@ -84,7 +84,8 @@ fn holds_in_a_rollout(#[case] nodes: usize, #[case] old: usize, #[case] copies_t
     holds(Variant::default(), rollout(nodes, old, copies_to_old, letters));
 }
 
-/// A size of 0, and a size that is again what it was, show most: by values the old MachineSet seems to have its size then.
+/// A size of 0, and a size that returns to an earlier value, show most: by values alone, the old MachineSet then seems
+/// to have its size.
 #[rstest]
 #[case::of_1_11(2, 1, false, "ddj")]
 #[case::of_1_12(2, 1, true, "ddj")]

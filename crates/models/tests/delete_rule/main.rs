@@ -1,4 +1,4 @@
-//! The rule holds within small bounds; without any one of its steps it breaks; and what no rule can promise is shown.
+//! The rule holds within small bounds and breaks without any one of its steps; the limits of every rule are shown too.
 
 mod bounds;
 mod dimensions;
@@ -46,7 +46,7 @@ fn holds_when_answers_are_lost(#[case] nodes: usize, #[case] pending: usize, #[c
     holds(ALL(), bounds);
 }
 
-/// A request that is logged without an answer may be taken back in part by another copy.
+/// Another copy may take back a part of a request that was logged without a response.
 #[test]
 fn holds_for_requests_that_name_two_and_are_refused_after_a_lost_answer() {
     let bounds = Bounds { nodes: 2, batch: 2, ..bounds(budget("ddra")) };
@@ -106,8 +106,8 @@ fn holds_for_placeholders(#[case] nodes: usize, #[case] pending: usize, #[case] 
     holds(ALL(), bounds);
 }
 
-/// By the generation of the last reconcile without an error, nothing is followed on a MachineSet whose reconciles all
-/// end with one; by the generation seen, all is.
+/// By the generation of the last reconcile without an error, no entry is followed on a MachineSet whose reconciles all
+/// end with one; by the generation seen, all are.
 #[test]
 fn entries_never_leave_by_acted_generations_when_reconciles_end_with_errors() {
     let bounds = Bounds { always_errs: true, ..bounds(budget("ddc")) };
@@ -192,7 +192,7 @@ fn breaks_when_a_lost_answer_is_not_cleared_up() {
     assert!(found.what.contains("more placeholders"), "{}", found.what);
 }
 
-/// The count of what goes by itself also catches what a cache shows too late.
+/// The count of Machines that go by themselves also catches views that are out of date.
 const WITHOUT_COUNTS: fn() -> Variant = || Variant { counts_going: false, ..ALL() };
 
 #[rstest]
@@ -213,7 +213,7 @@ const WITHOUT_COUNTS: fn() -> Variant = || Variant { counts_going: false, ..ALL(
 #[case::forgets_what_the_cache_lacks(Variant { forgets: Forgets::Absent, ..ALL() }, "dif", "still there")]
 #[case::leaves_marks(Variant { cleans_marks: false, ..ALL() }, "dr", "still marked")]
 fn breaks_without(#[case] rule: Variant, #[case] letters: &str, #[case] what: &str) {
-    // That the third Machine is never named keeps the search small.
+    // The search stays small because the third Machine is never named.
     let may_be_named = Some(Set::one(0) | Set::one(1) | Set::one(3));
     let bounds = Bounds { merges_copies: false, may_be_named, ..bounds(budget(letters)) };
     let found = broken(rule, bounds).expect("the rule needs this step");
@@ -229,7 +229,7 @@ fn breaks_when_marks_come_before_the_log() {
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
 
-/// a is deleted by somebody else and replaced by d, and a cache still has a when it is named.
+/// Somebody else deletes `a`, which is replaced by `d`, and a cache still has `a` when it is named.
 #[test]
 fn breaks_when_what_goes_by_itself_is_not_counted() {
     let bounds = Bounds { nodes: 2, may_be_named: Some(Set::one(0)), ..bounds(budget("dfj")) };

@@ -1,33 +1,33 @@
-//! Failed calls, by what they leave open: whether it was done, and whether a repeat makes sense.
+//! Failed API calls, classified by whether the call may have been done and whether a retry makes sense.
 
 use std::time::Duration;
 
-/// A failed call.
+/// A failed API call.
 #[derive(Clone, Debug)]
 pub enum CallError {
-    /// 422: the object isn't as the call expected, or the server refuses what it would become.
+    /// 422: the object isn't as the call expected, or validation refuses the result.
     Rejected(String),
-    /// 409: another write came between, or the object is another one by now. Nothing was done.
+    /// 409: another write came first, or the object has been replaced; or 410: a list has expired. Nothing was done.
     Conflict(String),
-    /// 429: not now. Nothing was done. The server's wish when to try again, where it had one.
+    /// 429: the server is busy. Nothing was done. Holds the pause that the server asks for, if any.
     Busy(String, Option<Duration>),
-    /// No answer, or one that leaves open whether it was done: a 503 may come from a load balancer that lost the
-    /// API server's answer. The server's wish when to try again, where it had one.
+    /// No answer, or one that leaves open whether it was done: a 503 may come from a load balancer that lost the API
+    /// server's answer. Holds the pause that the server asks for, if any.
     Unknown(String, Option<Duration>),
-    /// 404 about the object itself: there is none of that name.
+    /// 404 about the object itself: there is none with that name.
     Missing(String),
-    /// 401: the server doesn't know who asks. Nothing was done; credentials that have changed are followed.
+    /// 401: the server doesn't accept the credentials. Nothing was done; new credentials are picked up when they change.
     Unauthorized(String),
-    /// 403 for lack of a right.
+    /// 403: a permission is missing.
     Forbidden(String),
-    /// Refused for good, by a webhook or an admission policy for example.
+    /// Refused for good, by an admission webhook or policy for example.
     Refused(String),
-    /// Discovery hasn't said yet how the kind is served.
+    /// Discovery hasn't found yet how the kind is served, or the path that it found isn't served any more.
     NotDiscovered,
 }
 
 impl CallError {
-    /// As metric labels.
+    /// All classes, as metric labels.
     pub const LABELS: [&str; 9] = [
         "rejected",
         "conflict",
@@ -40,7 +40,7 @@ impl CallError {
         "not_discovered",
     ];
 
-    /// As a metric label.
+    /// Returns the class as a metric label.
     #[must_use]
     pub fn label(&self) -> &'static str {
         let [rejected, conflict, busy, unknown, missing, unauthorized, forbidden, refused, not_discovered] =

@@ -23,7 +23,7 @@ pub use self::{
 };
 use crate::{DeletionLog, LogError, RolloutCause, SharedLog, Ticket, deletion_log::Types};
 
-/// An object that has Machines made.
+/// An object that creates Machines.
 #[derive(Clone, Debug)]
 pub struct SetView {
     /// The object.
@@ -32,30 +32,30 @@ pub struct SetView {
     pub log: Option<SharedLog>,
 }
 
-/// Why a group can't be written.
+/// The reason for which a group can't be written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum NotScalable {
-    /// There is no such group.
+    /// The group doesn't exist.
     Unknown,
-    /// It was a group at the last Refresh and isn't one now: why.
+    /// It was a group at the last Refresh and isn't one now, with the reason.
     LeftOut(String),
 }
 
-/// A group's rollout, under way or about to begin.
+/// The rollout of a group, in progress or about to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ongoing {
     /// The evidence for it.
     pub cause: RolloutCause,
-    /// Since when: as the objects say, else since this process first saw it.
+    /// The time of its beginning: from the objects, or else the time at which this process first saw it.
     pub since: Timestamp,
 }
 
-/// A note about a Machine that may be replaced.
+/// The context of a Machine that may be replaced.
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// The group's object.
+    /// The uid of the group's object.
     pub group: Uid,
-    /// The text by which it tells of the last replacement.
+    /// The value of the group's annotation for the last replacement.
     pub text: Option<ArcStr>,
     /// The Machine as it was seen.
     pub machine: Arc<Machine>,

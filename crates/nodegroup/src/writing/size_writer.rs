@@ -1,6 +1,6 @@
-//! Under which name a command writes a size, and what an object's `managedFields` say of who changed its size last. Each
-//! command has a name of its own: so an answer that was lost can be told from another copy's write of the same size.
-//! Nothing here makes a call.
+//! The field manager under which a command writes a size, and the manager that has written an object's size by its
+//! `managedFields`. Each command has a name of its own, so that a write whose answer was lost is distinguished from another
+//! copy's write of the same size. It must make no call.
 
 use std::{
     fmt,
@@ -11,30 +11,30 @@ use arcstr::ArcStr;
 use delete_rule::SizedBy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// What all names begin with; everything but sizes is written under it alone, which API servers take from the user agent.
+/// The prefix of all names. Everything but sizes is written under it alone, which API servers take from the user agent.
 const PROGRAM: &str = "capi-autoscaler-provider";
-/// The name under which an API server keeps what the oldest managers have written, when there are many.
+/// The name under which an API server merges the oldest entries, when there are many.
 const OLDEST: &str = "ancient-changes";
 
-/// The name under which one command writes sizes, as a field manager.
+/// The field manager under which one command writes sizes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SizeWriter(String);
 
 impl SizeWriter {
-    /// A name that no other command has.
+    /// Draws a name that no other command has.
     #[must_use]
     pub fn draw() -> Self {
-        // Each state has keys of its own, of which the operating system drew the first.
+        // Each `RandomState` has keys of its own, the first of which the operating system drew.
         Self(format!("{PROGRAM}-{:016x}", RandomState::new().hash_one(0_u8)))
     }
 
-    /// Who has changed the size last, as seen from this command.
+    /// Returns who has changed the size last, as seen from this command.
     #[must_use]
     pub fn of(&self, entries: &[ManagedFieldsEntry]) -> SizedBy {
         let mut sized_by = SizedBy::Nobody;
         for entry in entries.iter().filter(|entry| has_size(entry)) {
             match entry.manager.as_deref() {
-                // Who sets the value that is there already shares it, and changes nothing.
+                // A manager that sets the value that is there already shares it, and changes nothing.
                 Some(manager) if manager == self.0 => return SizedBy::This,
                 None | Some("" | OLDEST) => return SizedBy::Nobody,
                 Some(_) => sized_by = SizedBy::Another,
@@ -50,8 +50,8 @@ impl fmt::Display for SizeWriter {
     }
 }
 
-/// The field manager that has written the size last, where the object says so. One that shares the value that was there
-/// already has an older entry.
+/// Returns the field manager that has written the size last, where the object names it. A manager that shares the value
+/// that was there already has an older entry.
 #[must_use]
 pub fn manager(entries: &[ManagedFieldsEntry]) -> Option<ArcStr> {
     let last =

@@ -6,23 +6,23 @@ use shared_informer::ResourceVersion;
 
 use crate::{DeletionLog, LogError, SharedLog, deletion_log::Types};
 
-/// One version of a group's object, as far as writes are decided on it and tested against it.
+/// One version of a group's object, with the fields that writes are based on and tested against.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupVersion {
-    /// Which object: one that was made anew under the same name is another.
+    /// The identity of the object: one created again under the same name is another.
     pub uid: Uid,
-    /// Of all versions the one.
+    /// The identity of the version.
     pub resource_version: ResourceVersion,
-    /// Which version of the spec, and so of the size.
+    /// The version of the spec, and so of the size.
     pub generation: i64,
-    /// The size asked for.
+    /// The desired size.
     pub replicas: i32,
-    /// The log of deletions, where it has the annotation.
+    /// The log of deletions, if the annotation is set.
     pub log: Option<SharedLog>,
 }
 
 impl GroupVersion {
-    /// The version that an object is, with its log.
+    /// Creates the version of an object, with its log.
     #[must_use]
     pub fn of(object: &ScalableResource, log: Option<SharedLog>) -> Self {
         Self {
@@ -34,10 +34,10 @@ impl GroupVersion {
         }
     }
 
-    /// The log of deletions as a value.
+    /// Returns the parsed log of deletions.
     ///
     /// # Errors
-    /// When the annotation holds something else.
+    /// When the annotation isn't a log.
     pub fn log(&self) -> Result<DeletionLog, LogError> {
         match &self.log {
             None => Ok(DeletionLog::default()),
@@ -45,7 +45,8 @@ impl GroupVersion {
         }
     }
 
-    /// The version as the rule looks at it. A text that nobody has read isn't read here, under the index's lock.
+    /// Returns the version as the rule sees it. A text that isn't parsed yet isn't parsed here, under the index's
+    /// lock.
     #[must_use]
     pub fn seen(&self) -> delete_rule::Version<'_, Types> {
         let log = match &self.log {

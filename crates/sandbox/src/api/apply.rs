@@ -1,5 +1,5 @@
-//! Server-side apply: a manager says which fields it wants, keeps those it named before, and gets a conflict where
-//! another manager wants something else.
+//! Server-side apply: a manager declares the fields that it wants, gives up fields it no longer names, and gets a
+//! conflict if another manager wants a different value.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
     write::{self, Request, Subresource},
 };
 
-/// Applies `wanted` to the object at `place`, which is created if it isn't there.
+/// Applies `wanted` to the object at `place`, which is created if it doesn't exist.
 pub(crate) fn apply(
     store: &mut Store,
     target: &Target,
@@ -85,7 +85,7 @@ fn check(target: &Target, place: &Place, wanted: &mut Value) -> Result<(), Refus
     Ok(())
 }
 
-/// Puts back what a request to this subresource doesn't reach.
+/// Restores the parts that a request to this subresource doesn't reach.
 fn keep_outside(target: &Target, subresource: Subresource, live: &Value, next: &mut Value) {
     let keep = |next: &mut Value, field: &str| match live.get(field) {
         Some(value) => next[field] = value.clone(),

@@ -23,12 +23,12 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// The deletion propagation policy, which decides about the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Propagation {
-    /// They go once it is gone.
+    /// Dependents are deleted after the object is gone.
     #[default]
     Background,
-    /// They go first.
+    /// Dependents are deleted before the object.
     Foreground,
-    /// They stay, without it as an owner.
+    /// Dependents stay, without the object as an owner.
     Orphan,
 }
 
@@ -37,27 +37,27 @@ pub enum Propagation {
 pub struct DeleteOptions {
     /// The policy for dependents.
     pub propagation: Propagation,
-    /// Delete only the object of this uid.
+    /// The precondition on the uid.
     pub uid: Option<String>,
-    /// Delete only this state.
+    /// The precondition on the resource version.
     pub resource_version: Option<String>,
-    /// The grace period in seconds of a Pod on a Node; none for the one in the Pod's spec.
+    /// The grace period in seconds of a Pod on a Node; `None` for the one in the Pod's spec.
     pub grace: Option<u64>,
-    /// Say what would happen, and do nothing.
+    /// True to report the outcome without deleting anything.
     pub dry_run: bool,
 }
 
 /// The outcome of a delete.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deleted {
-    /// The object is gone; its last state.
+    /// The object is gone; this is its last state.
     Gone(Arc<Value>),
-    /// It is marked as being deleted, and waits for its finalizers.
+    /// The object is marked as being deleted, and waits for its finalizers.
     Waiting(Arc<Value>),
 }
 
 impl Deleted {
-    /// The object, gone or marked.
+    /// Returns the object, gone or marked.
     #[must_use]
     pub fn object(&self) -> &Arc<Value> {
         match self {
@@ -66,7 +66,7 @@ impl Deleted {
     }
 }
 
-/// Deletes the object at `place`, and then what goes along.
+/// Deletes the object at `place`, and everything that is deleted with it.
 pub(crate) fn delete(
     store: &mut Store,
     target: &Target,
@@ -112,7 +112,7 @@ fn check_delete_preconditions(target: &Target, old: &Value, uid: &str, revision:
     Err(Refusal::conflict(&target.spec, text(old, "name"), &why))
 }
 
-/// Returns true if this is a Pod that runs on a Node, which the kubelet's stand-in ends.
+/// Returns true if this is a Pod that runs on a Node, so that the simulated kubelet ends it.
 fn is_bound_pod(target: &Target, value: &Value) -> bool {
     target.spec.group.is_empty()
         && target.spec.kind == "Pod"
@@ -126,7 +126,7 @@ fn later(time: &str, seconds: u64) -> String {
     moved.map_or_else(|| time.to_owned(), |moved| moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// When an object is to be gone, and how many seconds it has for that.
+/// The time at which an object is to be gone, and its grace period in seconds.
 #[derive(Debug, Clone, Copy)]
 struct Going<'t> {
     time: &'t str,
@@ -134,13 +134,13 @@ struct Going<'t> {
 }
 
 impl<'t> Going<'t> {
-    /// At once: what goes along with another object is given no time.
+    /// Deletes at once: an object that is deleted with another one has no grace period.
     fn now(time: &'t str) -> Self {
         Self { time, grace: 0 }
     }
 }
 
-/// Removes an object that nothing holds; marks one that its finalizers, its dependents or its contents hold.
+/// Removes an object that nothing blocks; marks one that its finalizers, dependents or contents block.
 fn mark_or_remove(
     store: &mut Store,
     target: &Target,
@@ -186,7 +186,7 @@ fn is_namespace(target: &Target) -> bool {
     target.spec.group.is_empty() && target.spec.kind == "Namespace"
 }
 
-/// Returns true if a state waited for nothing but its finalizers, which are gone.
+/// Returns true if a state waited only for its finalizers, which are gone.
 pub(crate) fn is_finished(target: &Target, value: &Value) -> bool {
     !text(value, "deletionTimestamp").is_empty()
         && value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default() == 0
@@ -203,7 +203,7 @@ fn set_finalizers(value: &mut Value, wanted: &[String]) {
     }
 }
 
-/// Does the collector's part for an object that is marked as being deleted.
+/// Takes the collector's next step for an object that is marked as being deleted.
 fn attend(store: &mut Store, place: &Place, time: &str) {
     let Some(object) = store.get(place).cloned() else { return };
     if text(object.value(), "deletionTimestamp").is_empty() {
@@ -244,7 +244,7 @@ fn dependents(store: &Store, uid: &str) -> Vec<Place> {
     store.dependents(uid).cloned().collect()
 }
 
-/// Takes a finalizer off, and the object away if it was the last.
+/// Removes a finalizer, and the object if it was the last one.
 fn release(store: &mut Store, place: &Place, finalizer: &str) {
     let Some(object) = store.get(place).cloned() else { return };
     let Some(target) = Target::stored(store, place.kind) else { return };
@@ -258,7 +258,7 @@ fn release(store: &mut Store, place: &Place, finalizer: &str) {
     }
 }
 
-/// Takes owners off an object.
+/// Removes owners from an object.
 fn disown(store: &mut Store, place: &Place, uids: &[&str]) {
     let Some(object) = store.get(place) else { return };
     let mut next = Value::clone(object.value());
@@ -273,7 +273,7 @@ fn disown(store: &mut Store, place: &Place, uids: &[&str]) {
     store.put(place.kind, next);
 }
 
-/// Deletes what is in a namespace that is being deleted, and the namespace once it is empty.
+/// Deletes the contents of a namespace that is being deleted, and the namespace once it is empty.
 fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
     let name = place.key.name.clone();
     let inside: Vec<Place> = store
@@ -297,7 +297,7 @@ fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
     }
 }
 
-/// Follows up what was removed until nothing more goes along.
+/// Follows up on removed objects until nothing else is to be deleted.
 pub(crate) fn settle(store: &mut Store, time: &str) {
     while let Some(gone) = store.gone.pop_front() {
         let uid = text(gone.value(), "uid");
@@ -323,7 +323,7 @@ pub(crate) fn settle(store: &mut Store, time: &str) {
     }
 }
 
-/// One of the dependent's owners is gone: it goes too, unless another owner is there.
+/// Deletes a dependent one of whose owners is gone, unless another owner exists.
 fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     let Some(object) = store.get(dependent).cloned() else { return };
     let Some(target) = Target::stored(store, dependent.kind) else { return };

@@ -1,4 +1,4 @@
-//! The kinds that every API server has, as far as they are known here.
+//! The core kinds that every API server has, as far as the sandbox supports them.
 
 use super::{
     kind::{Column, KindSpec, Rules, VersionSpec},
@@ -8,7 +8,7 @@ use super::{
 /// The group of CustomResourceDefinitions.
 pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
 
-/// The kinds known from the start.
+/// Returns the core kinds.
 pub(crate) fn core_kinds() -> Vec<KindSpec> {
     vec![
         namespaces(),
@@ -75,7 +75,7 @@ fn namespaces() -> KindSpec {
 }
 
 fn nodes() -> KindSpec {
-    // The first two columns are worked out from conditions and labels by the tables.
+    // The tables compute the first two columns from conditions and labels.
     let columns = vec![
         Column::text("Status", NODE_STATUS),
         Column::text("Roles", NODE_ROLES),
@@ -89,9 +89,9 @@ fn nodes() -> KindSpec {
     with_status(plain("Node", &["no"], &["spec.unschedulable"], columns).cluster_scoped())
 }
 
-/// Instead of a path: Ready or not, and whether Pods may come.
+/// A placeholder for a path: readiness, and if Pods can be scheduled.
 pub(crate) const NODE_STATUS: &str = "node status";
-/// Instead of a path: the roles that its labels name.
+/// A placeholder for a path: the roles in the labels.
 pub(crate) const NODE_ROLES: &str = "node roles";
 
 fn pods() -> KindSpec {
@@ -113,7 +113,7 @@ fn pods() -> KindSpec {
     spec
 }
 
-/// The path of the column that tells which object an Event is about, by kind and name.
+/// A placeholder for a path: kind and name of the object that an Event is about.
 pub(crate) const EVENT_OBJECT: &str = "event object";
 
 fn events(group: &str, version: &str, about: &str) -> KindSpec {

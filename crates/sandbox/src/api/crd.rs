@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what kind they make known, and the status that says so.
+//! CustomResourceDefinitions: the kind that each defines, and the status that reports it as established.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) fn is_definition(kind: &KindSpec) -> bool {
     kind.group == EXTENSIONS && kind.kind == "CustomResourceDefinition"
 }
 
-/// The group and plural that a definition defines, if the object is one.
+/// Returns the group and plural that a definition defines; `None` if the object isn't a definition.
 pub(crate) fn defined_by(value: &Value) -> Option<(&str, &str)> {
     let is_one = value["kind"] == "CustomResourceDefinition"
         && value["apiVersion"].as_str().is_some_and(|version| version.starts_with(EXTENSIONS));
@@ -27,7 +27,7 @@ pub(crate) fn defined_by(value: &Value) -> Option<(&str, &str)> {
     Some((value["spec"]["group"].as_str()?, value["spec"]["names"]["plural"].as_str()?))
 }
 
-/// The kind that a definition makes known.
+/// Returns the kind that a definition defines.
 pub(crate) fn kind_of(definition: &Value) -> Option<KindSpec> {
     let spec = definition.get("spec")?;
     let names = spec.get("names")?;
@@ -59,7 +59,7 @@ pub(crate) fn kind_of(definition: &Value) -> Option<KindSpec> {
     })
 }
 
-/// The order of preference of versions: stable before beta before alpha, newer before older.
+/// Returns a sort key for versions: stable before beta before alpha, newer before older.
 pub(crate) fn priority(version: &str) -> (bool, u8, u32, u32, std::cmp::Reverse<String>) {
     let parsed = (|| {
         let rest = version.strip_prefix('v')?;
@@ -134,10 +134,10 @@ fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Fills in what the API fills in: names that follow from others, and the status that says that the kind is served.
+/// Fills in names that follow from others, and the status that reports the kind as established.
 pub(crate) fn fill(definition: &mut Value, time: &str) {
     if !definition["spec"]["names"].is_object() || !definition["spec"]["versions"].is_array() {
-        // The causes name the fault.
+        // The causes report the fault.
         return;
     }
     let kind = definition["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();

@@ -10,7 +10,7 @@ use super::{
     refusal::{FieldCause, Refusal},
 };
 
-/// Fills in what clients leave to the API.
+/// Fills in the defaults of a kind.
 pub(crate) fn fill(kind: &KindSpec, value: &mut Value, time: &str) {
     if crd::is_definition(kind) {
         crd::fill(value, time);
@@ -28,7 +28,7 @@ pub(crate) fn fill(kind: &KindSpec, value: &mut Value, time: &str) {
             or_insert(&mut value["spec"], "type", json!("ClusterIP"));
             or_insert(&mut value["spec"], "sessionAffinity", json!("None"));
         }
-        // Other kinds are stored as they come.
+        // Objects of other kinds are stored unchanged.
         _ => {}
     }
 }
@@ -48,7 +48,7 @@ fn namespace(value: &mut Value) {
     or_insert(value, "status", json!({"phase": "Active"}));
 }
 
-/// Texts become data.
+/// Moves `stringData` into `data`.
 fn secret(value: &mut Value) {
     or_insert(value, "type", json!("Opaque"));
     let Some(object) = value.as_object_mut() else { return };
@@ -61,7 +61,7 @@ fn secret(value: &mut Value) {
     }
 }
 
-/// Refuses objects of core kinds whose parts have other types than the API knows them by.
+/// Refuses objects of core kinds whose parts have the wrong types.
 pub(crate) fn check_types(kind: &KindSpec, value: &Value) -> Result<(), Refusal> {
     if !kind.rules.strategic {
         return Ok(());
@@ -88,7 +88,7 @@ pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
     if crd::is_definition(kind) { crd::causes(value) } else { Vec::new() }
 }
 
-/// Returns the faults of a change: an object that calls itself immutable stays as it is.
+/// Returns the faults of a change: an object that is declared immutable must not change.
 pub(crate) fn causes_of_change(kind: &KindSpec, old: &Value, new: &Value) -> Vec<FieldCause> {
     let can_be_immutable = kind.group.is_empty() && matches!(kind.kind.as_str(), "ConfigMap" | "Secret");
     if !can_be_immutable || old["immutable"] != true {

@@ -1,5 +1,5 @@
-//! Changes as a watch with its selection sees them: an object that comes to be selected is added, one that no longer
-//! is selected is deleted.
+//! Changes as a watch with a selection sees them: an object that becomes selected is added, and one that is no longer
+//! selected is deleted.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use super::{Api, Change, ChangeKind, Forgotten, History, Object, Refusal, Resour
 pub struct Event {
     /// The kind of the change.
     pub kind: ChangeKind,
-    /// The object, in the version that was asked for.
+    /// The object, in the requested version.
     pub object: Arc<Value>,
     /// The revision of the change.
     pub revision: u64,
 }
 
-/// Returns a change as a selection sees it, if it does.
+/// Returns a change as a selection sees it; `None` if it doesn't.
 pub(crate) fn seen(change: &Change, selection: &Selection) -> Option<(ChangeKind, Arc<Object>)> {
     let inside = selection.namespace.is_empty() || change.object.key().namespace == selection.namespace;
     if !inside {
@@ -38,13 +38,13 @@ pub(crate) fn seen(change: &Change, selection: &Selection) -> Option<(ChangeKind
     }
 }
 
-/// The refusal of a watch that asks for what is forgotten.
+/// Returns the refusal of a watch from a revision that the history has dropped.
 pub(crate) fn too_old(wanted: u64, forgotten: Forgotten) -> Refusal {
     Refusal::expired(format!("too old resource version: {wanted} ({})", forgotten.oldest))
 }
 
 impl Api {
-    /// Returns the changes after `revision`, in order: for controllers that keep up with a kind.
+    /// Returns the changes after `revision`, in order, for controllers that follow a kind.
     pub fn changes(&self, resource: &Resource, selection: &Selection, revision: u64) -> Result<Vec<Event>, Refusal> {
         let (target, history) = self.history(resource)?;
         selection.fields.check(&target.spec)?;
@@ -60,7 +60,7 @@ impl Api {
             .collect())
     }
 
-    /// The history of a kind.
+    /// Returns the history of a kind.
     pub(crate) fn history(&self, resource: &Resource) -> Result<(Target, Arc<History>), Refusal> {
         let store = self.shared.store.read();
         let target = self.find(&store, resource)?;

@@ -1,4 +1,5 @@
-//! Sets of fields, as `managedFields` keeps them: which fields an object has, which a write has changed, which are gone.
+//! Sets of fields as in `managedFields`: the fields of an object, those that a write has changed, and those that it has
+//! removed.
 //!
 //! The form is that of `fieldsV1`: `f:` before the name of a field, `k:` before the keys of a list's item, `v:` before
 //! a value in a set, `.` for a map or item as such.
@@ -11,33 +12,34 @@ use super::lists::{ListType, Lists};
 
 const SELF: &str = ".";
 
-/// A set of fields. What has no fields below it is a leaf.
+/// A set of fields. A field without fields below it is a leaf.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FieldSet(BTreeMap<String, FieldSet>);
 
 impl FieldSet {
-    /// All fields of an object that can be owned.
+    /// Returns all fields of an object that can be owned.
     pub(crate) fn of(object: &Value, lists: &Lists) -> Self {
         below(object, lists, "")
     }
 
-    /// Writes what [`FieldSet::of`] depends on: objects of which it writes the same have the same fields.
+    /// Writes a fingerprint of everything that [`FieldSet::of`] depends on: objects with the same fingerprint have the
+    /// same fields.
     pub(crate) fn write_shape(object: &Value, lists: &Lists, out: &mut Vec<u8>) {
         write_shape(object, lists, &mut String::new(), out);
     }
 
-    /// The fields of `new` that `old` lacks or has with other values.
+    /// Returns the fields of `new` that `old` lacks or has with other values.
     pub(crate) fn changed(old: &Value, new: &Value, lists: &Lists) -> Self {
         changed_below(old, new, lists, "")
     }
 
-    /// The set that a `fieldsV1` stands for.
+    /// Parses `fieldsV1`.
     pub(crate) fn parse(fields: &Value) -> Self {
         let fields = fields.as_object().into_iter().flatten();
         Self(fields.map(|(name, below)| (name.clone(), Self::parse(below))).collect())
     }
 
-    /// The set as `fieldsV1`.
+    /// Returns the set as `fieldsV1`.
     pub(crate) fn to_value(&self) -> Value {
         Value::Object(self.0.iter().map(|(name, below)| (name.clone(), below.to_value())).collect::<Map<_, _>>())
     }
@@ -46,14 +48,14 @@ impl FieldSet {
         self.0.is_empty()
     }
 
-    /// Adds what is in `other`.
+    /// Adds the fields of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         for (name, below) in &other.0 {
             self.0.entry(name.clone()).or_default().add(below);
         }
     }
 
-    /// The fields here that are not in `other`.
+    /// Returns the fields that aren't in `other`.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let rest = self.0.iter().filter_map(|(name, below)| match other.0.get(name) {
             None => Some((name.clone(), below.clone())),
@@ -66,7 +68,7 @@ impl FieldSet {
         Self(rest.collect())
     }
 
-    /// The fields that are here and in `other`.
+    /// Returns the fields that are in both sets.
     pub(crate) fn common(&self, other: &Self) -> Self {
         let common = self.0.iter().filter_map(|(name, below)| {
             let theirs = other.0.get(name)?;
@@ -79,7 +81,7 @@ impl FieldSet {
         Self(common.collect())
     }
 
-    /// The leaves as paths, such as `.spec.replicas`.
+    /// Returns the leaves as paths, such as `.spec.replicas`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths("", &mut paths);
@@ -104,7 +106,7 @@ impl FieldSet {
         }
     }
 
-    /// Takes these fields out of an object, and the maps and items that have nothing left.
+    /// Removes these fields from an object, and the maps and items that become empty.
     pub(crate) fn remove_from(&self, value: &mut Value) {
         match value {
             Value::Object(map) => {
@@ -235,7 +237,7 @@ fn changed_items(old: &Value, items: &[Value], lists: &Lists, path: &str) -> Fie
     FieldSet(set)
 }
 
-// Bytes that no text has.
+// Bytes that never occur in UTF-8.
 const END_OF_NAME: u8 = 0xfd;
 const START: u8 = 0xfe;
 const END: u8 = 0xff;
@@ -275,12 +277,12 @@ fn write_shape(value: &Value, lists: &Lists, path: &mut String, out: &mut Vec<u8
     }
 }
 
-/// The values by which an item of a list is told apart.
+/// Returns the key fields of a list's item.
 pub(crate) fn keys_of(item: &Value, keys: &[String]) -> Map<String, Value> {
     keys.iter()
         .filter_map(|key| {
             let value = item.get(key).cloned();
-            // The one key that the API fills in.
+            // The only key that the API fills in.
             let value = value.or_else(|| (key == "protocol").then(|| Value::String("TCP".to_owned())));
             Some((key.clone(), value?))
         })

@@ -1,5 +1,5 @@
-//! The latest changes of one kind, in order, for watches that follow or resume. It is bounded: who asks for more than
-//! it holds is told that it has expired.
+//! The latest changes of one kind, in order, for watches that follow or resume. The history is bounded: a request for
+//! dropped changes is answered as expired.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,11 +11,11 @@ use super::object::Object;
 /// The kind of a change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It came to be.
+    /// The object was created or has become selected.
     Added,
-    /// It has a new state.
+    /// The object has a new state.
     Modified,
-    /// It is gone; the object is its last state under the revision of its removal.
+    /// The object is gone; this is its last state, with the revision of its removal.
     Deleted,
 }
 
@@ -25,17 +25,17 @@ pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) kind: ChangeKind,
     pub(crate) object: Arc<Object>,
-    /// The state before, for selectors: an object may enter or leave what a watch selects.
+    /// The previous state, for selectors: an object may enter or leave the selection of a watch.
     pub(crate) previous: Option<Arc<Object>>,
 }
 
-/// The wanted changes are not held any more; the oldest revision that a watch can resume from.
+/// The error that the requested changes were dropped; `oldest` is the earliest revision that a watch can resume from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Forgotten {
     pub(crate) oldest: u64,
 }
 
-/// Changes that were read, and whether there will be more.
+/// The changes that were read; `ended` is true if there will be no more.
 #[derive(Debug)]
 pub(crate) struct Changes {
     pub(crate) list: Vec<Arc<Change>>,
@@ -52,21 +52,21 @@ pub(crate) struct History {
 #[derive(Debug)]
 struct Log {
     changes: VecDeque<Arc<Change>>,
-    /// All changes after this revision are in `changes`.
+    /// The revision after which all changes are in `changes`.
     since: u64,
     limit: usize,
     ended: bool,
 }
 
 impl History {
-    /// An empty history of a kind that appears at `revision`, of at most `limit` changes.
+    /// Creates an empty history of at most `limit` changes, for a kind that appears at `revision`.
     pub(crate) fn new(revision: u64, limit: usize) -> Self {
-        // A watch may resume from before the kind existed: nothing happened to it then.
+        // A watch may resume from before the kind existed, because the kind had no changes then.
         let log = Log { changes: VecDeque::new(), since: 0, limit, ended: false };
         Self { log: Mutex::new(log), latest: watch::Sender::new(revision) }
     }
 
-    /// The same history, for watches that begin now.
+    /// Returns a copy of the history, for watches that begin now.
     pub(crate) fn anew(&self) -> Self {
         let log = self.log.lock();
         let changes = log.changes.clone();
@@ -87,7 +87,7 @@ impl History {
         self.latest.send_replace(revision);
     }
 
-    /// The changes after `revision`.
+    /// Returns the changes after `revision`.
     pub(crate) fn after(&self, revision: u64) -> Result<Changes, Forgotten> {
         let log = self.log.lock();
         if revision < log.since {
@@ -97,20 +97,20 @@ impl History {
         Ok(Changes { list: log.changes.range(start..).cloned().collect(), ended: log.ended })
     }
 
-    /// Drops what is older than `revision` and all up to it.
+    /// Drops all changes up to `revision`.
     pub(crate) fn forget(&self, revision: u64) {
         let mut log = self.log.lock();
         log.changes.retain(|change| change.revision > revision);
         log.since = log.since.max(revision);
     }
 
-    /// There will be no more changes: watches end once they have read what there is.
+    /// Ends the history: watches end once they have read the remaining changes.
     pub(crate) fn end(&self) {
         self.log.lock().ended = true;
         self.latest.send_modify(|_| {});
     }
 
-    /// Wakes its holder on each change.
+    /// Returns a receiver that is notified of each change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }

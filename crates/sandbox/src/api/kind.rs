@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::lists::Lists;
 
-/// One served version of a kind, named as URLs name it: group, version and plural.
+/// A served version of a kind, named by group, version and plural as in URLs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     /// The API group; empty for core kinds.
@@ -18,7 +18,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// A resource of a named group.
+    /// Creates a resource of a named group.
     pub fn new(
         group: impl Into<Cow<'static, str>>,
         version: impl Into<Cow<'static, str>>,
@@ -27,12 +27,12 @@ impl Resource {
         Self { group: group.into(), version: version.into(), plural: plural.into() }
     }
 
-    /// A resource of the core group in v1.
+    /// Creates a resource of the core group in v1.
     pub fn core(plural: impl Into<Cow<'static, str>>) -> Self {
         Self::new("", "v1", plural)
     }
 
-    /// `group/version`, or the version alone in the core group: what objects hold as `apiVersion`.
+    /// Returns the `apiVersion` of objects: `group/version`, or only the version in the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
@@ -51,20 +51,20 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The group and version in an `apiVersion`.
+/// Splits an `apiVersion` into group and version.
 #[must_use]
 pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// Where `/scale` finds its values: paths such as `.spec.replicas`.
+/// The paths of the values of `/scale`, such as `.spec.replicas`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// The wanted number of replicas.
+    /// The desired number of replicas.
     pub spec_replicas: String,
     /// The observed number of replicas.
     pub status_replicas: String,
-    /// The selector in its text form, if the kind has one.
+    /// The selector as text, if the kind has one.
     pub label_selector: Option<String>,
 }
 
@@ -87,14 +87,14 @@ pub struct Column {
     pub kind: String,
     /// The description of the column's values.
     pub description: String,
-    /// Columns above 0 are shown by `-o wide` alone.
+    /// The priority; columns above 0 are only shown by `-o wide`.
     pub priority: i64,
     /// The path of the value.
     pub path: String,
 }
 
 impl Column {
-    /// A column of text that is always shown.
+    /// Creates a column of text that is always shown.
     #[must_use]
     pub fn text(name: &str, path: &str) -> Self {
         Self {
@@ -114,20 +114,20 @@ pub struct VersionSpec {
     pub name: String,
     /// True if clients can use it.
     pub served: bool,
-    /// True if there is a `/status`.
+    /// True if there is a `/status` subresource.
     pub status: bool,
-    /// Where `/scale` finds its values, if there is a `/scale`.
+    /// The paths of `/scale`, if there is such a subresource.
     pub scale: Option<ScalePaths>,
     /// The columns besides name and age.
     pub columns: Vec<Column>,
-    /// Which lists are merged by keys.
+    /// The lists that are merged by keys.
     pub lists: Lists,
-    /// The OpenAPI schema of its objects, if it has one; without one all fields are taken as they come.
+    /// The OpenAPI schema of its objects; without one all fields are accepted unchanged.
     pub schema: Option<Arc<Value>>,
 }
 
 impl VersionSpec {
-    /// A served version with `/status` and without `/scale`.
+    /// Creates a served version with `/status` and without `/scale`.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -146,22 +146,22 @@ impl VersionSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a rule of its own that a kind has or lacks")]
 pub struct Rules {
-    /// Changes are counted in `metadata.generation`.
+    /// True if changes are counted in `metadata.generation`.
     pub generation: bool,
-    /// A create leaves the status out, as the status is written by itself.
+    /// True if a create drops the status, which is written through its subresource.
     pub create_drops_status: bool,
-    /// An update may name no resourceVersion.
+    /// True if an update need not name a resourceVersion.
     pub unconditional_update: bool,
-    /// An update of what does not exist creates it.
+    /// True if an update of an object that doesn't exist creates it.
     pub create_on_update: bool,
-    /// Strategic merge patches are understood.
+    /// True if strategic merge patches are supported.
     pub strategic: bool,
-    /// A delete answers with the object and not with a Status.
+    /// True if a delete is answered with the object rather than a Status.
     pub delete_returns_object: bool,
 }
 
 impl Rules {
-    /// The rules of kinds that a CRD defines.
+    /// Returns the rules of kinds that a CRD defines.
     #[must_use]
     pub fn custom() -> Self {
         Self {
@@ -174,7 +174,7 @@ impl Rules {
         }
     }
 
-    /// The rules of most core kinds.
+    /// Returns the rules of most core kinds.
     #[must_use]
     pub fn core() -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Rules {
     }
 }
 
-/// All that is known of a kind.
+/// The full description of a kind.
 #[derive(Debug, Clone)]
 pub struct KindSpec {
     /// The API group; empty for core kinds.
@@ -201,25 +201,25 @@ pub struct KindSpec {
     pub plural: String,
     /// The name in commands, such as `machine`.
     pub singular: String,
-    /// Short names for commands.
+    /// The short names for commands.
     pub short_names: Vec<String>,
-    /// Groupings for commands, such as `cluster-api`.
+    /// The categories for commands, such as `cluster-api`.
     pub categories: Vec<String>,
-    /// True if its objects live in namespaces.
+    /// True if its objects are namespaced.
     pub namespaced: bool,
-    /// The versions, in order of preference. Objects are stored once and served under each with only `apiVersion`
+    /// The versions, in order of preference. Objects are stored once and served in each version with only `apiVersion`
     /// rewritten: nothing is converted.
     pub versions: Vec<VersionSpec>,
-    /// The version in which objects are stored: an index in `versions`.
+    /// The index in `versions` of the version in which objects are stored.
     pub storage: usize,
-    /// Fields besides name and namespace that field selectors may name.
+    /// The fields besides name and namespace that field selectors may name.
     pub selectable_fields: Vec<String>,
-    /// Where this kind differs from others.
+    /// The rules in which kinds differ.
     pub rules: Rules,
 }
 
 impl KindSpec {
-    /// A namespaced custom kind with one served version that has `/status`; its plural is guessed.
+    /// Creates a namespaced custom kind with one served version that has `/status`; its plural is guessed.
     #[must_use]
     pub fn new(group: &str, version: &str, kind: &str) -> Self {
         Self {
@@ -238,21 +238,21 @@ impl KindSpec {
         }
     }
 
-    /// The same kind, with objects that live in no namespace.
+    /// Makes the kind cluster-scoped.
     #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.namespaced = false;
         self
     }
 
-    /// The same kind under another plural.
+    /// Sets the plural.
     #[must_use]
     pub fn with_plural(mut self, plural: &str) -> Self {
         plural.clone_into(&mut self.plural);
         self
     }
 
-    /// The same kind with a `/scale` at the usual paths in all its versions.
+    /// Adds a `/scale` at the usual paths to all versions.
     #[must_use]
     pub fn with_scale(mut self) -> Self {
         for version in &mut self.versions {
@@ -261,7 +261,7 @@ impl KindSpec {
         self
     }
 
-    /// The same kind with one more served version, like the first in all but its name.
+    /// Adds a served version, which is like the first in all but its name.
     #[must_use]
     pub fn with_version(mut self, name: &str) -> Self {
         if let Some(first) = self.versions.first() {
@@ -271,32 +271,32 @@ impl KindSpec {
         self
     }
 
-    /// The served version of this name.
+    /// Returns the served version of this name.
     #[must_use]
     pub fn version(&self, name: &str) -> Option<&VersionSpec> {
         self.versions.iter().find(|version| version.name == name && version.served)
     }
 
-    /// The names of the versions that clients can use.
+    /// Returns the names of the served versions.
     pub(crate) fn served_versions(&self) -> impl Iterator<Item = &str> {
         self.versions.iter().filter(|version| version.served).map(|version| version.name.as_str())
     }
 
-    /// Its resource in the version in which objects are stored.
+    /// Returns its resource in the version in which objects are stored.
     #[must_use]
     pub fn storage_resource(&self) -> Resource {
         let version = self.versions.get(self.storage).map_or_else(String::new, |version| version.name.clone());
         Resource::new(self.group.clone(), version, self.plural.clone())
     }
 
-    /// `plural.group`, or the plural alone in the core group: how messages and CRDs name it.
+    /// Returns `plural.group`, or only the plural in the core group, as messages and CRDs name the kind.
     #[must_use]
     pub fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
-/// The plural that a kind most likely has: lower case, and the English ending.
+/// Returns the most likely plural of a kind: lower case, with the English ending.
 #[must_use]
 pub fn guess_plural(kind: &str) -> String {
     let singular = kind.to_lowercase();

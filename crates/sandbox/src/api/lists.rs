@@ -1,8 +1,8 @@
-//! Which lists of a kind are merged by keys, as strategic merge patches and server-side apply need to know. All other
-//! lists are taken whole.
+//! The lists of a kind that are merged by keys, for strategic merge patches and server-side apply. All other lists are
+//! replaced as a whole.
 //!
-//! For core kinds the keys are those of core/v1 for the fields of the kinds known here; for custom kinds they come from
-//! the CRD's `x-kubernetes-list-type`.
+//! For core kinds the keys are those of core/v1, for the fields of the kinds supported here; for custom kinds they come
+//! from the CRD's `x-kubernetes-list-type`.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use serde_json::Value;
 /// The rule by which two versions of one list are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListType {
-    /// Items are objects, told apart by the values of these keys.
+    /// The items are objects, identified by the values of these keys.
     Map(Vec<String>),
-    /// Items are plain values, each at most once.
+    /// The items are plain values, each at most once.
     Set,
 }
 
-/// The lists of a kind that are not taken whole, by path. Items of lists are written `[]`.
+/// The lists of a kind that aren't replaced as a whole, by path. Items of lists are written `[]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lists {
     strategic: HashMap<String, ListType>,
@@ -26,25 +26,25 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Returns the rule of a strategic merge patch for the list at `path`; `None` replaces it.
+    /// Returns the rule of a strategic merge patch for the list at `path`; `None` to replace it.
     #[must_use]
     pub fn strategic(&self, path: &str) -> Option<&ListType> {
         metadata(path).or_else(|| self.strategic.get(path))
     }
 
-    /// Returns the rule of server-side apply for the list at `path`; `None` replaces it.
+    /// Returns the rule of server-side apply for the list at `path`; `None` to replace it.
     #[must_use]
     pub fn apply(&self, path: &str) -> Option<&ListType> {
         metadata(path).or_else(|| self.apply.get(path))
     }
 
-    /// Returns true if server-side apply takes the map at `path` whole.
+    /// Returns true if server-side apply replaces the map at `path` as a whole.
     #[must_use]
     pub fn is_atomic_map(&self, path: &str) -> bool {
         self.replaced_maps.iter().any(|atomic| atomic == path)
     }
 
-    /// The lists of a core kind.
+    /// Returns the lists of a core kind.
     #[must_use]
     pub fn core(kind: &str) -> Self {
         let mut lists = Self::default();
@@ -71,7 +71,7 @@ impl Lists {
         lists
     }
 
-    /// The lists of a custom kind, by its schema.
+    /// Returns the lists of a custom kind, by its schema.
     #[must_use]
     pub fn of_schema(schema: &Value) -> Self {
         let mut lists = Self::default();
@@ -141,7 +141,7 @@ fn map(keys: &[&str]) -> ListType {
     ListType::Map(keys.iter().map(|&key| key.to_owned()).collect())
 }
 
-/// The lists that all kinds have in common.
+/// Returns the rule of a list that all kinds have in common.
 fn metadata(path: &str) -> Option<&'static ListType> {
     use std::sync::LazyLock;
     static OWNERS: LazyLock<ListType> = LazyLock::new(|| map(&["uid"]));

@@ -1,4 +1,4 @@
-//! The managers of fields: `metadata.managedFields`, kept up with each write.
+//! The field managers of objects: `metadata.managedFields`, updated with each write.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(crate) struct Writer<'w> {
     /// `status` or `scale`; empty for the object itself.
     pub(crate) subresource: &'w str,
     pub(crate) api_version: &'w str,
-    /// The time, as the API writes times.
+    /// The time in the API's format.
     pub(crate) time: &'w str,
 }
 
@@ -64,20 +64,20 @@ impl Managers {
         };
     }
 
-    /// The entries as the object has them; none where nothing is managed.
+    /// Returns the value of the field; `None` if nothing is managed.
     pub(crate) fn into_value(self) -> Option<Value> {
         let list: Vec<Value> =
             self.0.into_iter().filter(|entry| !entry.fields.is_empty()).map(Entry::into_value).collect();
         (!list.is_empty()).then_some(Value::Array(list))
     }
 
-    /// The fields that were applied by this writer.
+    /// Returns the fields that this writer has applied.
     pub(crate) fn applied(&self, writer: Writer<'_>) -> FieldSet {
         let entry = self.0.iter().find(|entry| entry.is_of(writer, Operation::Apply));
         entry.map(|entry| entry.fields.clone()).unwrap_or_default()
     }
 
-    /// Returns the others that manage any of `fields`: pairs of manager and path.
+    /// Returns the other managers of any of `fields`, as pairs of manager and path.
     pub(crate) fn conflicts(&self, writer: Writer<'_>, fields: &FieldSet) -> Vec<(String, String)> {
         let others = self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply));
         others
@@ -88,7 +88,7 @@ impl Managers {
             .collect()
     }
 
-    /// All fields that others manage.
+    /// Returns all fields that others manage.
     pub(crate) fn of_others(&self, writer: Writer<'_>) -> FieldSet {
         let mut all = FieldSet::default();
         for entry in self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply)) {
@@ -97,7 +97,7 @@ impl Managers {
         all
     }
 
-    /// The writer has applied `applied`, which changed `changed` and took `gone` away.
+    /// Records that the writer has applied `applied`, which changed `changed` and removed `gone`.
     pub(crate) fn apply(&mut self, writer: Writer<'_>, applied: FieldSet, changed: &FieldSet, gone: &FieldSet) {
         self.drop_fields(gone, |_| true);
         self.drop_fields(changed, |entry| !entry.is_of(writer, Operation::Apply));
@@ -108,7 +108,7 @@ impl Managers {
         }
     }
 
-    /// The writer has changed an object from `old` to `new`.
+    /// Records that the writer has changed an object from `old` to `new`.
     pub(crate) fn update(&mut self, writer: Writer<'_>, old: &Value, new: &Value, lists: &Lists) {
         let changed = FieldSet::changed(old, new, lists);
         let gone = FieldSet::of(old, lists).without(&FieldSet::of(new, lists));
@@ -176,7 +176,7 @@ impl Entry {
         self.manager == writer.manager && self.operation == operation && self.subresource == writer.subresource
     }
 
-    /// The manager as messages about conflicts name it.
+    /// Returns the manager as messages about conflicts name it.
     fn described(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if self.operation == Operation::Update {

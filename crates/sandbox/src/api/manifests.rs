@@ -1,5 +1,5 @@
-//! Loads manifests: objects as a cluster holds them or as people write them. What they say of status, uid, times and
-//! owners is kept, so that a cluster can be stood up again from what was read from another one.
+//! Loading of manifests: objects as a cluster returns them, or as people write them. Their status, uid, times and
+//! owners are kept, so that a cluster can be restored from another one's objects.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,21 +17,21 @@ use super::{
     write::{self, Request},
 };
 
-/// Why manifests can't be loaded.
+/// The reason why manifests can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The text is no YAML.
+    /// The text isn't YAML.
     #[error("document {document} of the manifests is no YAML: {source}")]
     Yaml {
-        /// Counted from 1.
+        /// The number of the document, from 1.
         document: usize,
         /// The parser's error.
         source: serde_yaml::Error,
     },
-    /// A document is no Kubernetes object.
+    /// A document isn't a Kubernetes object.
     #[error("object {object} of the manifests is no Kubernetes object: it needs {missing}")]
     NoObject {
-        /// Counted from 1, with the items of lists one by one.
+        /// The number of the object, from 1; the items of lists count separately.
         object: usize,
         /// The field that is missing.
         missing: &'static str,
@@ -43,15 +43,15 @@ pub enum LoadError {
         kind: String,
         /// The name of the object.
         name: String,
-        /// Why it can't be stored.
+        /// The reason why it can't be stored.
         source: Box<Refusal>,
     },
 }
 
 impl Api {
-    /// Loads a YAML text of any number of documents: CustomResourceDefinitions first, then all else. How many objects
-    /// it had is returned. A kind that is not known becomes known from its first object: the plural is guessed, and
-    /// its objects live in namespaces if the first one names one. An object that exists is exchanged.
+    /// Loads a YAML text of any number of documents: first CustomResourceDefinitions, then namespaces, then everything
+    /// else. Returns the number of objects. An unknown kind is defined by its first object: the plural is guessed, and
+    /// its objects are namespaced if the first one has a namespace. An object that exists is replaced.
     pub fn load(&self, yaml: &str) -> Result<usize, LoadError> {
         let mut documents = Vec::new();
         for (at, document) in serde_yaml::Deserializer::from_str(yaml).enumerate() {
@@ -75,7 +75,7 @@ impl Api {
             }
         }
         let count = objects.len();
-        // Definitions, namespaces, the rest.
+        // The definitions come first, then namespaces, then the rest.
         objects.sort_by_key(|object| match object["kind"].as_str() {
             Some("CustomResourceDefinition") => 0,
             Some("Namespace") => 1,
@@ -90,12 +90,12 @@ impl Api {
     }
 }
 
-/// One load, and what many objects of it have in common.
+/// A load in progress, with the values that its objects share.
 struct Loader<'a> {
     store: &'a mut Store,
     request: &'a Request,
     latest: Option<Latest>,
-    /// The `managedFields` of what was loaded, by kind, version and shape.
+    /// The `managedFields` of loaded objects, by kind, version and shape.
     shared: HashMap<Vec<u8>, Option<Arc<SharedFields>>>,
 }
 
@@ -141,7 +141,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// A namespace that isn't there comes to be.
+    /// Creates a namespace if it doesn't exist.
     fn ensure_namespace(&mut self, name: &str) {
         if name.is_empty() {
             return;
@@ -151,7 +151,7 @@ impl Loader<'_> {
             return;
         }
         if let Some(target) = Target::stored(self.store, kind) {
-            // It comes to be; there is no other way for a valid name.
+            // A valid name always succeeds.
             let _ = write::create(self.store, &target, "", json!({"metadata": {"name": name}}), self.request);
         }
     }
@@ -170,7 +170,7 @@ impl Loader<'_> {
         Ok(target)
     }
 
-    /// Fills in what every stored object has.
+    /// Fills in the fields that every stored object has.
     fn complete(&self, target: &Target, value: &mut Value) -> Result<(), Refusal> {
         target.check_type(value)?;
         if !target.spec.namespaced {
@@ -194,7 +194,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// The `managedFields` of an object that has none: one value for all of its shape, as they are costly.
+    /// Returns the `managedFields` of an object that has none. Objects of one shape share the value, because it is
+    /// costly.
     fn managed_fields(&mut self, target: &Target, value: &Value) -> Option<Arc<SharedFields>> {
         let api_version = target.api_version();
         let mut shape = format!("{}/{api_version}/", target.spec.plural).into_bytes();
@@ -209,7 +210,7 @@ impl Loader<'_> {
     }
 }
 
-/// Lists become their items; empty documents nothing.
+/// Flattens lists into their items, and drops empty documents.
 fn flatten(document: Value, objects: &mut Vec<Value>) {
     match document {
         Value::Null => {}
@@ -224,7 +225,7 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
     }
 }
 
-/// Gives owner references that lack a uid the uid of the owner that they name, if it is loaded too.
+/// Sets the missing uids of owner references to those of the named owners, if they are loaded too.
 fn link_owners(objects: &mut [Value]) {
     let mut uids: HashMap<(String, String, String), Value> = HashMap::new();
     let lacks = |owner: &Value| owner["uid"].as_str().unwrap_or_default().is_empty();
@@ -255,7 +256,7 @@ fn link_owners(objects: &mut [Value]) {
     }
 }
 
-/// The kind of an object; one that is not known becomes known.
+/// Returns the kind of an object, and defines it if it is unknown.
 fn target_of(store: &mut Store, value: &Value) -> Result<Target, Refusal> {
     let (group, version) = split_api_version(value["apiVersion"].as_str().unwrap_or_default());
     let kind = value["kind"].as_str().unwrap_or_default();

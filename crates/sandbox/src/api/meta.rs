@@ -1,4 +1,4 @@
-//! The form of an object's metadata: checked when an object comes in, so that all that follows can rely on it.
+//! The form of an object's metadata, which is checked on input so that all later code can rely on it.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::{
     selector::{is_label_key, is_label_value},
 };
 
-/// Makes sure that `value` is an object whose metadata has the types that metadata has.
+/// Checks that `value` is an object whose metadata fields have the right types.
 pub(crate) fn check_types(value: &mut Value) -> Result<(), Refusal> {
     let Some(object) = value.as_object_mut() else {
         return Err(Refusal::bad_request("the body must be a JSON object with apiVersion, kind and metadata"));

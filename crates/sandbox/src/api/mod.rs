@@ -1,5 +1,5 @@
-//! The API itself: what kinds there are, what objects, and the rules by which they are read and written. It knows
-//! nothing of HTTP.
+//! The API itself: the kinds, the objects, and the rules by which they are read and written. It must not depend on
+//! HTTP.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -63,7 +63,7 @@ use write::Request;
 /// The settings of an API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of changes of each kind that are held for watches; a request for older ones is refused as expired.
+    /// The number of changes of each kind that are kept for watches; a request for older ones is refused as expired.
     pub history: usize,
 }
 
@@ -73,13 +73,13 @@ impl Default for Settings {
     }
 }
 
-/// A Kubernetes API in memory. Cheap to clone; clones are the same API.
+/// A Kubernetes API in memory. Clones are cheap and share the same API.
 #[derive(Debug, Clone)]
 pub struct Api {
     shared: Arc<Shared>,
     manager: Arc<str>,
     dry_run: bool,
-    /// Versions that aren't served count too.
+    /// True to include versions that aren't served.
     unserved: bool,
 }
 
@@ -91,13 +91,13 @@ struct Shared {
 }
 
 impl Api {
-    /// An API with the core kinds and the namespaces that every cluster has.
+    /// Creates an API with the core kinds and the namespaces of every cluster.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self::with_settings(clock, Settings::default())
     }
 
-    /// The same, set up otherwise.
+    /// Creates an API with other settings.
     #[must_use]
     pub fn with_settings(clock: Clock, settings: Settings) -> Self {
         let mut store = Store::new(settings.history);
@@ -113,37 +113,37 @@ impl Api {
         api
     }
 
-    /// The same API, written to under another name in `managedFields`.
+    /// Returns the same API with another name in `managedFields` for its writes.
     #[must_use]
     pub fn as_manager(&self, manager: &str) -> Self {
         Self { manager: Arc::from(manager), ..self.clone() }
     }
 
-    /// The same API, where writes are checked and answered but not done.
+    /// Returns the same API with writes that are checked and answered but not stored.
     #[must_use]
     pub fn dry_run(&self) -> Self {
         Self { dry_run: true, ..self.clone() }
     }
 
-    /// The same API, where all of a definition's versions are there, served or not: for who must not depend on what is
-    /// served at the moment.
+    /// Returns the same API with all versions of a definition, served or not, for users that must not depend on the
+    /// versions currently served.
     #[must_use]
     pub fn with_unserved(&self) -> Self {
         Self { unserved: true, ..self.clone() }
     }
 
-    /// The clock that objects get their times from.
+    /// Returns the clock that sets the times of objects.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    /// Makes a kind known, or exchanges what is known of it.
+    /// Defines a kind, or replaces its definition.
     pub fn define(&self, kind: KindSpec) {
         self.shared.store.write().define(kind);
     }
 
-    /// All kinds, by group and plural.
+    /// Returns all kinds, by group and plural.
     #[must_use]
     pub fn kinds(&self) -> Vec<Arc<KindSpec>> {
         let store = self.shared.store.read();
@@ -154,7 +154,7 @@ impl Api {
         kinds.into_values().collect()
     }
 
-    /// The resource of a kind, as objects name it by `apiVersion` and `kind`.
+    /// Returns the resource of a kind, by the `apiVersion` and `kind` of its objects.
     #[must_use]
     pub fn resource_of(&self, api_version: &str, kind: &str) -> Option<Resource> {
         let (group, version) = kind::split_api_version(api_version);
@@ -164,37 +164,37 @@ impl Api {
         Some(Resource::new(group.to_owned(), version.to_owned(), spec.plural.clone()))
     }
 
-    /// The revision of the latest change.
+    /// Returns the revision of the latest change.
     #[must_use]
     pub fn revision(&self) -> u64 {
         *self.shared.revision.borrow()
     }
 
-    /// The revision of the latest change, for who waits until something changes.
+    /// Returns a receiver of the revision of the latest change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.revision.subscribe()
     }
 
-    /// Drops all changes up to now: watches and lists that ask for an older state are told that it has expired.
+    /// Drops all changes up to now: watches and lists that ask for an older state are answered as expired.
     pub fn forget_history(&self) {
         self.shared.store.read().forget_history();
     }
 
-    /// One object.
+    /// Returns one object.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Value>, Refusal> {
         let (target, object) = self.object(resource, namespace, name)?;
         Ok(object.under(&target.api_version()))
     }
 
-    /// All objects of a selection, by namespace and name.
+    /// Returns all objects of a selection, by namespace and name.
     pub fn list(&self, resource: &Resource, selection: &Selection) -> Result<Vec<Arc<Value>>, Refusal> {
         let page = self.page(resource, &PageQuery::all(selection.clone()))?;
         let api_version = page.target.api_version();
         Ok(page.objects.iter().map(|object| object.under(&api_version)).collect())
     }
 
-    /// All objects that name this uid as an owner's, each with its resource in the version in which it is stored.
+    /// Returns all objects with an owner of this uid, each with its resource in the version in which it is stored.
     #[must_use]
     pub fn dependents(&self, uid: &str) -> Vec<(Resource, Arc<Value>)> {
         let store = self.shared.store.read();
@@ -221,19 +221,19 @@ impl Api {
         })
     }
 
-    /// Exchanges an object but for its status.
+    /// Replaces an object except for its status.
     pub fn update(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
         let (namespace, name) = address(&value);
         self.update_at(resource, &namespace, &name, Subresource::Main, value)
     }
 
-    /// Exchanges an object's status.
+    /// Replaces an object's status.
     pub fn update_status(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
         let (namespace, name) = address(&value);
         self.update_at(resource, &namespace, &name, Subresource::Status, value)
     }
 
-    /// Exchanges the part of an object that `subresource` reaches. A Scale is written with [`Api::patch`] or over HTTP.
+    /// Replaces the part of an object that `subresource` reaches. Write a Scale with [`Api::patch`] or over HTTP.
     pub fn update_at(
         &self,
         resource: &Resource,
@@ -252,7 +252,7 @@ impl Api {
         })
     }
 
-    /// Patches the part of an object that `subresource` reaches; a Scale is answered with the Scale.
+    /// Patches the part of an object that `subresource` reaches. Returns the Scale if that was patched.
     pub fn patch(
         &self,
         resource: &Resource,
@@ -272,7 +272,7 @@ impl Api {
         })
     }
 
-    /// Deletes an object, or marks it as being deleted where finalizers or dependents hold it.
+    /// Deletes an object, or marks it as being deleted if finalizers or dependents block it.
     pub fn delete(
         &self,
         resource: &Resource,
@@ -295,7 +295,7 @@ impl Api {
         })
     }
 
-    /// An object's Scale.
+    /// Returns an object's Scale.
     pub(crate) fn scale(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Refusal> {
         let (target, object) = self.object(resource, namespace, name)?;
         scale::read(&target, &object)
@@ -314,7 +314,7 @@ impl Api {
         })
     }
 
-    /// The stored state of an object, and its kind as asked for.
+    /// Returns the stored state of an object, and its kind in the requested version.
     pub(crate) fn object(
         &self,
         resource: &Resource,
@@ -329,12 +329,12 @@ impl Api {
         Ok((target, object))
     }
 
-    /// The kind that serves a resource.
+    /// Returns the kind that serves a resource.
     pub(crate) fn target(&self, resource: &Resource) -> Result<Target, Refusal> {
         self.find(&self.shared.store.read(), resource)
     }
 
-    /// The kind that has a resource.
+    /// Finds the kind of a resource, including unserved versions if this API has them.
     fn find(&self, store: &Store, resource: &Resource) -> Result<Target, Refusal> {
         if self.unserved { Target::defined(store, resource) } else { Target::find(store, resource) }
     }
@@ -373,22 +373,22 @@ impl Api {
         Request { manager: self.manager.to_string(), time: self.time(), dry_run: self.dry_run }
     }
 
-    /// The time as objects hold it: in whole seconds.
+    /// Returns the time in the format of objects, in whole seconds.
     pub(crate) fn time(&self) -> String {
         self.shared.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// Ends a write: whoever waits for a change is woken.
+    /// Ends a write and wakes everyone who waits for a change.
     fn publish(&self, store: parking_lot::RwLockWriteGuard<'_, Store>) {
         let revision = store.revision();
-        // Under the lock, so that the revision that is shown never goes back.
+        // This runs under the lock, so that the revision never goes back.
         self.shared.revision.send_if_modified(|shown| std::mem::replace(shown, revision) != revision);
         drop(store);
     }
 
     fn ensure_namespace(&self, name: &str) {
         let namespace = serde_json::json!({"metadata": {"name": name}});
-        // It is there or comes to be; there is no third way for a valid name.
+        // A valid name always succeeds, unless the namespace exists already.
         let _ = self.create(&Resource::core("namespaces"), namespace);
     }
 }

@@ -1,5 +1,5 @@
-//! An object as it is stored: its value, and its JSON made once, so that lists and watches only copy bytes. Of loaded
-//! objects only the JSON is held at first, since a large fleet consists of them.
+//! A stored object: its value, and its JSON, which is serialised once so that lists and watches only copy bytes. A
+//! loaded object has only its JSON at first, because a large fleet consists of such objects.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{kind::KindSpec, selector::Selection};
 
-/// Where an object is found among those of its kind: in order, as lists show them.
+/// The key of an object among those of its kind, in the order of lists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectKey {
     pub(crate) namespace: String,
@@ -28,11 +28,11 @@ impl ObjectKey {
     }
 }
 
-/// The `managedFields` of objects of one shape that were loaded together, shared by all of them.
+/// The `managedFields` that all objects of one shape in a load share.
 #[derive(Debug)]
 pub(crate) struct SharedFields {
     value: Value,
-    /// As the last field of the metadata.
+    /// The last field of the metadata, as JSON.
     text: Bytes,
 }
 
@@ -46,18 +46,18 @@ impl SharedFields {
 /// One state of an object.
 pub(crate) struct Object {
     key: ObjectKey,
-    /// The whole object, in the version in which its kind is stored; read from its JSON when someone wants it first, if
-    /// the object was loaded.
+    /// The whole object, in the version in which its kind is stored. A loaded object is parsed from its JSON on first
+    /// use.
     value: OnceLock<Arc<Value>>,
-    /// Its JSON without `apiVersion` and `kind`: from the second key on, up to and with the closing brace.
+    /// The JSON without `apiVersion` and `kind`: from the second key up to and including the closing brace.
     tail: Bytes,
     loaded: Option<Loaded>,
 }
 
-/// The parts that a loaded object shares with others and its JSON lacks.
+/// The parts of a loaded object that its JSON lacks because they are shared.
 struct Loaded {
     kind: Arc<KindSpec>,
-    /// The fields, and where they belong in the JSON.
+    /// The fields, and their offset in the JSON.
     fields: Option<(usize, Arc<SharedFields>)>,
 }
 
@@ -68,14 +68,14 @@ impl fmt::Debug for Object {
 }
 
 impl Object {
-    /// The state that `value` is at `revision`, which is written into it.
+    /// Creates the state `value` at `revision`, which is written into it.
     pub(crate) fn new(mut value: Value, revision: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
         let (tail, _) = tail(&value);
         Self { key: ObjectKey::of(&value), tail, value: OnceLock::from(Arc::new(value)), loaded: None }
     }
 
-    /// The same, of which only the JSON is held until someone wants the value: most objects of a fleet are only listed.
+    /// Creates a loaded state, whose value is parsed on first use: most objects of a fleet are only listed.
     pub(crate) fn loaded(
         mut value: Value,
         fields: Option<Arc<SharedFields>>,
@@ -88,7 +88,7 @@ impl Object {
         Self { key: ObjectKey::of(&value), tail, value: OnceLock::new(), loaded: Some(Loaded { kind, fields }) }
     }
 
-    /// The whole object, in the version in which its kind is stored.
+    /// Returns the whole object, in the version in which its kind is stored.
     pub(crate) fn value(&self) -> &Arc<Value> {
         self.value.get_or_init(|| Arc::new(self.parsed()))
     }
@@ -110,7 +110,7 @@ impl Object {
         value
     }
 
-    /// The same object under another revision, as deletions are shown.
+    /// Returns the same object with another revision, as for deletions.
     pub(crate) fn at(&self, revision: u64) -> Self {
         Self::new(Value::clone(self.value()), revision)
     }
@@ -124,7 +124,7 @@ impl Object {
         selection.is_everything() || selection.matches(self.value())
     }
 
-    /// Writes what follows the opening brace where `apiVersion` and `kind` are left out.
+    /// Writes the JSON after the opening brace, without `apiVersion` and `kind`.
     pub(crate) fn write_tail(&self, out: &mut BytesMut) {
         match self.loaded.as_ref().and_then(|loaded| loaded.fields.as_ref()) {
             None => out.extend_from_slice(&self.tail),
@@ -142,7 +142,7 @@ impl Object {
         self.tail.len() + fields.map_or(0, |(_, fields)| fields.text.len())
     }
 
-    /// The value under a version's `apiVersion`.
+    /// Returns the value with the `apiVersion` of another version.
     pub(crate) fn under(&self, api_version: &str) -> Arc<Value> {
         if self.value().get("apiVersion").and_then(Value::as_str) == Some(api_version) {
             return Arc::clone(self.value());
@@ -153,7 +153,7 @@ impl Object {
     }
 }
 
-/// The JSON after its opening brace, and where in it the metadata's closing brace is.
+/// Returns the JSON after its opening brace, and the offset of the metadata's closing brace in it.
 fn tail(value: &Value) -> (Bytes, Option<usize>) {
     let mut out = Vec::with_capacity(2048);
     let mut metadata_end = None;
@@ -173,22 +173,22 @@ fn tail(value: &Value) -> (Bytes, Option<usize>) {
         }
     }
     out.push(b'}');
-    // Of its own length: what is loaded stays.
+    // Loaded objects stay in memory, so the capacity is trimmed.
     (Bytes::from(out.into_boxed_slice()), metadata_end)
 }
 
-/// A text of the object's metadata, empty where there is none.
+/// Returns a string field of the object's metadata, or an empty string.
 pub(crate) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The finalizers of an object.
+/// Returns the finalizers of an object.
 pub(crate) fn finalizers(value: &Value) -> impl Iterator<Item = &str> {
     let list = value.get("metadata").and_then(|metadata| metadata.get("finalizers")).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The uids of an object's owners, each with whether it blocks the owner's deletion.
+/// Returns the uids of an object's owners, each with true if the object blocks the owner's deletion.
 pub(crate) fn owners(value: &Value) -> impl Iterator<Item = (&str, bool)> {
     let list = value.get("metadata").and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(|owner| {

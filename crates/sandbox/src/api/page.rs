@@ -1,18 +1,18 @@
-//! Lists, whole or in pages. A list that goes on shows the state of its first page, as long as the history reaches back
-//! that far.
+//! Lists, whole or in pages. The further pages of a list show the state of its first page, as long as the history
+//! reaches back that far.
 
 use std::sync::Arc;
 
 use super::{Api, Forgotten, Object, Refusal, Resource, Target, object::ObjectKey, selector::Selection};
 
-/// Which state a list shows.
+/// The state that a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// The latest one.
+    /// The latest state.
     Now,
-    /// Any one that is not older than this revision: the latest, here.
+    /// A state that isn't older than this revision; the latest one is returned.
     NotOlderThan(u64),
-    /// The one of this revision.
+    /// The state of this revision.
     Exactly(u64),
 }
 
@@ -21,9 +21,9 @@ pub(crate) enum When {
 pub(crate) struct PageQuery {
     pub(crate) selection: Selection,
     pub(crate) when: When,
-    /// The most objects of a page; none for all.
+    /// The maximum number of objects of a page; `None` for all.
     pub(crate) limit: Option<usize>,
-    /// The `continue` of the page before.
+    /// The `continue` token of the previous page.
     pub(crate) token: Option<String>,
 }
 
@@ -39,15 +39,15 @@ pub(crate) struct Page {
     pub(crate) target: Target,
     pub(crate) objects: Vec<Arc<Object>>,
     pub(crate) revision: u64,
-    /// The `continue` of the next page, if there is one.
+    /// The `continue` token of the next page, if there is one.
     pub(crate) token: Option<String>,
-    /// The number of objects that follow, where it is known: with a selector it isn't.
+    /// The number of objects that follow; unknown with a selector.
     pub(crate) remaining: Option<usize>,
 }
 
-/// Where a list goes on: after a key, in the state of a revision.
+/// The position at which a list continues: after a key, in the state of a revision.
 struct Token {
-    /// Without one it goes on in the latest state.
+    /// The revision of the state; `None` for the latest one.
     revision: Option<u64>,
     /// The number of objects that follow; unknown with a selector.
     remaining: Option<usize>,
@@ -86,7 +86,7 @@ fn base64_decode(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Api {
-    /// A page of the objects of a kind.
+    /// Returns a page of the objects of a kind.
     pub(crate) fn page(&self, resource: &Resource, query: &PageQuery) -> Result<Page, Refusal> {
         let token = query.token.as_deref().map(Token::parse).transpose()?;
         let store = self.shared.store.read();
@@ -105,7 +105,7 @@ impl Api {
         let table = store.table(target.id).ok_or_else(Refusal::no_such_resource)?;
         let limit = query.limit.unwrap_or(usize::MAX);
         let (mut objects, mut more) = (Vec::new(), 0);
-        // The objects that follow are counted once, on the first page, and never where the count has to look at them.
+        // The objects that follow are counted once, on the first page, and only if they need not be matched for it.
         let count = query.selection.is_everything() && token.is_none();
         let after = token.as_ref().map(|token| &token.after);
         let walked = table.walk(at, &query.selection.namespace, after, |object| {
@@ -155,7 +155,7 @@ fn expired(token: Option<&Token>, wanted: u64, forgotten: Forgotten) -> Refusal 
     Refusal { continue_token: Some(newer.to_text()), ..Refusal::expired(message) }
 }
 
-/// The revision in a client's `resourceVersion`.
+/// Parses a client's `resourceVersion`.
 pub(crate) fn parse_revision(text: &str) -> Result<u64, Refusal> {
     text.parse().map_err(|_| {
         Refusal::new(400, "BadRequest", format!("invalid resource version {text:?}: it must be a whole number"))

@@ -1,4 +1,4 @@
-//! Patches of all four kinds: each gives a new state of the object, which then passes the rules of any update.
+//! Patches of all four kinds: each returns a new state of the object, which is then checked like any update.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ pub enum PatchKind {
     Strategic,
     /// `application/apply-patch+yaml`: server-side apply.
     Apply {
-        /// Take over fields that others manage.
+        /// True to take over fields that others manage.
         force: bool,
     },
 }
 
-/// The most operations that a JSON patch may have.
+/// The maximum number of operations of a JSON patch.
 const MOST_OPERATIONS: usize = 10_000;
 
 /// Patches the object at `place`.
@@ -55,7 +55,7 @@ pub(crate) fn patch(
     write::replace(store, target, &old, subresource, value, subresource.name(), request)
 }
 
-/// Checks what a patch has made of an object.
+/// Checks the result of a patch.
 fn accept(target: &Target, place: &Place, old: &Value, value: &mut Value) -> Result<(), Refusal> {
     meta::check_types(value)?;
     target.check_type(value)?;
@@ -75,7 +75,7 @@ fn accept(target: &Target, place: &Place, old: &Value, value: &mut Value) -> Res
     Ok(())
 }
 
-/// Changes a value by a patch.
+/// Applies a patch to a value.
 pub(crate) fn change(target: &Target, value: &mut Value, kind: PatchKind, body: &Value) -> Result<(), Refusal> {
     match kind {
         PatchKind::Merge | PatchKind::Apply { .. } => {
@@ -102,7 +102,7 @@ pub(crate) fn change(target: &Target, value: &mut Value, kind: PatchKind, body: 
 }
 
 /// Applies a JSON patch as API servers do, which is more lenient than the RFC in two ways: `replace` also sets a field
-/// that isn't there, and a `test` for null also holds where there is nothing.
+/// that doesn't exist, and a `test` for null also succeeds for an absent field.
 fn json(value: &mut Value, body: &Value) -> Result<(), Refusal> {
     let operations = body.as_array().filter(|list| list.iter().all(Value::is_object));
     let operations =

@@ -1,4 +1,4 @@
-//! Why a request is refused, as clients are told: a `metav1.Status` with code, reason and details.
+//! The refusal of a request, which clients receive as a `metav1.Status` with code, reason and details.
 
 use serde_json::{Value, json};
 
@@ -10,43 +10,43 @@ use super::kind::KindSpec;
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
-    /// The reason in one word, such as `NotFound`; empty where the API gives none.
+    /// The reason in one word, such as `NotFound`; empty if the API gives none.
     pub reason: &'static str,
-    /// The reason in a sentence.
+    /// The message.
     pub message: String,
     /// The details of the Status: name, group, kind, uid, causes, retryAfterSeconds.
     pub details: Option<Box<Value>>,
-    /// The token with which a list can go on all the same, in a newer state.
+    /// The token with which an expired list can continue in a newer state.
     pub continue_token: Option<String>,
 }
 
-/// One field that an object may not have like this.
+/// A field that is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldCause {
     /// The path of the field.
     pub field: String,
-    /// Such as `FieldValueInvalid`.
+    /// The reason, such as `FieldValueInvalid`.
     pub reason: &'static str,
     /// The description of the fault.
     pub message: String,
 }
 
 impl FieldCause {
-    /// A value that the field may not have.
+    /// Reports an invalid value.
     #[must_use]
     pub fn invalid(field: &str, value: &str, why: &str) -> Self {
         let message = format!("Invalid value: {value}: {why}");
         Self { field: field.to_owned(), reason: "FieldValueInvalid", message }
     }
 
-    /// A field that is missing.
+    /// Reports a missing field.
     #[must_use]
     pub fn required(field: &str, why: &str) -> Self {
         let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
         Self { field: field.to_owned(), reason: "FieldValueRequired", message }
     }
 
-    /// A change of the field that is not allowed.
+    /// Reports a change of the field that isn't permitted.
     #[must_use]
     pub fn forbidden(field: &str, why: &str) -> Self {
         Self { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {why}") }
@@ -54,7 +54,7 @@ impl FieldCause {
 }
 
 impl Refusal {
-    /// A refusal without details.
+    /// Creates a refusal without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
@@ -67,24 +67,24 @@ impl Refusal {
         Self::new(code, reason, message).with(details(kind, name))
     }
 
-    /// 400: the request can't be understood.
+    /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 404: no object of that name.
+    /// 404: there is no object of that name.
     #[must_use]
     pub fn not_found(kind: &KindSpec, name: &str) -> Self {
         Self::of(404, "NotFound", format!("{} \"{name}\" not found", kind.qualified()), kind, name)
     }
 
-    /// 404: no such kind or subresource.
+    /// 404: there is no such kind or subresource.
     #[must_use]
     pub fn no_such_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").with(json!({}))
     }
 
-    /// 405: the resource is there, the verb isn't.
+    /// 405: the resource exists and doesn't support the verb.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
@@ -97,7 +97,7 @@ impl Refusal {
         Self::of(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified()), kind, name)
     }
 
-    /// 409: the object is not as the request takes it to be.
+    /// 409: the object isn't as the request expects.
     #[must_use]
     pub fn conflict(kind: &KindSpec, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
@@ -111,7 +111,7 @@ impl Refusal {
         Self::conflict(kind, name, why)
     }
 
-    /// 409: other managers own fields that an apply would change. Pairs of manager and field.
+    /// 409: other managers own fields that an apply would change, given as pairs of manager and field.
     #[must_use]
     pub fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let (count, plural) = (conflicts.len(), if conflicts.len() == 1 { "" } else { "s" });
@@ -127,7 +127,7 @@ impl Refusal {
         Self::new(409, "Conflict", message).with(json!({"causes": causes}))
     }
 
-    /// 422: fields of the object have values that they may not have.
+    /// 422: fields of the object are invalid.
     #[must_use]
     pub fn invalid(kind: &KindSpec, name: &str, causes: &[FieldCause]) -> Self {
         let list: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
@@ -143,13 +143,13 @@ impl Refusal {
         Self::new(422, "Invalid", message).with(details)
     }
 
-    /// 422: a JSON patch that can't be applied, a failed `test` first of all.
+    /// 422: a JSON patch can't be applied, for example because a `test` failed.
     #[must_use]
     pub fn patch_failed() -> Self {
         Self::new(422, "Invalid", "the server rejected our request due to an error in our request").with(json!({}))
     }
 
-    /// 415: a body of a type that is not understood here.
+    /// 415: the content type of the body isn't supported.
     #[must_use]
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
@@ -159,26 +159,26 @@ impl Refusal {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// 406: an answer of a type that is not spoken here.
+    /// 406: none of the accepted content types is supported.
     #[must_use]
     pub fn not_acceptable(offered: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", offered.join(", "));
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// 410: the history does not reach back that far.
+    /// 410: the history doesn't reach back that far.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 403: the request is understood and refused.
+    /// 403: the request is refused.
     #[must_use]
     pub fn forbidden(kind: &KindSpec, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
         Self::of(403, "Forbidden", message, kind, name)
     }
 
-    /// The refusal as the API sends it.
+    /// Returns the refusal as a Status.
     #[must_use]
     pub fn status(&self) -> Value {
         let mut status = json!({

@@ -1,4 +1,4 @@
-//! `/scale`: an object seen as an autoscaling/v1 Scale, and written as one.
+//! The `/scale` subresource: reads and writes an object as an autoscaling/v1 Scale.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub(crate) enum ScaleWrite {
     Patch(PatchKind, Value),
 }
 
-/// Writes the number of replicas of the object at `place`; the new Scale is returned.
+/// Writes the number of replicas of the object at `place`, and returns the new Scale.
 pub(crate) fn write(
     store: &mut Store,
     target: &Target,
@@ -47,7 +47,7 @@ pub(crate) fn write(
     Ok(view(target, &Object::new((*stored).clone(), revision))?.0)
 }
 
-/// The number of replicas in a Scale that a client has sent.
+/// Returns the number of replicas in a Scale that a client has sent.
 fn check(place: &Place, scale: &mut Value) -> Result<i64, Refusal> {
     meta::check_types(scale)?;
     let given = (scale["apiVersion"].as_str().unwrap_or_default(), scale["kind"].as_str().unwrap_or_default());
@@ -80,7 +80,7 @@ fn check(place: &Place, scale: &mut Value) -> Result<i64, Refusal> {
     Ok(i64::from(replicas))
 }
 
-/// The Scale of an object, for a client that reads it.
+/// Returns the Scale of an object for a client. Fails if the object has no number of desired replicas.
 pub(crate) fn read(target: &Target, object: &Object) -> Result<Value, Refusal> {
     let (scale, replicas_found) = view(target, object)?;
     if replicas_found {
@@ -93,7 +93,7 @@ pub(crate) fn read(target: &Target, object: &Object) -> Result<Value, Refusal> {
     Err(Refusal { details: Some(Box::new(details)), ..refusal })
 }
 
-/// The object as a Scale, and whether it says how many replicas it wants.
+/// Returns the object as a Scale, and true if it has a number of desired replicas.
 fn view(target: &Target, object: &Object) -> Result<(Value, bool), Refusal> {
     let Some(paths) = &target.version.scale else { return Err(Refusal::no_such_resource()) };
     let metadata = &object.value()["metadata"];
@@ -110,7 +110,7 @@ fn view(target: &Target, object: &Object) -> Result<(Value, bool), Refusal> {
         }
     }
     let replicas = at(object.value(), &paths.spec_replicas).and_then(Value::as_i64);
-    // The field is left out where it is 0.
+    // The field is omitted if it is 0.
     if let Some(replicas) = replicas.filter(|&replicas| replicas != 0) {
         shown["spec"]["replicas"] = json!(replicas);
     }
@@ -121,7 +121,7 @@ fn view(target: &Target, object: &Object) -> Result<(Value, bool), Refusal> {
     Ok((shown, replicas.is_some()))
 }
 
-/// An object written as a Scale, with the fields that anybody can manage: a size of 0 is no field of a Scale.
+/// Returns an object written as a Scale, without a size of 0: a Scale omits it, so that nobody comes to manage it.
 pub(crate) fn as_managed<'v>(target: &Target, object: &'v Value) -> Cow<'v, Value> {
     let paths = target.version.scale.as_ref();
     let zero = paths.map(|paths| paths.spec_replicas.as_str()).filter(|path| at(object, path) == Some(&json!(0)));
@@ -142,12 +142,12 @@ pub(crate) fn is_managed(target: &Target, object: &Value) -> bool {
     entries.map(|entry| &entry["fieldsV1"]).any(|fields| fields.pointer(&field).is_some())
 }
 
-/// The value at a path such as `.spec.replicas`.
+/// Returns the value at a path such as `.spec.replicas`.
 pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| value.get(name))
 }
 
-/// Sets the value at a path such as `.spec.replicas`; what lies in between is made.
+/// Sets the value at a path such as `.spec.replicas`, and creates the maps in between.
 fn set(value: &mut Value, path: &str, new: Value) {
     let mut place = value;
     for name in path.split('.').filter(|name| !name.is_empty()) {

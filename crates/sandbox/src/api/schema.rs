@@ -1,7 +1,7 @@
-//! The schema of a custom kind: what it doesn't know is dropped, what has a default gets it, and what it forbids is
-//! said. Rules in CEL and `anyOf` and its like are not looked at.
+//! The schema of a custom kind: prunes unknown fields, fills in defaults and reports violations. CEL rules, `anyOf` and
+//! the like are ignored.
 //!
-//! Parts of an object that a write leaves as they were are neither pruned nor validated again. So an object that was
+//! Parts of an object that a write leaves unchanged are neither pruned nor validated again, so that an object that was
 //! stored under another version's schema can still be scaled and annotated.
 
 use std::{
@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 
 use super::refusal::FieldCause;
 
-/// The parts of an object that no schema speaks about.
+/// The parts of an object that the schema doesn't cover.
 const OUTSIDE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Prunes an object and fills in its defaults; what is wrong with it is returned.
+/// Prunes an object and fills in its defaults. Returns its violations.
 pub(crate) fn admit(schema: &Value, old: Option<&Value>, object: &mut Value) -> Vec<FieldCause> {
     shape(schema, old, object, true);
     let mut causes = Vec::new();
@@ -151,7 +151,7 @@ fn wrong_type(schema: &Value, value: &Value, path: &str) -> Option<FieldCause> {
         "boolean" => value.is_boolean(),
         "integer" => is_whole,
         "number" => value.is_number(),
-        // A type that no schema may have says nothing.
+        // A type that no schema may have forbids nothing.
         _ => true,
     };
     if flag(schema, "x-kubernetes-int-or-string") && (is_whole || value.is_string()) {
@@ -203,7 +203,7 @@ fn bounds(
     }
 }
 
-/// Returns true if a text has a match. A pattern that can't be read here forbids nothing.
+/// Returns true if a text has a match. A pattern that can't be compiled forbids nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static PATTERNS: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut patterns = PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! Label and field selectors in their text forms, parsed once and asked for each object.
+//! Label and field selectors in their text forms, parsed once and matched against each object.
 
 use serde_json::Value;
 
 use super::{kind::KindSpec, refusal::Refusal};
 
-/// Which objects of a kind are meant.
+/// The selection of objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
     /// The namespace, or empty for all.
@@ -16,18 +16,18 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// All objects of a namespace.
+    /// Selects all objects of a namespace.
     #[must_use]
     pub fn in_namespace(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// The same selection with a label selector, given as text.
+    /// Adds a label selector, given as text.
     pub fn with_labels(self, labels: &str) -> Result<Self, Refusal> {
         Ok(Self { labels: LabelSelector::parse(labels)?, ..self })
     }
 
-    /// The same selection with a field selector, given as text.
+    /// Adds a field selector, given as text.
     pub fn with_fields(self, fields: &str) -> Result<Self, Refusal> {
         Ok(Self { fields: FieldSelector::parse(fields)?, ..self })
     }
@@ -38,7 +38,7 @@ impl Selection {
         self.labels.matches(object) && self.fields.matches(object)
     }
 
-    /// Returns true if all objects of the namespace are meant.
+    /// Returns true if all objects of the namespace are selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.0.is_empty() && self.fields.0.is_empty()
@@ -66,7 +66,7 @@ enum Rule {
 }
 
 impl LabelSelector {
-    /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -167,14 +167,13 @@ fn label_value(text: &str) -> Option<String> {
     is_label_value(value).then(|| value.to_owned())
 }
 
-/// Returns true if a text may be the value of a label.
+/// Returns true if a text is a valid label value.
 #[must_use]
 pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= 63 && is_name_like(value))
 }
 
-/// Returns true if a text may be the key of a label or an annotation: a name, with or without a DNS name and a slash
-/// before it.
+/// Returns true if a text is a valid key of a label or an annotation: a name, optionally after a DNS name and a slash.
 #[must_use]
 pub(crate) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
@@ -202,7 +201,7 @@ struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Reads `spec.nodeName=a,status.phase!=Failed`.
+    /// Parses `spec.nodeName=a,status.phase!=Failed`.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         text.split(',')
             .filter(|part| !part.is_empty())
@@ -221,7 +220,7 @@ impl FieldSelector {
             .map(Self)
     }
 
-    /// Refuses fields that this kind does not select by.
+    /// Refuses fields that this kind can't be selected by.
     pub fn check(&self, kind: &KindSpec) -> Result<(), Refusal> {
         let known = |path: &str| {
             path == "metadata.name"
@@ -239,7 +238,7 @@ impl FieldSelector {
         }
     }
 
-    /// The name that an object must have, if the selector says so.
+    /// Returns the name that the selector requires, if any.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let named = self.0.iter().find(|requirement| requirement.equal && requirement.path == "metadata.name")?;
@@ -256,7 +255,7 @@ impl FieldSelector {
                 Some(Value::Bool(flag)) => flag.to_string() == requirement.value,
                 Some(Value::Number(number)) => number.to_string() == requirement.value,
                 None | Some(Value::Null) => {
-                    // A flag that is not set reads as false.
+                    // A flag that isn't set reads as false.
                     requirement.value.is_empty()
                         || (requirement.value == "false" && requirement.path == "spec.unschedulable")
                 }

@@ -1,5 +1,5 @@
-//! All objects by kind, their revisions, and who owns whom. It takes and gives states of objects and knows no rule of
-//! the API; those are asked before anything comes here.
+//! The objects by kind, their revisions, and their owners. The store must know no rule of the API; those are checked
+//! before anything is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -15,11 +15,11 @@ use super::{
     object::{Object, ObjectKey, SharedFields, owners, text},
 };
 
-/// A kind in this store; stays the same while the kind is there.
+/// The id of a kind in this store, which stays the same while the kind exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KindId(usize);
 
-/// Where an object is.
+/// The location of an object: its kind and key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) kind: KindId,
@@ -43,7 +43,7 @@ pub(crate) struct Store {
     next_kind: usize,
     uids: HashMap<String, Place>,
     dependents: HashMap<String, BTreeSet<Place>>,
-    /// The removed objects whose dependents haven't been looked at yet.
+    /// The removed objects whose dependents haven't been processed yet.
     pub(crate) gone: VecDeque<Arc<Object>>,
     history_limit: usize,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(history_limit: usize) -> Self {
         Self {
-            // No object has revision 0 or 1, so that "from the start" can be told from "whatever there is".
+            // No object has revision 0 or 1, so that "from the start" differs from "any state".
             revision: 1,
             tables: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -63,12 +63,12 @@ impl Store {
         }
     }
 
-    /// The revision of the latest change.
+    /// Returns the revision of the latest change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Makes a kind known, or exchanges what is known of it; its objects stay.
+    /// Defines a kind, or replaces its definition; its objects stay.
     pub(crate) fn define(&mut self, spec: KindSpec) -> KindId {
         let name = (spec.group.clone(), spec.plural.clone());
         let spec = Arc::new(spec);
@@ -78,7 +78,7 @@ impl Store {
             let is_served_otherwise = !table.spec.served_versions().eq(spec.served_versions());
             table.spec = spec;
             if is_served_otherwise {
-                // An API server serves the kind anew, and ends the watches of before.
+                // An API server serves the kind anew, and ends the watches from before.
                 let anew = Arc::new(table.history.anew());
                 std::mem::replace(&mut table.history, anew).end();
             }
@@ -92,7 +92,7 @@ impl Store {
         id
     }
 
-    /// Forgets a kind: its objects are removed one by one, and its watches end.
+    /// Removes a kind: its objects are removed one by one, and its watches end.
     pub(crate) fn undefine(&mut self, id: KindId) {
         let keys: Vec<ObjectKey> =
             self.tables.get(&id).into_iter().flat_map(|table| table.objects.keys().cloned()).collect();
@@ -105,13 +105,13 @@ impl Store {
         self.names.retain(|_, named| *named != id);
     }
 
-    /// The kind of this group and plural.
+    /// Returns the kind of this group and plural.
     pub(crate) fn find(&self, group: &str, plural: &str) -> Option<KindId> {
-        // A look-up by borrowed parts of a pair needs the pair; names are short and few.
+        // The lookup needs an owned pair; names are short and few.
         self.names.get(&(group.to_owned(), plural.to_owned())).copied()
     }
 
-    /// The kind of this group and name.
+    /// Returns the kind of this group and kind name.
     pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<KindId> {
         self.tables.iter().find(|(_, table)| table.spec.group == group && table.spec.kind == kind).map(|(&id, _)| id)
     }
@@ -128,17 +128,17 @@ impl Store {
         self.tables.get(&place.kind)?.objects.get(&place.key)
     }
 
-    /// Where the object of this uid is.
+    /// Returns the location of the object of this uid.
     pub(crate) fn place_of(&self, uid: &str) -> Option<&Place> {
         self.uids.get(uid)
     }
 
-    /// Where the objects are that name this uid as an owner's.
+    /// Returns the locations of the objects with an owner of this uid.
     pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
         self.dependents.get(uid).into_iter().flatten()
     }
 
-    /// Stores a state of an object under the next revision.
+    /// Stores a state of an object with the next revision. Returns the stored state.
     pub(crate) fn put(&mut self, kind: KindId, value: Value) -> Option<Arc<Object>> {
         let table = self.tables.get_mut(&kind)?;
         self.revision += 1;
@@ -152,7 +152,7 @@ impl Store {
         Some(object)
     }
 
-    /// Stores an object that is loaded; `fields` are its `managedFields`, unless it brings its own.
+    /// Stores a loaded object; `fields` are its `managedFields`, unless it has its own.
     pub(crate) fn load(
         &mut self,
         kind: KindId,
@@ -171,7 +171,7 @@ impl Store {
         Some(object)
     }
 
-    /// Removes an object; what it was is returned under the revision of the removal.
+    /// Removes an object. Returns its last state, with the revision of the removal.
     pub(crate) fn remove(&mut self, place: &Place) -> Option<Arc<Object>> {
         let table = self.tables.get_mut(&place.kind)?;
         let previous = table.objects.remove(&place.key)?;
@@ -219,7 +219,7 @@ impl Store {
 }
 
 impl Table {
-    /// Puts an object in its place; what was there is returned.
+    /// Inserts an object. Returns its previous state.
     fn insert(&mut self, object: &Arc<Object>, revision: u64) -> Option<Arc<Object>> {
         let previous = self.objects.insert(object.key().clone(), Arc::clone(object));
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
@@ -227,8 +227,8 @@ impl Table {
         previous
     }
 
-    /// Walks the objects as they were at `revision`, after the key `after` where one is given, in order; within one
-    /// namespace or, where it is empty, in all. Stops when `visit` says so.
+    /// Walks the objects in order as they were at `revision`, after the key `after` if there is one, within one
+    /// namespace, or in all if it is empty. Stops when `visit` returns false.
     pub(crate) fn walk(
         &self,
         revision: Option<u64>,
@@ -254,7 +254,7 @@ impl Table {
             };
             let (key, object) = if take_then {
                 let Some((key, state)) = then.next() else { break };
-                // The current state is passed over where the object has changed since.
+                // The current state is skipped if the object has changed since.
                 now.next_if(|(now_key, _)| *now_key == key);
                 (key, state.as_ref())
             } else {

@@ -1,4 +1,4 @@
-//! Strategic merge patches: merge patches that know which lists are merged by keys, and their directives.
+//! Strategic merge patches, which merge some lists by keys and support directives.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ const RETAIN: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// A patch that says what no patch can say.
+/// A patch that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadPatch(String);

@@ -12,7 +12,7 @@ use super::{
     store::{KindId, Store},
 };
 
-/// A kind and the version in which a client speaks of it.
+/// A kind, and the version in which a client addresses it.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) id: KindId,
@@ -21,13 +21,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The kind that serves `resource`.
+    /// Returns the kind that serves `resource`.
     pub(crate) fn find(store: &Store, resource: &Resource) -> Result<Self, Refusal> {
         let found = Self::defined(store, resource)?;
         if found.version.served { Ok(found) } else { Err(Refusal::no_such_resource()) }
     }
 
-    /// The kind that has `resource`, served or not.
+    /// Returns the kind that defines `resource`, served or not.
     pub(crate) fn defined(store: &Store, resource: &Resource) -> Result<Self, Refusal> {
         store
             .find(&resource.group, &resource.plural)
@@ -39,7 +39,7 @@ impl Target {
             .ok_or_else(Refusal::no_such_resource)
     }
 
-    /// The kind in the version in which it is stored.
+    /// Returns the kind in the version in which it is stored.
     pub(crate) fn stored(store: &Store, id: KindId) -> Option<Self> {
         let spec = Arc::clone(&store.table(id)?.spec);
         let version = spec.versions.get(spec.storage)?.clone();
@@ -51,12 +51,12 @@ impl Target {
         api_version(&self.spec.group, &self.version.name)
     }
 
-    /// Returns the `apiVersion` under which the store holds objects.
+    /// Returns the `apiVersion` of stored objects.
     pub(crate) fn storage_api_version(&self) -> String {
         self.spec.storage_resource().api_version()
     }
 
-    /// Makes sure that an object is of this kind and version; what it leaves out is filled in.
+    /// Checks that an object is of this kind and version, and fills in what it omits.
     pub(crate) fn check_type(&self, value: &mut Value) -> Result<(), Refusal> {
         let expected = self.api_version();
         let given = value["apiVersion"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Creates and updates: the rules that an object passes before it is stored.
+//! Creates and updates, with the rules that are checked before an object is stored.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use super::{
     target::Target,
 };
 
-/// Which part of an object a request writes.
+/// The part of an object that a request writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subresource {
-    /// The object but for its status.
+    /// The object except for its status.
     Main,
-    /// The status alone.
+    /// The status.
     Status,
-    /// Its number of replicas, as a Scale.
+    /// The number of replicas, as a Scale.
     Scale,
 }
 
@@ -37,7 +37,7 @@ impl Subresource {
     }
 }
 
-/// The manager and the time of a write, and whether it is a dry run.
+/// The manager and time of a write; `dry_run` is true if nothing is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) manager: String,
@@ -51,10 +51,10 @@ impl Request {
     }
 }
 
-/// Metadata that only the API sets.
+/// The metadata fields that only the API sets.
 const SYSTEM: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
 
-/// Stores a new object in `namespace`; what is stored is returned.
+/// Stores a new object in `namespace`, and returns it.
 pub(crate) fn create(
     store: &mut Store,
     target: &Target,
@@ -94,14 +94,14 @@ pub(crate) fn create(
     commit(store, target, value)
 }
 
-/// Stores the value as it is, and does what else a stored object of its kind means.
+/// Stores the value unchanged, and applies its effects: a definition defines its kind.
 pub(crate) fn commit(store: &mut Store, target: &Target, value: Value) -> Result<Arc<Value>, Refusal> {
     let object = store.put(target.id, value).ok_or_else(Refusal::no_such_resource)?;
     collect::after_put(store, target, &object);
     Ok(Arc::clone(object.value()))
 }
 
-/// Gives a name where there is only the beginning of one.
+/// Generates a name from `generateName` if there is no name.
 fn name(value: &mut Value) {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST: usize = 58;
@@ -118,7 +118,7 @@ fn name(value: &mut Value) {
 fn settle_namespace(target: &Target, namespace: &str, value: &mut Value) -> Result<(), Refusal> {
     let given = text(value, "namespace");
     if !target.spec.namespaced {
-        // A namespace where there is none is dropped.
+        // The namespace of a cluster-scoped object is dropped.
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.remove("namespace");
         }
@@ -151,7 +151,7 @@ fn set_system_fields(target: &Target, value: &mut Value, time: &str) {
     }
 }
 
-/// Brings a value into the form that the schema of its kind wants.
+/// Brings a value into the form that the schema of its kind requires.
 pub(crate) fn admit(target: &Target, old: Option<&Value>, value: &mut Value) -> Result<(), Refusal> {
     let Some(schema) = &target.version.schema else { return Ok(()) };
     let causes = schema::admit(schema, old, value);
@@ -164,7 +164,7 @@ fn validate(target: &Target, value: &Value) -> Result<(), Refusal> {
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
 }
 
-/// Objects come only into a namespace that is there and stays.
+/// Checks that the namespace exists and isn't being deleted.
 fn check_namespace(store: &Store, target: &Target, place: &Place) -> Result<(), Refusal> {
     if !target.spec.namespaced {
         return Ok(());
@@ -185,7 +185,7 @@ fn check_namespace(store: &Store, target: &Target, place: &Place) -> Result<(), 
     }
 }
 
-/// Exchanges the object at `place` for `value`, as far as `subresource` reaches.
+/// Replaces the part of the object at `place` that `subresource` reaches by that of `value`.
 pub(crate) fn update(
     store: &mut Store,
     target: &Target,
@@ -210,7 +210,7 @@ pub(crate) fn update(
     replace(store, target, &old, subresource, value, subresource.name(), request)
 }
 
-/// The name and namespace in the body must be those that the request is addressed to.
+/// Checks that name and namespace in the body match those of the URL.
 fn check_address(target: &Target, place: &Place, value: &mut Value) -> Result<(), Refusal> {
     let name = text(value, "name");
     if name.is_empty() {
@@ -224,7 +224,7 @@ fn check_address(target: &Target, place: &Place, value: &mut Value) -> Result<()
     settle_namespace(target, &place.key.namespace, value)
 }
 
-/// Stores `value` in place of `old`, after the checks that updates and patches have in common.
+/// Replaces `old` by `value`, after the checks that updates and patches share.
 pub(crate) fn replace(
     store: &mut Store,
     target: &Target,
@@ -249,7 +249,7 @@ pub(crate) fn replace(
     let mut managers = Managers::of(&next);
     let writer = request.writer(written_as, &api_version);
     match subresource {
-        // Where nobody manages the size, nobody comes to by a Scale: what has no managers there isn't tracked.
+        // A size without a manager doesn't get one by a Scale: an untracked field stays untracked.
         Subresource::Scale if !scale::is_managed(target, old.value()) => {}
         Subresource::Scale => {
             let as_managed = scale::as_managed(target, &next);
@@ -263,7 +263,8 @@ pub(crate) fn replace(
     finish(store, target, old, next, request)
 }
 
-/// Counts the generation, holds the last rules, and stores; or removes what only waited for its finalizers.
+/// Counts the generation, checks the last rules, and stores the object; removes it if it only waited for its
+/// finalizers.
 pub(crate) fn finish(
     store: &mut Store,
     target: &Target,
@@ -296,7 +297,7 @@ pub(crate) fn finish(
     Ok(stored)
 }
 
-/// Refuses a request that names another uid or resourceVersion than the object has; empty ones name none.
+/// Refuses a request whose uid or resourceVersion differs from the object's; an empty one matches.
 pub(crate) fn check_preconditions(
     target: &Target,
     old: &Value,
@@ -308,14 +309,14 @@ pub(crate) fn check_preconditions(
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", text(old, "uid"));
         return Err(Refusal::conflict(&target.spec, name, &why));
     }
-    // 0 names no state either.
+    // The resource version 0 matches too.
     if !resource_version.is_empty() && resource_version != "0" && resource_version != text(old, "resourceVersion") {
         return Err(Refusal::modified(&target.spec, name));
     }
     Ok(())
 }
 
-/// The new state: what the request may write from `value`, everything else from `old`.
+/// Returns the new state: the part that the request may write from `value`, everything else from `old`.
 fn shape(target: &Target, old: &Value, subresource: Subresource, value: Value) -> Value {
     let mut next = match subresource {
         Subresource::Main | Subresource::Scale => {
@@ -329,7 +330,7 @@ fn shape(target: &Target, old: &Value, subresource: Subresource, value: Value) -
             let mut next = old.clone();
             copy_top(&value, &mut next, "status");
             if target.spec.rules.strategic {
-                // Core kinds take metadata along with the status.
+                // The status of a core kind is written together with metadata.
                 next["metadata"] = value["metadata"].clone();
             }
             next
@@ -349,7 +350,7 @@ fn copy_top(from: &Value, to: &mut Value, field: &str) {
     }
 }
 
-/// Copies one field of the metadata, or its absence.
+/// Copies a field of the metadata, or removes it if it is absent.
 pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
     let Some(metadata) = to.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match from["metadata"].get(field) {
@@ -364,7 +365,7 @@ fn remove(value: &mut Value, field: &str) {
     }
 }
 
-/// Returns true if two states differ in nothing but their managers and resourceVersion.
+/// Returns true if two states differ only in their managers and resourceVersion.
 pub(crate) fn same(old: &Value, new: &Value) -> bool {
     equal_but(old, new, &["metadata"])
         && equal_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
@@ -401,7 +402,7 @@ fn check_finalizers(target: &Target, old: &Value, next: &Value) -> Result<(), Re
     Err(Refusal::invalid(&target.spec, text(old, "name"), &[cause]))
 }
 
-/// The fields that changed between two states, for server-side apply.
+/// Returns the fields that changed between two states, for server-side apply.
 pub(crate) fn changed(target: &Target, old: &Value, new: &Value) -> FieldSet {
     FieldSet::changed(old, new, &target.version.lists)
 }

@@ -94,7 +94,7 @@ async fn the_same_value_is_shared(subject: &Subject<'_>) -> Result<()> {
     for manager in ["maker", "me"] {
         ensure!(entry(&shared, manager)?["fieldsV1"] == json!({ "f:spec": { "f:replicas": {} } }), "{shared}");
     }
-    // It stays until the last owner drops it.
+    // The field stays until its last owner drops it.
     let dropped = apply(subject, "maker", &json!({})).expect(200).await?;
     ensure!(dropped["spec"]["replicas"] == 1, "{dropped}");
     Ok(())

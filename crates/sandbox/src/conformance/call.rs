@@ -1,4 +1,4 @@
-//! One request and its answer, exactly as they go over the wire: nothing is retried, decoded or explained on the way.
+//! A request and its answer, exactly as on the wire: nothing is retried, decoded or interpreted in between.
 
 use anyhow::{Context, Result, ensure};
 use http::{
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::watch::Watch;
 
-/// The ways to say what is to change.
+/// The kinds of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patch {
     Json,
@@ -31,7 +31,7 @@ impl Patch {
     }
 }
 
-/// A request that has not been sent.
+/// A request that hasn't been sent.
 #[must_use]
 pub(super) struct Call {
     client: kube::Client,
@@ -48,7 +48,7 @@ impl Call {
         Self { client, method, path, query, headers: Vec::new(), body: Vec::new() }
     }
 
-    /// Adds a parameter; its value is escaped here.
+    /// Adds a query parameter, and escapes its value.
     pub(super) fn query(mut self, name: &str, value: &str) -> Self {
         self.query.append_pair(name, value);
         self
@@ -76,7 +76,7 @@ impl Call {
         self.header(CONTENT_TYPE.as_str(), content_type)
     }
 
-    /// Sends it and takes any answer.
+    /// Sends the request and accepts any answer.
     pub(super) async fn answer(self) -> Result<Answer> {
         let (request, response) = self.send().await?;
         let (head, body) = response.into_parts();
@@ -85,17 +85,17 @@ impl Call {
         Ok(Answer { request, status: head.status.as_u16(), headers: head.headers, text })
     }
 
-    /// Sends it, and takes JSON with this status code only.
+    /// Sends the request and accepts only JSON with this status code.
     pub(super) async fn expect(self, status: u16) -> Result<Value> {
         self.answer().await?.expect(status)
     }
 
-    /// Sends it, and takes a refusal with this status code and reason only. Returns the Status.
+    /// Sends the request and accepts only a refusal with this status code and reason. Returns the Status.
     pub(super) async fn refused(self, status: u16, reason: &str) -> Result<Value> {
         self.answer().await?.refused(status, reason)
     }
 
-    /// Sends it as a watch.
+    /// Sends the request as a watch.
     pub(super) async fn watch(self) -> Result<Watch> {
         let (request, response) = self.query("watch", "true").send().await?;
         let status = response.status().as_u16();
@@ -121,7 +121,7 @@ impl Call {
 /// An answer that has been read to its end.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The request it answers, for messages.
+    /// The request that it answers, for messages.
     pub(super) request: String,
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
@@ -129,19 +129,19 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The value of a header, or nothing where there is none.
+    /// Returns the value of a header, or an empty string.
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Its JSON, if it has this status code.
+    /// Returns the JSON, if the answer has this status code.
     pub(super) fn expect(&self, status: u16) -> Result<Value> {
         let Self { request, status: found, text, .. } = self;
         ensure!(*found == status, "{request} was answered with {found}, expected {status}: {text}");
         serde_json::from_str(text).with_context(|| format!("{request} was answered with no JSON: {text}"))
     }
 
-    /// Its Status, if it is a refusal with this status code and reason.
+    /// Returns the Status, if the answer is a refusal with this status code and reason.
     pub(super) fn refused(&self, status: u16, reason: &str) -> Result<Value> {
         let value = self.expect(status)?;
         let Self { request, .. } = self;

@@ -69,7 +69,7 @@ async fn a_name_can_be_taken_once(subject: &Subject<'_>) -> Result<()> {
     ensure!(status["details"] == json!({ "name": "a", "group": GROUP, "kind": "widgets" }), "{status}");
     let read = subject.get(subject.widget("a")).expect(200).await?;
     ensure!(read == created, "the refused create changed {created} to {read}");
-    // Kinds and namespaces have names of their own.
+    // Names are unique per kind and namespace.
     subject.post(subject.core("configmaps"), &config_map("a", &json!({}))).expect(201).await?;
     Ok(())
 }
@@ -85,7 +85,7 @@ async fn a_name_can_be_generated(subject: &Subject<'_>) -> Result<()> {
     }
     ensure!(made[0] != made[1], "the same name twice: {made:?}");
     ensure!(made.iter().all(|name| name.len() == 10 && name.starts_with("made-")), "{made:?}");
-    // A name that is given wins.
+    // A given name takes precedence.
     object["metadata"]["name"] = json!("given");
     let created = subject.post(subject.widgets(), &object).expect(201).await?;
     ensure!(created["metadata"]["name"] == "given", "{created}");
@@ -129,7 +129,7 @@ async fn the_namespace_must_be_there(subject: &Subject<'_>) -> Result<()> {
     let path = subject.widgets().replace(subject.namespace(), "nowhere");
     let status = subject.post(path.as_str(), &widget("a", &json!({}))).refused(404, "NotFound").await?;
     ensure!(status["details"] == json!({ "name": "nowhere", "kind": "namespaces" }), "{status}");
-    // Reading is another matter: there is nothing in it.
+    // Reading succeeds: a namespace that doesn't exist is empty.
     let list = subject.get(path).expect(200).await?;
     ensure!(names(&list)?.is_empty(), "{list}");
     Ok(())
@@ -143,7 +143,7 @@ async fn the_body_must_be_an_object_of_the_kind(subject: &Subject<'_>) -> Result
     let mut version = widget("a", &json!({}));
     version["apiVersion"] = json!(format!("{GROUP}/{OLD_VERSION}"));
     subject.post(subject.widgets(), &version).refused(400, "BadRequest").await?;
-    // Of a custom kind this is a wrong field, of a core kind a wrong body.
+    // A custom kind reports a wrong field, a core kind a wrong body.
     let mut kind = widget("a", &json!({}));
     kind["kind"] = json!("Gadget");
     let status = subject.post(subject.widgets(), &kind).refused(422, "Invalid").await?;
@@ -151,7 +151,7 @@ async fn the_body_must_be_an_object_of_the_kind(subject: &Subject<'_>) -> Result
     let mut core = config_map("a", &json!({}));
     core["kind"] = json!("Secret");
     subject.post(subject.core("configmaps"), &core).refused(400, "BadRequest").await?;
-    // A field of the wrong type.
+    // A field of the wrong type is refused.
     let mut typed = config_map("a", &json!({}));
     typed["data"] = json!([]);
     subject.post(subject.core("configmaps"), &typed).refused(400, "BadRequest").await?;
@@ -186,7 +186,7 @@ async fn a_resource_version_can_not_be_chosen(subject: &Subject<'_>) -> Result<(
     let mut object = widget("a", &json!({}));
     object["metadata"]["resourceVersion"] = json!("7");
     let answer = subject.post(subject.widgets(), &object).answer().await?;
-    // The real one calls this a server's error; a client must not rely on more than that it fails.
+    // The real API server calls this a server error; a client must only rely on the failure.
     ensure!(answer.status >= 400, "{} was answered with {}: {}", answer.request, answer.status, answer.text);
     subject.get(subject.widget("a")).refused(404, "NotFound").await?;
     Ok(())

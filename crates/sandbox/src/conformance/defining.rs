@@ -1,4 +1,4 @@
-//! Cases of kinds that come, change and go while the server runs.
+//! Cases of kinds that are defined, changed and removed while the server runs.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Defines a kind that no other case uses, and returns its definition's name and where its objects are.
+/// Defines a kind that no other case uses. Returns its definition's name and the path of its objects.
 async fn define(subject: &Subject<'_>, kind: &str) -> Result<(String, String)> {
     let created = subject.post(CRDS, &definition(kind)).expect(201).await?;
     let name = created["metadata"]["name"].as_str().context("no name")?.to_owned();
@@ -167,7 +167,7 @@ async fn a_kind_may_have_no_subresources(subject: &Subject<'_>) -> Result<()> {
     ensure!(created["status"]["phase"] == "Ready", "{created}");
     let status = json!({ "status": { "phase": "Failed" } });
     let patched = subject.patch(format!("{path}/a"), Patch::Merge, &status).expect(200).await?;
-    // All but metadata counts where the status is not apart.
+    // Without the status subresource, any change outside metadata counts.
     ensure!(patched["status"]["phase"] == "Failed" && patched["metadata"]["generation"] == 2, "{patched}");
     for subresource in ["status", "scale"] {
         let answer = subject.get(format!("{path}/a/{subresource}")).answer().await?;

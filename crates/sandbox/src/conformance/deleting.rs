@@ -86,7 +86,7 @@ async fn options_may_come_in_the_body_or_the_query(subject: &Subject<'_>) -> Res
     }
     subject.delete(subject.widget("a")).query("gracePeriodSeconds", "0").expect(200).await?;
     subject.delete(subject.widget("b")).json(&options("gracePeriodSeconds", &json!(0))).expect(200).await?;
-    // kind and apiVersion may be left out.
+    // The fields `kind` and `apiVersion` may be omitted.
     subject.delete(subject.widget("c")).json(&json!({})).expect(200).await?;
     let list = subject.get(subject.widgets()).expect(200).await?;
     ensure!(names(&list)?.is_empty(), "{list}");
@@ -142,7 +142,7 @@ async fn an_object_that_is_going_takes_changes_but_no_finalizer(subject: &Subjec
     let more = json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } });
     let status = subject.patch(subject.widget("a"), Patch::Merge, &more).refused(422, "Invalid").await?;
     ensure!(status["details"]["causes"][0]["field"] == "metadata.finalizers", "{status}");
-    // The time is not taken back either.
+    // The deletion time can't be removed either.
     let back = json!({ "metadata": { "deletionTimestamp": null } });
     let kept = subject.patch(subject.widget("a"), Patch::Merge, &back).expect(200).await?;
     ensure!(kept["metadata"]["deletionTimestamp"] == changed["metadata"]["deletionTimestamp"], "{kept}");
@@ -198,7 +198,7 @@ async fn a_bound_pod_is_given_time_to_end(subject: &Subject<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An owner and a ConfigMap that hangs from it.
+/// Creates an owner and a dependent ConfigMap.
 async fn family(subject: &Subject<'_>) -> Result<()> {
     let owner = create(subject, "owner").await?;
     let mut child = config_map("child", &json!({}));

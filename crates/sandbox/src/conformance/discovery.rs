@@ -1,4 +1,4 @@
-//! Cases of discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+//! Cases of discovery: the groups, versions and resources that exist, in the legacy form and in the aggregated one.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ async fn aggregated(subject: &Subject<'_>, path: &str) -> Result<Vec<Value>> {
     let found = answer.expect(200)?;
     ensure!(found["kind"] == "APIGroupDiscoveryList", "{found}");
     ensure!(found["apiVersion"] == "apidiscovery.k8s.io/v2", "{found}");
-    // A client knows by this that it was understood.
+    // A client recognises by this type that its request was understood.
     let kind = answer.header("content-type");
     ensure!(kind.contains("apidiscovery.k8s.io") && kind.contains("APIGroupDiscoveryList"), "the content is {kind:?}");
     Ok(found["items"].as_array().context("no items")?.clone())

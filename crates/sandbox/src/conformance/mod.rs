@@ -1,5 +1,5 @@
 //! The behaviour of a Kubernetes API, as cases that run on the sandbox and on a real API server alike, so that the
-//! sandbox can't drift from what it stands for. A case knows nothing of who serves it: it sees requests and answers only.
+//! sandbox can't drift from it. A case must not know which server it runs on: it sees only requests and answers.
 
 mod applying;
 mod call;
@@ -31,36 +31,36 @@ use tokio::sync::{OnceCell, RwLock};
 
 pub use subject::Subject;
 
-/// The time limit of a case. Cases that hang fail with their name instead of holding up the run.
+/// The time limit of a case, after which a case that hangs fails with its name instead of holding up the run.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Makes all resource versions that were given out so far too old to be read or watched from.
+/// A function that makes all resource versions so far too old to be read or watched from.
 pub type ForgetHistory = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// The function of a case.
 pub type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
-/// One behaviour.
+/// A case: one behaviour.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// The file's subject and the rule, as in `reading::an_object_that_is_not_there_is_not_found`.
+    /// The name of the file and the rule, such as `reading::an_object_that_is_not_there_is_not_found`.
     pub name: &'static str,
-    /// The requirement of the case beside an API server.
+    /// The requirement of the case besides an API server.
     pub needs: Needs,
     history: History,
     run: Run,
 }
 
-/// The requirement of a case beside an API server.
+/// A requirement of a case besides an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
+    /// No requirement.
     Nothing,
-    /// Something that deletes what depends on a deleted object. A real API server alone has none.
+    /// A garbage collector, which deletes the dependents of a deleted object. A real API server alone has none.
     GarbageCollector,
 }
 
-/// The effect of a case on the history that all cases share.
+/// The effect of a case on the history, which all cases share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
     Kept,
@@ -72,7 +72,7 @@ impl Case {
         Self { name, needs: Needs::Nothing, history: History::Kept, run }
     }
 
-    /// It makes the server forget: no other case runs meanwhile.
+    /// Declares that the case drops the server's history, so that no other case may run at the same time.
     const fn forgets(mut self) -> Self {
         self.history = History::Forgotten;
         self
@@ -90,7 +90,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// A case by its function, an `async fn(&Subject) -> Result<()>`, named after its file.
+/// Creates a case from its function, an `async fn(&Subject) -> Result<()>`, named after its file.
 macro_rules! case {
     ($module:ident::$function:ident) => {
         $crate::conformance::Case::new(concat!(stringify!($module), "::", stringify!($function)), |subject| {
@@ -100,7 +100,7 @@ macro_rules! case {
 }
 use case;
 
-/// All cases.
+/// Returns all cases.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     [
@@ -121,7 +121,7 @@ pub fn cases() -> Vec<Case> {
     .concat()
 }
 
-/// Runs cases on one API server, side by side.
+/// A runner of cases on one API server, which runs them concurrently.
 pub struct Suite {
     client: kube::Client,
     forget_history: ForgetHistory,
@@ -131,13 +131,13 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Cases on the API server that `client` leads to. The client must be allowed everything.
+    /// Creates a suite for the API server of `client`, which must have all permissions.
     #[must_use]
     pub fn new(client: kube::Client, forget_history: ForgetHistory) -> Self {
         Self { client, forget_history, set_up: OnceCell::new(), history: RwLock::new(()), started: AtomicUsize::new(0) }
     }
 
-    /// Runs one case in a namespace of its own. The first one installs the suite's own kind.
+    /// Runs a case in a namespace of its own. The first run installs the suite's own kind.
     pub async fn run(&self, case: Case) -> Result<()> {
         let install = || async { objects::install(&self.client).await };
         self.set_up.get_or_try_init(install).await.context("installing the kind of the suite")?;

@@ -1,4 +1,4 @@
-//! Cases of the form of answers: tables, metadata alone, and what can't be had.
+//! Cases of content negotiation: tables, metadata only, and types that aren't supported.
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
@@ -74,7 +74,7 @@ async fn a_list_becomes_a_table_with_the_columns_of_its_kind(subject: &Subject<'
     let cells: Vec<&[Value]> =
         rows.iter().map(|row| row["cells"].as_array().map_or(&[][..], |cells| &cells[..4])).collect();
     let first = [json!("a"), json!(3), json!("Ready"), json!("red")];
-    // A cell that the object has no value for is null, whatever the column's type.
+    // A cell without a value is null, whatever the column's type.
     let second = [json!("b"), Value::Null, Value::Null, Value::Null];
     ensure!(cells == [first.as_slice(), second.as_slice()], "{table}");
     let age = rows[0]["cells"][4].as_str().unwrap_or_default();

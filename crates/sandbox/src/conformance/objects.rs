@@ -8,12 +8,12 @@ use super::{call::Call, subject::eventually};
 
 /// A group that nobody else uses.
 pub(super) const GROUP: &str = "conformance.sandbox.test";
-/// The version that is stored.
+/// The version in which objects are stored.
 pub(super) const VERSION: &str = "v1";
-/// A version that is served as well, with the same fields.
+/// Another served version, with the same fields.
 pub(super) const OLD_VERSION: &str = "v1alpha1";
 
-/// Where CustomResourceDefinitions are.
+/// The path of CustomResourceDefinitions.
 pub(super) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Installs the kind Widget and waits until it is served in both versions.
@@ -34,7 +34,7 @@ pub(super) async fn install(client: &kube::Client) -> Result<()> {
     Ok(())
 }
 
-/// A definition of a kind with everything that is asked about: two versions, both subresources, columns and names.
+/// Returns the definition of a kind with all features under test: two versions, both subresources, columns and names.
 pub(super) fn definition(kind: &str) -> Value {
     let singular = kind.to_lowercase();
     let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -89,7 +89,7 @@ pub(super) fn definition(kind: &str) -> Value {
     })
 }
 
-/// A widget.
+/// Returns a widget.
 pub(super) fn widget(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -99,24 +99,24 @@ pub(super) fn widget(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// A widget with labels.
+/// Returns a widget with labels.
 pub(super) fn labelled(name: &str, labels: &Value) -> Value {
     let mut widget = widget(name, &json!({}));
     widget["metadata"]["labels"] = labels.clone();
     widget
 }
 
-/// A ConfigMap.
+/// Returns a ConfigMap.
 pub(super) fn config_map(name: &str, data: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
 }
 
-/// A Node.
+/// Returns a Node.
 pub(super) fn node(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } })
 }
 
-/// A Pod, bound to a Node or to none.
+/// Returns a Pod, which may be bound to a Node.
 pub(super) fn pod(name: &str, node: Option<&str>) -> Value {
     let mut spec = json!({ "containers": [{ "name": "main", "image": "registry.invalid/main" }] });
     if let Some(node) = node {
@@ -125,20 +125,20 @@ pub(super) fn pod(name: &str, node: Option<&str>) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec })
 }
 
-/// The resource version of an object or list, which must be a decimal number.
+/// Returns the resource version of an object or list, which must be a decimal number.
 pub(super) fn version(object: &Value) -> Result<u64> {
     let text = object["metadata"]["resourceVersion"].as_str();
     let text = text.with_context(|| format!("no resourceVersion in {object}"))?;
     text.parse().with_context(|| format!("the resourceVersion {text:?} is no decimal number"))
 }
 
-/// The names of a list's items, in their order.
+/// Returns the names of a list's items, in their order.
 pub(super) fn names(list: &Value) -> Result<Vec<&str>> {
     let items = list["items"].as_array().with_context(|| format!("no items in {list}"))?;
     Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default()).collect())
 }
 
-/// An Event about a Node, kept where the server keeps Events.
+/// Returns an Event about a ConfigMap, for cases that need the server's separate store of Events.
 pub(super) fn event(name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "v1",

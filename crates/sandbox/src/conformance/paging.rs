@@ -98,12 +98,12 @@ async fn a_token_whose_state_is_forgotten_has_expired(subject: &Subject<'_>) -> 
         subject.post(events.as_str(), &event(name, subject.namespace())).expect(201).await?;
     }
     let first = subject.get(events.as_str()).query("limit", "1").expect(200).await?;
-    // Forgetting up to the present state leaves the present state.
+    // The latest state remains after all history up to it is dropped.
     subject.delete(format!("{events}/b")).expect(200).await?;
     subject.forget_history().await?;
     let second = subject.get(events.as_str()).query("limit", "1").query("continue", token(&first));
     let status = second.refused(410, "Expired").await?;
-    // With this token the rest can be had, of a newer state.
+    // This token continues the list in a newer state.
     let rest = subject.get(events.as_str()).query("continue", token(&status)).expect(200).await?;
     ensure!(names(&rest)? == ["c"], "{rest}");
     ensure!(version(&rest)? > version(&first)?, "the rest is not newer: {first} {rest}");
@@ -146,7 +146,7 @@ async fn a_list_not_older_than_a_version_is_at_least_that_new(subject: &Subject<
         let list = list.expect(200).await?;
         ensure!(names(&list)? == ["w1", "w7"] && version(&list)? >= version(&created)?, "{list}");
     }
-    // Any state will do; the server's newest is one.
+    // Any state is acceptable, including the latest.
     let any = subject.get(subject.widgets()).query("resourceVersion", "0").expect(200).await?;
     version(&any)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Cases of changing objects by merge, JSON and strategic merge patches.
+//! Cases of JSON, merge and strategic merge patches.
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
@@ -127,7 +127,7 @@ async fn a_json_patch_adds_replaces_and_removes(subject: &Subject<'_>) -> Result
         { "op": "add", "path": "/spec/nested/b", "value": null },
     ]);
     let patched = operations(subject, &change).expect(200).await?;
-    // A null is no value here: the field's absence and null are the same to clients, and some servers drop it.
+    // Absence and null are the same to clients, and some servers drop a null.
     let mut spec = patched["spec"].clone();
     if let Some(nested) = spec["nested"].as_object_mut() {
         nested.remove("b");
@@ -136,7 +136,7 @@ async fn a_json_patch_adds_replaces_and_removes(subject: &Subject<'_>) -> Result
     Ok(())
 }
 
-/// The RFC wants a refusal here.
+/// The RFC requires a refusal here.
 async fn a_json_patch_replaces_what_is_not_there_too(subject: &Subject<'_>) -> Result<()> {
     create(subject, &json!({ "replicas": 1 })).await?;
     let change = json!([{ "op": "replace", "path": "/spec/colour", "value": "red" }]);
@@ -269,7 +269,7 @@ async fn a_strategic_patch_merges_lists_by_key(subject: &Subject<'_>) -> Result<
     let pairs: Vec<_> = found.iter().map(|condition| (&condition["type"], &condition["status"])).collect();
     ensure!(pairs == [(&json!("Ready"), &json!("True")), (&json!("DiskPressure"), &json!("False"))], "{patched}");
     ensure!(found[0]["reason"] == "Up", "{patched}");
-    // Taints have no key to merge by: the list is replaced.
+    // Taints have no merge key: the list is replaced.
     let taints = json!({ "spec": { "taints": [{ "key": "b", "effect": "NoExecute" }] } });
     let patched = subject.patch(path, Patch::Strategic, &taints).expect(200).await?;
     let taints = patched["spec"]["taints"].as_array().context("no taints")?;

@@ -1,4 +1,4 @@
-//! Cases of reading one object and lists of all.
+//! Cases of reading and listing objects.
 
 use anyhow::{Result, ensure};
 use serde_json::json;

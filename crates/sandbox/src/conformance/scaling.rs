@@ -1,4 +1,4 @@
-//! Cases of the subresource scale, by which replicas are read and written whatever the kind.
+//! Cases of the scale subresource, which reads and writes the replicas of any kind.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ async fn from_zero_a_json_patch_tests_an_empty_spec_and_adds(subject: &Subject<'
     let scaled = operations(subject, &change).expect(200).await?;
     ensure!(scaled["spec"]["replicas"] == 2 && replicas(subject).await? == 2, "{scaled}");
     operations(subject, &change).refused(422, "Invalid").await?;
-    // And back.
+    // The size returns to its first value.
     let change = json!([
         { "op": "test", "path": "/spec/replicas", "value": 2 },
         { "op": "replace", "path": "/spec/replicas", "value": 0 },
@@ -231,14 +231,14 @@ async fn the_manager_of_the_size_is_who_changed_it_last(subject: &Subject<'_>) -
     let object = read().await?;
     ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
 
-    // A write of the value that is there already changes nothing.
+    // A write of the current value changes nothing.
     scale(5, 5).query("fieldManager", "three").expect(200).await?;
     let other = json!({ "spec": { "colour": "blue" }, "metadata": { "annotations": { "a": "b" } } });
     let change = subject.patch(subject.widget("a"), Patch::Merge, &other);
     let object = change.query("fieldManager", "painter").expect(200).await?;
     ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
 
-    // The object itself is another way to the size.
+    // The size can also be written through the object itself.
     let change = json!([
         { "op": "add", "path": "/spec/replicas", "value": 2 },
         { "op": "add", "path": "/metadata/annotations/c", "value": "d" },
@@ -259,7 +259,7 @@ async fn a_size_of_zero_written_as_a_scale_has_no_manager(subject: &Subject<'_>)
     let object = subject.get(subject.widget("a")).expect(200).await?;
     ensure!(managers_of_the_size(&object).is_empty() && object["spec"]["replicas"] == 0, "{object}");
 
-    // Nor has the next size that is written so.
+    // The next size that is written like this has no manager either.
     let change = json!([
         { "op": "test", "path": "/spec", "value": {} },
         { "op": "add", "path": "/spec/replicas", "value": 2 },
@@ -268,7 +268,7 @@ async fn a_size_of_zero_written_as_a_scale_has_no_manager(subject: &Subject<'_>)
     let object = subject.get(subject.widget("a")).expect(200).await?;
     ensure!(managers_of_the_size(&object).is_empty() && object["spec"]["replicas"] == 2, "{object}");
 
-    // The object itself brings one back.
+    // A write of the object itself sets a manager again.
     let change = subject.patch(subject.widget("a"), Patch::Merge, &json!({ "spec": { "replicas": 3 } }));
     let object = change.query("fieldManager", "three").expect(200).await?;
     ensure!(managers_of_the_size(&object) == [["three", "Update", ""]], "{object}");

@@ -1,4 +1,4 @@
-//! The API server under test as one case sees it: a namespace of its own, and requests made of plain parts.
+//! The API server under test as one case sees it: a namespace of its own, and requests built from plain parts.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use super::{
     objects::{GROUP, VERSION},
 };
 
-/// The longest time until a change is seen everywhere, on a machine that is busy.
+/// The maximum time until a change is visible everywhere, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
-/// Time between two looks at a condition.
+/// The interval between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The API server and the namespace that one case runs on.
@@ -36,27 +36,27 @@ impl<'a> Subject<'a> {
         Ok(subject)
     }
 
-    /// The namespace that the case has to itself.
+    /// Returns the namespace of the case.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A name for an object without namespace that no other case uses.
+    /// Returns a name for a cluster-scoped object that no other case uses.
     pub(super) fn unique(&self, name: &str) -> String {
         format!("{}-{name}", self.namespace)
     }
 
-    /// Where the objects of a core kind are, in the case's namespace.
+    /// Returns the path of a core kind's objects in the case's namespace.
     pub(super) fn core(&self, plural: &str) -> String {
         format!("/api/v1/namespaces/{}/{plural}", self.namespace)
     }
 
-    /// Where the widgets of the case's namespace are.
+    /// Returns the path of the widgets in the case's namespace.
     pub(super) fn widgets(&self) -> String {
         format!("/apis/{GROUP}/{VERSION}/namespaces/{}/widgets", self.namespace)
     }
 
-    /// Where one widget of the case's namespace is.
+    /// Returns the path of a widget in the case's namespace.
     pub(super) fn widget(&self, name: &str) -> String {
         format!("{}/{name}", self.widgets())
     }
@@ -85,13 +85,13 @@ impl<'a> Subject<'a> {
         self.call(Method::PATCH, path).patch(kind, body)
     }
 
-    /// Makes all resource versions given out so far too old.
+    /// Makes all resource versions so far too old.
     pub(super) async fn forget_history(&self) -> Result<()> {
         (self.forget_history)().await.context("making the server forget its history")
     }
 }
 
-/// Calls `attempt` until it succeeds, and fails with its last error when that takes too long.
+/// Calls `attempt` until it succeeds, and fails with its last error if that takes too long.
 pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let end = Instant::now() + SOON;
     let mut last = anyhow!("the first attempt did not end");

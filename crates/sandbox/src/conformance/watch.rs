@@ -1,4 +1,4 @@
-//! A watch as it comes over the wire: one JSON object per line.
+//! A watch as on the wire: one JSON object per line.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
 
-/// The longest wait for the next event.
+/// The maximum wait for the next event.
 const SOON: Duration = Duration::from_secs(15);
 
-/// One line of a watch.
+/// A line of a watch.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) kind: String,
@@ -24,7 +24,7 @@ impl Event {
     }
 }
 
-/// A watch under way. Dropping it ends it.
+/// A watch in progress, which ends when it is dropped.
 pub(super) struct Watch {
     request: String,
     body: BoxStream<'static, Result<Vec<u8>>>,
@@ -37,7 +37,7 @@ impl Watch {
         Self { request, body, buffer: Vec::new() }
     }
 
-    /// The next event, or nothing when the server has ended the watch.
+    /// Returns the next event, or `None` if the server has ended the watch.
     pub(super) async fn next(&mut self) -> Result<Option<Event>> {
         let line = tokio::time::timeout(SOON, self.line()).await;
         let line = line.with_context(|| format!("nothing more within {} s on {}", SOON.as_secs(), self.request))??;
@@ -50,7 +50,7 @@ impl Watch {
         Ok(Some(Event { kind, object: value["object"].take() }))
     }
 
-    /// The next event, which must be of this type and about this object.
+    /// Returns the object of the next event, which must have this type and name.
     pub(super) async fn expect(&mut self, kind: &str, name: &str) -> Result<Value> {
         let event = self.next().await?;
         let event = event.with_context(|| format!("{} ended before {kind} {name}", self.request))?;
@@ -64,12 +64,12 @@ impl Watch {
         Ok(event.object)
     }
 
-    /// The next event, which must be a bookmark.
+    /// Returns the object of the next event, which must be a bookmark.
     pub(super) async fn bookmark(&mut self) -> Result<Value> {
         self.expect("BOOKMARK", "").await
     }
 
-    /// Waits until the server ends the watch, without another event but bookmarks.
+    /// Waits until the server ends the watch, without another event except bookmarks.
     pub(super) async fn ended(&mut self) -> Result<()> {
         while let Some(event) = self.next().await? {
             ensure!(event.kind == "BOOKMARK", "expected the end of {}, got {event:?}", self.request);

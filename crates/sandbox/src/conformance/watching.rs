@@ -242,7 +242,7 @@ async fn a_stream_of_nothing_has_its_bookmark_too(subject: &Subject<'_>) -> Resu
     let mut watch = initial(subject).watch().await?;
     let bookmark = watch.bookmark().await?;
     ensure!(bookmark["metadata"]["annotations"][INITIAL_EVENTS_END] == "true", "{bookmark}");
-    // It can be resumed from there.
+    // The watch can be resumed from there.
     create(subject, "a").await?;
     from(subject, &version(&bookmark)?.to_string()).watch().await?.expect("ADDED", "a").await?;
     Ok(())
@@ -252,7 +252,7 @@ async fn a_bookmark_comes_before_a_watch_ends(subject: &Subject<'_>) -> Result<(
     let start = now(subject).await?;
     let watch = |bookmarks: &str| {
         let call = from(subject, &start).query("timeoutSeconds", "4").query("allowWatchBookmarks", bookmarks);
-        // Nothing here is selected: the bookmark is what moves a quiet watch on.
+        // Nothing is selected here: only the bookmark moves a quiet watch forward.
         call.query("labelSelector", "app=nobody").watch()
     };
     let (mut with, mut without) = (watch("true").await?, watch("false").await?);
@@ -293,7 +293,7 @@ async fn a_version_that_is_too_old_has_expired(subject: &Subject<'_>) -> Result<
         subject.post(events.as_str(), &event(name, subject.namespace())).expect(201).await?;
     }
     subject.forget_history().await?;
-    // Some servers refuse the request, others the stream: clients know both.
+    // Some servers refuse the request, others send an error event: clients handle both.
     let old = version(&created)?.to_string();
     let answer = subject.get(events).query("resourceVersion", &old).query("watch", "true").answer().await?;
     let status = if answer.status == 410 {

@@ -1,5 +1,5 @@
-//! The capacity of the Nodes of a group: from the capacity annotations, else from the infrastructure template's
-//! `status.capacity`, else something usual. The part for Pods (allocatable) is a little less.
+//! The capacity of a group's Nodes: from the capacity annotations, else from the infrastructure template's
+//! `status.capacity`, else common values. The allocatable part is a little less.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{keys, object::Object};
 
-/// The capacity of a Node, and the platform, labels and taints that it presents.
+/// The capacity, platform, labels and taints of a Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hardware {
     pub(crate) capacity: BTreeMap<String, String>,
@@ -18,7 +18,8 @@ pub(crate) struct Hardware {
 }
 
 impl Hardware {
-    /// Of the Nodes of `group`, an object that carries the capacity annotations, and of its infrastructure template.
+    /// Returns the hardware of the Nodes of `group`, the object with the capacity annotations, and of its
+    /// infrastructure template.
     pub(crate) fn of(group: Option<&Value>, template: Option<&Value>) -> Self {
         let mut capacity = BTreeMap::from(
             [("cpu", "4"), ("memory", "16Gi"), ("ephemeral-storage", "100Gi"), ("pods", "110")]
@@ -50,7 +51,7 @@ impl Hardware {
         }
     }
 
-    /// Returns the capacity that is left for Pods.
+    /// Returns the allocatable capacity.
     pub(crate) fn allocatable(&self) -> BTreeMap<String, String> {
         let less = |(resource, quantity): (&String, &String)| {
             let left = match resource.as_str() {
@@ -70,7 +71,7 @@ fn text(quantity: &Value) -> String {
     quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned)
 }
 
-/// A taint from `key=value:Effect` or `key:Effect`.
+/// Parses a taint: `key=value:Effect` or `key:Effect`.
 fn taint(text: &str) -> Option<Value> {
     let (pair, effect) = text.trim().rsplit_once(':')?;
     Some(match pair.split_once('=') {
@@ -79,7 +80,7 @@ fn taint(text: &str) -> Option<Value> {
     })
 }
 
-/// Thousandths of a quantity in one of the usual forms: digits, a fraction, a suffix.
+/// Parses a quantity in one of the common forms (digits, a fraction, a suffix), and returns thousandths.
 fn milli(quantity: &str) -> Option<i128> {
     let end = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
     let (number, suffix) = quantity.split_at(end);

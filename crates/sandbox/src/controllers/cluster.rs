@@ -1,4 +1,4 @@
-//! Cluster: says that it is there. Its infrastructure and control plane are not simulated.
+//! Cluster: reports that it is available. Its infrastructure and control plane aren't simulated.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Conditions in both shapes: those of v1beta2, and those of v1beta1 beside them. An object of either contract version
-//! holds both lists, each in its place.
+//! Conditions of v1beta2 and of v1beta1. An object of either contract version has both lists, each at the path that the
+//! version defines.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::settings::Contract;
 #[derive(Clone, Copy)]
 pub(crate) struct Says<'a> {
     pub(crate) kind: &'a str,
-    /// `None` is Unknown.
+    /// The status; `None` is Unknown.
     pub(crate) status: Option<bool>,
     pub(crate) reason: &'a str,
     pub(crate) message: &'a str,
@@ -31,7 +31,7 @@ impl<'a> Says<'a> {
     }
 }
 
-/// Sets a condition of v1beta2 in the place that the contract has for it.
+/// Sets a condition of v1beta2 at the path of the contract version.
 pub(crate) fn set(object: &mut Value, contract: Contract, says: &Says<'_>, now: Timestamp) {
     let place = match contract {
         Contract::V1Beta1 => "/status/v1beta2/conditions",
@@ -47,7 +47,7 @@ pub(crate) fn set(object: &mut Value, contract: Contract, says: &Says<'_>, now: 
     put(object, place, condition, now);
 }
 
-/// Sets a condition of v1beta1, which has a reason only where it is not True.
+/// Sets a condition of v1beta1, which has a reason only if it isn't True.
 pub(crate) fn set_old(object: &mut Value, contract: Contract, says: &Says<'_>, now: Timestamp) {
     let place = match contract {
         Contract::V1Beta1 => "/status/conditions",
@@ -62,7 +62,7 @@ pub(crate) fn set_old(object: &mut Value, contract: Contract, says: &Says<'_>, n
     put(object, place, condition, now);
 }
 
-/// Sets a condition of the core API, as Nodes have them.
+/// Sets a condition of the core API, as on Nodes.
 pub(crate) fn set_core(object: &mut Value, says: &Says<'_>, now: Timestamp) {
     let condition = json!({
         "type": says.kind,
@@ -73,12 +73,12 @@ pub(crate) fn set_core(object: &mut Value, says: &Says<'_>, now: Timestamp) {
     put(object, "/status/conditions", condition, now);
 }
 
-/// Returns true if a condition of v1beta2 (or of the core API, which has them in the same place) is True.
+/// Returns true if a condition of v1beta2 (or of the core API, which has the same path) is True.
 pub(crate) fn is_true(object: &Value, contract: Contract, kind: &str) -> bool {
     has_status(object, contract, kind, "True")
 }
 
-/// The same, but False.
+/// Returns true if such a condition is False.
 pub(crate) fn is_false(object: &Value, contract: Contract, kind: &str) -> bool {
     has_status(object, contract, kind, "False")
 }
@@ -91,7 +91,7 @@ fn has_status(object: &Value, contract: Contract, kind: &str, status: &str) -> b
     place.as_array().is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == status))
 }
 
-/// A time as objects hold it: to the second.
+/// Returns a time in the format of objects, in whole seconds.
 pub(crate) fn time(now: Timestamp) -> String {
     Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
 }

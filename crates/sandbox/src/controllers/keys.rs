@@ -7,9 +7,9 @@ pub(crate) const TEMPLATE_HASH: &str = "machine-template-hash";
 
 pub(crate) const PAUSED: &str = "cluster.x-k8s.io/paused";
 pub(crate) const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-/// The prefix of the annotations of a Machine that hold it before its Node is drained.
+/// The prefix of the annotations that hold a Machine before its Node is drained.
 pub(crate) const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
-/// The same before its infrastructure goes.
+/// The prefix of those that hold a Machine before its infrastructure is deleted.
 pub(crate) const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
 pub(crate) const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 pub(crate) const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
@@ -32,5 +32,5 @@ pub(crate) const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
 pub(crate) const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
 pub(crate) const POOL_FINALIZER: &str = "machinepool.cluster.x-k8s.io";
 
-/// API group of Cluster API.
+/// The API group of Cluster API.
 pub(crate) const GROUP: &str = "cluster.x-k8s.io";

@@ -1,5 +1,5 @@
-//! Machine: from Pending to Running and out again, with the Node that it becomes. How long each step takes is a setting,
-//! and a label says whether it gets there at all.
+//! Machine: from Pending to Running and through its deletion, with its Node. The duration of each step is a setting,
+//! and a label decides its outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,9 +25,9 @@ pub(crate) struct Inputs<'a> {
     pub(crate) course: &'a Course,
     /// The MachineSet that controls it.
     pub(crate) owner: Option<&'a Value>,
-    /// Looks up the infrastructure template that its owner names; needed only when a Node is made.
+    /// Looks up the infrastructure template of its owner; only needed when a Node is created.
     pub(crate) template: &'a dyn Fn() -> Option<Arc<Value>>,
-    /// The Node that it has become.
+    /// The Machine's Node.
     pub(crate) node: Option<&'a Arc<Value>>,
 }
 
@@ -39,45 +39,45 @@ pub(crate) struct Course {
     pub(crate) joining: Joining,
 }
 
-/// The component that makes the Node of a Machine.
+/// The component that creates the Node of a Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Joining {
-    /// The Machine's controller, together with the reference to it.
+    /// The Machine's controller, together with the `nodeRef`.
     Together,
     /// A kubelet.
     ByKubelet {
-        /// The reference lags behind the Node for so long.
+        /// The time by which the `nodeRef` lags behind the Node.
         reference: Duration,
-        /// The Machine stays for so long after its Node was deleted.
+        /// The time for which the Machine stays after its Node was deleted.
         hang: Duration,
     },
 }
 
 impl Course {
-    /// As its label says.
+    /// Returns the course that the Machine's label selects.
     pub(crate) fn of_label(machine: &Value, times: Times) -> Self {
         let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
         Self { behaviour, times: scaled(times, behaviour), joining: Joining::Together }
     }
 }
 
-/// When the steps of a Machine were due. Objects hold times to the second only, so these are kept beside them.
+/// The times at which the steps of a Machine were due. They are kept here because objects only hold whole seconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Steps {
     seen: Timestamp,
     provisioned: Option<Timestamp>,
     joined: Option<Timestamp>,
-    /// When its controller first saw the Node of a kubelet.
+    /// The time at which its controller first saw the Node of a kubelet.
     found: Option<Timestamp>,
     deleting: Option<Timestamp>,
-    /// When nothing held its infrastructure any more.
+    /// The time at which the last hold on its infrastructure was released.
     released: Option<Timestamp>,
-    /// True if a hook has held it.
+    /// True if a hook has held the Machine.
     was_held: bool,
 }
 
 impl Steps {
-    /// Of a Machine that is seen for the first time.
+    /// Creates the steps of a Machine that is seen for the first time.
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             seen: now,
@@ -101,13 +101,13 @@ enum Infrastructure {
     Ready,
 }
 
-/// A reconcile of a Machine: what it goes by, and what it intends.
+/// A reconcile of a Machine: its inputs, and its plan.
 struct Reconcile<'a> {
     inputs: &'a Inputs<'a>,
     steps: &'a mut Steps,
     context: &'a Context<'a>,
     plan: Plan,
-    /// The Machine as it is to be.
+    /// The desired state of the Machine.
     wanted: Value,
 }
 
@@ -131,7 +131,7 @@ impl Reconcile<'_> {
         self.wanted.add_finalizer(keys::MACHINE_FINALIZER);
         let infrastructure = self.provision(behaviour, times);
         if self.wanted["spec"] != inputs.machine["spec"] {
-            // The generation that the API will give it; so that the status needs not be written twice.
+            // This is the generation that the API will set, so that the status is written only once.
             self.wanted.set("/metadata/generation", json!(inputs.machine.generation() + 1));
         }
         if infrastructure == Infrastructure::Ready && behaviour != Behaviour::NeverJoins {
@@ -143,7 +143,7 @@ impl Reconcile<'_> {
         status(&mut self.wanted, infrastructure, inputs.node.map(|node| &**node), context);
     }
 
-    /// Returns true if this time has come; otherwise the Machine is looked at again then.
+    /// Returns true if this time has come; otherwise the Machine is reconciled again then.
     fn is_due(&mut self, at: Timestamp) -> bool {
         let is_due = at <= self.context.now;
         if !is_due {
@@ -152,7 +152,7 @@ impl Reconcile<'_> {
         is_due
     }
 
-    /// Brings the infrastructure on as far as it is time for.
+    /// Advances the infrastructure as far as its times permit.
     fn provision(&mut self, behaviour: Behaviour, times: Times) -> Infrastructure {
         if self.wanted.text("/spec/providerID").is_some() {
             return Infrastructure::Ready;
@@ -179,7 +179,7 @@ impl Reconcile<'_> {
         }
     }
 
-    /// Lets the Node join and become Ready when it is time, and keeps its labels.
+    /// Lets the Node join and become Ready at its times, and keeps its labels up to date.
     fn join(&mut self, times: Times) {
         let (now, contract) = (self.context.now, self.context.settings.contract);
         if self.wanted.text("/status/nodeRef/name").is_none() {
@@ -202,14 +202,14 @@ impl Reconcile<'_> {
             && self.is_due(after(joined, times.ready))
         {
             node::set_ready(&mut labelled, true, now);
-            // Whatever its kubelet says later is for others to decide.
+            // Later reports of its kubelet are handled elsewhere.
             self.steps.joined = None;
         }
         self.plan.change(Side::Workload, node, labelled);
     }
 
-    /// Refers to the Node that a kubelet has registered, and brings its labels and annotations up to date: before the
-    /// reference is written, as Cluster API does.
+    /// Refers to the Node that a kubelet has registered. Its labels and annotations are updated before the reference is
+    /// written, as Cluster API does.
     fn find(&mut self, reference: Duration) {
         let Some(node) = self.inputs.node else { return };
         let referred = after(*self.steps.found.get_or_insert(self.context.now), reference);
@@ -224,11 +224,11 @@ impl Reconcile<'_> {
         self.plan.change(Side::Workload, node, labelled);
     }
 
-    /// Brings a deletion on: drain, then let go of the infrastructure and the Node, then of the Machine.
+    /// Advances a deletion: it drains the Node, then deletes the infrastructure and the Node, then the Machine.
     fn leave(&mut self) {
         let (now, context) = (self.context.now, self.context);
         let Course { times, joining, .. } = *self.inputs.course;
-        // A Node without a reference to it is left to its cloud.
+        // A Node without a reference is left to its cloud.
         let is_known = joining == Joining::Together || self.wanted.text("/status/nodeRef/name").is_some();
         let node = self.inputs.node.filter(|_| is_known);
         if is_known && is_held(&self.wanted, keys::PRE_DRAIN_HOOK) {
@@ -289,12 +289,12 @@ fn scaled(times: Times, behaviour: Behaviour) -> Times {
     }
 }
 
-/// The id that the simulated cloud gives to a machine.
+/// Returns the provider ID that the simulated cloud assigns to a machine.
 pub(crate) fn provider_id(namespace: &str, name: &str) -> String {
     format!("sandbox:///{namespace}/{name}")
 }
 
-/// The Node that a Machine becomes.
+/// Returns the Node of a Machine.
 pub(crate) fn node_of<'a>(machine: &'a Value, inputs: &Inputs<'a>) -> NodeOf<'a> {
     NodeOf {
         name: machine.name(),
@@ -313,7 +313,7 @@ pub(crate) fn node_of<'a>(machine: &'a Value, inputs: &Inputs<'a>) -> NodeOf<'a>
     }
 }
 
-/// A Machine's taint as a Node has it.
+/// Returns a Machine's taint in the form of a Node.
 fn core_taint(taint: &Value) -> Value {
     let mut taint = taint.clone();
     taint.unset("/propagation");
@@ -328,7 +328,7 @@ fn refer_to_node(machine: &mut Value, name: &str, contract: Contract) {
     machine.set("/status/nodeRef", reference);
 }
 
-/// Returns true if somebody holds it by an annotation with this prefix.
+/// Returns true if an annotation with this prefix holds the Machine.
 fn is_held(machine: &Value, hook: &str) -> bool {
     let annotations = machine.pointer("/metadata/annotations").and_then(Value::as_object);
     annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(hook)))
@@ -382,7 +382,7 @@ fn status(machine: &mut Value, infrastructure: Infrastructure, node: Option<&Val
     set_conditions(machine, infrastructure, node, context);
 }
 
-/// Says that it has failed for good, where its contract version has that.
+/// Reports a permanent failure, at the path of the contract version.
 fn fail(machine: &mut Value, contract: Contract) {
     let place = match contract {
         Contract::V1Beta1 => "/status",

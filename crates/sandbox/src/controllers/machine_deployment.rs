@@ -1,6 +1,6 @@
-//! MachineDeployment: keeps one MachineSet per template, the newest at its size, and rolls out a new template through
-//! the sizes of both. Labels, annotations and time-outs of a template are changed in place, as Cluster API does; any
-//! other change of it is a rollout.
+//! MachineDeployment: keeps one MachineSet per template, scales the newest to its size, and rolls out a new template
+//! through the sizes of all. Labels, annotations and timeouts of a template are changed in place, as Cluster API does;
+//! any other change of it is a rollout.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::settings::Contract;
 
-/// Parts of `spec.template.spec` that need no new Machines.
+/// The parts of `spec.template.spec` whose change needs no new Machines.
 const IN_PLACE: [&str; 7] = [
     "deletion",
     "minReadySeconds",
@@ -36,7 +36,7 @@ const HISTORY: usize = 1;
 /// A MachineSet of the MachineDeployment.
 pub(crate) struct Child {
     pub(crate) set: Arc<Value>,
-    /// The number of its Machines that are being deleted; it matters for the strategy OnDelete alone.
+    /// The number of its Machines that are being deleted; only used by the strategy OnDelete.
     pub(crate) deleting: i64,
 }
 
@@ -55,13 +55,12 @@ impl Child {
     }
 }
 
-/// Returns true if its Machines are exchanged only when someone deletes them.
+/// Returns true if its Machines are only replaced when somebody deletes them.
 pub(crate) fn is_on_delete(deployment: &Value) -> bool {
     Strategy::of(deployment, 0) == Strategy::OnDelete
 }
 
-/// Plans the writes of a MachineDeployment's controller. `children` are the MachineSets it controls; `cluster` is the
-/// Cluster it names.
+/// Plans the writes of a MachineDeployment's controller. `children` are its MachineSets; `cluster` is its Cluster.
 pub(crate) fn plan(
     deployment: &Arc<Value>,
     cluster: Option<&Value>,
@@ -99,7 +98,7 @@ pub(crate) fn plan(
         None => scale_paused(&mut plan, &after, &children, strategy, desired),
         Some(_) if stopped => scale_paused(&mut plan, &after, &children, strategy, desired),
         Some(newest) => {
-            // A template that comes back gets the next revision.
+            // A template that is used again gets the next revision.
             let highest = children.last().map_or(0, Child::revision);
             let newest = children.remove(newest);
             let revision = if newest.revision() < highest { highest + 1 } else { newest.revision().max(1) };
@@ -140,7 +139,7 @@ fn set_defaults(deployment: &mut Value, cluster: Option<&Value>) {
     }
 }
 
-/// Returns true if a MachineSet makes the Machines that the MachineDeployment describes.
+/// Returns true if a MachineSet creates the Machines that the MachineDeployment describes.
 fn same_template(deployment: &Value, set: &Value) -> bool {
     what_matters(deployment) == what_matters(set)
 }
@@ -175,7 +174,8 @@ fn new_set(deployment: &Value, revision: i64, replicas: i64, strategy: Strategy,
     synced(&set, deployment, revision, replicas, strategy)
 }
 
-/// A MachineSet as its MachineDeployment wants it: the size, and what is passed on in place.
+/// Returns a MachineSet as its MachineDeployment wants it: with its size, and the template fields that are propagated
+/// in place.
 fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strategy: Strategy) -> Value {
     let mut set = set.clone();
     resize(&mut set, deployment, replicas, strategy);
@@ -211,7 +211,7 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
     set
 }
 
-/// The size of a MachineSet, its MachineDeployment's annotations, and what others tell of that one's size.
+/// Sets the size of a MachineSet, its MachineDeployment's annotations, and the annotations about the latter's size.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
     passed_on::pass_on(set, deployment);
     rescale(set, deployment, replicas, strategy);
@@ -224,7 +224,7 @@ fn rescale(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strateg
     set.set(&object::annotation(keys::MAX_REPLICAS), json!(strategy.most(desired).to_string()));
 }
 
-/// Moves the sizes one step on, and lets go of what is left over from older rollouts. `older` are sorted by revision.
+/// Moves the sizes one step on, and deletes MachineSets left over from older rollouts. `older` is sorted by revision.
 fn roll(
     plan: &mut Plan,
     deployment: &Value,
@@ -263,7 +263,7 @@ fn scale_paused(plan: &mut Plan, deployment: &Value, children: &[Child], strateg
     }
 }
 
-/// `children` has the newest last, if there is one.
+/// Sets the status. `children` has the newest MachineSet last, if there is one.
 fn status(deployment: &mut Value, children: &[Child], strategy: Strategy, context: &Context<'_>) {
     let contract = context.settings.contract;
     let sum = |field: &str| children.iter().map(|child| child.set.number(field)).sum::<i64>();
@@ -345,7 +345,7 @@ mod tests {
         plan(&Arc::new(deployment.clone()), None, children, &context)
     }
 
-    /// The MachineSet that a MachineDeployment begins with.
+    /// Returns the first MachineSet of a MachineDeployment.
     fn first_set(deployment: &Value) -> Value {
         let plan = planned(deployment, &[]);
         let Some(Write::Create(_, set)) = plan.writes.into_iter().next() else { panic!("a MachineSet was expected") };

@@ -1,5 +1,5 @@
-//! MachinePool: the infrastructure keeps its machines, so there are no Machine objects, only a list of ids and the Nodes.
-//! Which machine goes when the pool shrinks is the infrastructure's choice: here the last one of the list.
+//! MachinePool: the infrastructure manages its machines, so there are no Machine objects, only a list of ids and the
+//! Nodes. When the pool shrinks, the infrastructure chooses the machine to remove: here the last one of the list.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,21 +22,21 @@ use crate::{
     settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
 };
 
-/// When the steps of a MachinePool were due.
+/// The times at which the steps of a MachinePool were due.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Steps {
-    /// Since when it has had too few machines, or too many.
+    /// The time since which it has had too few machines, or too many.
     changing: Option<Timestamp>,
-    /// Since when each machine has been there, by its id.
+    /// The time since which each machine has existed, by its id.
     listed: BTreeMap<String, Timestamp>,
-    /// Since when each Node that isn't Ready yet has been there.
+    /// The time since which each Node that isn't Ready yet has existed.
     joined: BTreeMap<String, Timestamp>,
 }
 
 pub(crate) struct Inputs<'a> {
     pub(crate) pool: &'a Arc<Value>,
     pub(crate) template: Option<&'a Value>,
-    /// The Nodes that name it as their owner.
+    /// The Nodes that name the pool as their owner.
     pub(crate) nodes: &'a [Arc<Value>],
 }
 
@@ -76,7 +76,7 @@ pub(super) fn set_defaults(pool: &mut Value) {
     pool.set_default("/spec/replicas", json!(pool.annotation_size().unwrap_or(1)));
 }
 
-/// The ids that the pool holds now.
+/// Returns the current ids of the pool.
 fn resize(
     plan: &mut Plan,
     pool: &Value,
@@ -163,7 +163,7 @@ fn nodes(
     }
 }
 
-/// The name of the Node of a machine.
+/// Returns the name of the Node of a machine.
 pub(crate) fn node_name(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }

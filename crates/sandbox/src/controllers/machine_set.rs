@@ -1,8 +1,8 @@
-//! MachineSet: keeps a number of Machines made from its template.
+//! MachineSet: keeps a number of Machines created from its template.
 //!
-//! Machines that are being deleted count as replicas until they are gone. A set that must shrink takes those first, then
-//! the marked ones, then those being updated in place, then unhealthy ones, then by its delete policy; ties go by name
-//! (contract, section 7, row 23).
+//! Machines that are being deleted count as replicas until they are gone. A set that must shrink takes those first,
+//! then the marked ones, then those being updated in place, then unhealthy ones, then by its delete policy; ties go by
+//! name (contract, section 7, row 23).
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::settings::Contract;
 
-/// Plans the writes of a MachineSet's controller. `machines` are those it controls.
+/// Plans the writes of a MachineSet's controller. `machines` are its Machines.
 pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Context<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut after = Value::clone(set);
@@ -49,7 +49,7 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
     plan
 }
 
-/// Passes labels and annotations of the template on to the Machines there are.
+/// Propagates labels and annotations of the template to the existing Machines.
 fn pass_on(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
     let passed = [("labels", machine_labels(set)), ("annotations", template_annotations(set))];
     for machine in machines.iter().filter(|machine| !machine.deleting()) {
@@ -57,7 +57,7 @@ fn pass_on(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
         let lacking: Vec<_> =
             lacking.filter(|(field, key, value)| machine["metadata"][**field][key.as_str()] != **value).collect();
         if lacking.is_empty() {
-            // Nearly always: so a set of many Machines costs no copy of each.
+            // This is the common case, which must not copy each Machine of a large set.
             continue;
         }
         let mut wanted = Value::clone(machine);
@@ -81,9 +81,9 @@ fn set_defaults(set: &mut Value) {
     }
 }
 
-/// The size that an object without one gets.
+/// The default size of an object without one.
 pub(crate) trait DefaultSize {
-    /// The least size of the node group that it is by its annotations.
+    /// Returns the min size of a node group by its annotations; `None` if the object isn't a node group.
     fn annotation_size(&self) -> Option<i64>;
 }
 
@@ -110,8 +110,8 @@ fn template_annotations(set: &Value) -> Map<String, Value> {
     set.map("/spec/template/metadata/annotations")
 }
 
-/// A Machine from the set's template. Its references name the objects that infrastructure and bootstrap providers would
-/// make for it: of the template's kind without `Template`, by the Machine's name.
+/// Creates a Machine from the set's template. Its references name the objects that infrastructure and bootstrap
+/// providers would create for it: of the template's kind without `Template`, with the Machine's name.
 pub(crate) fn new_machine(set: &Value, context: &mut Context<'_>) -> Value {
     let name = format!("{}-{}", set.name(), context.names.suffix());
     let mut spec = set["spec"]["template"]["spec"].clone();
@@ -138,7 +138,7 @@ pub(crate) fn new_machine(set: &Value, context: &mut Context<'_>) -> Value {
     })
 }
 
-/// All Machines, those first that a smaller set would take first.
+/// Returns all Machines, in the order in which a smaller set would take them.
 fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>], context: &Context<'_>) -> Vec<&'a Arc<Value>> {
     #[derive(Eq, Ord, PartialEq, PartialOrd)]
     enum Rank<'a> {
@@ -154,7 +154,7 @@ fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>], context: &Context
     let is_random = !matches!(policy, Some("Newest" | "Oldest"));
     let contract = context.settings.contract;
     let rank = |machine: &'a Value| {
-        // Times of one form: their text has their order.
+        // All times have the same format, so their text sorts chronologically.
         let created = machine.text("/metadata/creationTimestamp").unwrap_or_default();
         if machine.deleting() {
             Rank::Deleting
@@ -184,7 +184,7 @@ fn is_healthy(machine: &Value, contract: Contract) -> bool {
         && !has_failed(machine)
 }
 
-/// Returns true if a Machine has failed for good, as either place in its status says.
+/// Returns true if a Machine has failed permanently, by either path in its status.
 pub(crate) fn has_failed(machine: &Value) -> bool {
     let places = ["/status", "/status/deprecated/v1beta1"];
     places.into_iter().any(|place| {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn machine(text: &str) -> Arc<Value> {
-        // name[:trait]
+        // The format is `name[:trait]`.
         let (name, traits) = text.split_once(':').unwrap_or((text, ""));
         let mut machine = testing::running_machine(name, "workers-1");
         match traits {

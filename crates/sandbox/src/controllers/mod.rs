@@ -1,6 +1,6 @@
-//! Simulated controllers of Cluster API (behaviour as of v1.14). Each is a function from the objects it looks at to the
-//! writes it intends: it calls no API and knows no task. `crate::simulation` gives it the objects and does the writes;
-//! `crate::stepped` does the same with views that lag, one write at a time.
+//! Simulated controllers of Cluster API (behaviour as of v1.14). Each is a function from the objects it reads to the
+//! writes it plans; it must never call an API or depend on a task. `crate::simulation` passes the objects and executes
+//! the writes; `crate::stepped` does the same with views that lag, one write at a time.
 
 pub(crate) mod capacity;
 pub(crate) mod cluster;

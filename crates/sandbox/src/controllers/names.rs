@@ -1,6 +1,6 @@
-//! Suffixes of generated names: like random ones for whoever reads them, and the same in every run.
+//! Suffixes of generated names, which look random and are the same in every run.
 
-/// Letters and digits that make no words.
+/// Letters and digits that form no words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// A source of suffixes.
@@ -10,19 +10,19 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Five characters that have not come for long.
+    /// Returns five characters that haven't been used for long.
     pub(crate) fn suffix(&mut self) -> String {
         self.drawn += 1;
         code(self.drawn)
     }
 }
 
-/// Five characters that a text always leads to.
+/// Returns the five characters of a text, which are always the same.
 pub(crate) fn suffix_of(text: &str) -> String {
     code(hash(text))
 }
 
-/// Five characters for a number.
+/// Returns five characters for a number.
 fn code(number: u64) -> String {
     let mut rest = scatter(number);
     let base = ALPHABET.len() as u64;
@@ -35,13 +35,13 @@ fn code(number: u64) -> String {
     text
 }
 
-/// A hash of a text, for the label that tells templates apart.
+/// Returns a hash of a text, for the label that distinguishes templates.
 pub(crate) fn hash(text: &str) -> u64 {
     // FNV-1a
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Spreads near numbers over all there are (the finalizer of SplitMix64).
+/// Spreads nearby numbers over the whole range (the finalizer of SplitMix64).
 fn scatter(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

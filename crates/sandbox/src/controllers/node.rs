@@ -1,4 +1,4 @@
-//! Node of the workload cluster: what a kubelet registers and what Cluster API adds to it.
+//! Node of the workload cluster: the fields that a kubelet registers and those that Cluster API adds.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use super::{
     object::{self, Object},
 };
 
-/// A Node to be.
+/// The values from which a Node is created.
 pub(crate) struct NodeOf<'a> {
     pub(crate) name: &'a str,
     pub(crate) provider_id: &'a str,
     pub(crate) cluster: &'a str,
     pub(crate) namespace: &'a str,
-    /// The Machine's name; Nodes of a MachinePool have none.
+    /// The Machine's name; `None` for Nodes of a MachinePool.
     pub(crate) machine: Option<&'a str>,
-    /// Kind and name of what owns the Machine, or of the MachinePool.
+    /// The kind and name of the Machine's owner, or of the MachinePool.
     pub(crate) owner: (&'a str, &'a str),
     pub(crate) version: &'a str,
     pub(crate) zone: Option<&'a str>,
-    /// Those of its Machine.
+    /// The labels of its Machine.
     pub(crate) labels: Map<String, Value>,
     pub(crate) taints: Vec<Value>,
     pub(crate) hardware: Hardware,
 }
 
 impl NodeOf<'_> {
-    /// The Node as it joins: not Ready yet, unless it is to be at once.
+    /// Returns the Node as it joins; `ready` is true if it is Ready at once.
     pub(crate) fn object(&self, ready: bool, now: Timestamp) -> Value {
         let hardware = &self.hardware;
         let mut labels = hardware.labels.clone();
@@ -42,7 +42,7 @@ impl NodeOf<'_> {
         if let Some(zone) = self.zone {
             labels.insert("topology.kubernetes.io/zone".to_owned(), json!(zone));
         }
-        // A MachinePool's Nodes get no labels from its template.
+        // The Nodes of a MachinePool get no labels from its template.
         if self.machine.is_some() {
             labels.extend(synced_labels(&self.labels));
         }
@@ -78,7 +78,7 @@ impl NodeOf<'_> {
         node
     }
 
-    /// The Node as a kubelet registers it: without anything that Cluster API adds.
+    /// Returns the Node as a kubelet registers it, without the fields that Cluster API adds.
     pub(crate) fn registered(&self, ready: bool, now: Timestamp) -> Value {
         let mut node = self.object(ready, now);
         node.unset("/metadata/annotations");
@@ -88,7 +88,7 @@ impl NodeOf<'_> {
         node
     }
 
-    /// Adds the annotations by which Cluster API says whose Node it is.
+    /// Adds the annotations by which Cluster API links the Node to its Machine and owner.
     pub(crate) fn annotate(&self, node: &mut Value) {
         for (key, value) in [
             (keys::NODE_CLUSTER, self.cluster),
@@ -104,7 +104,7 @@ impl NodeOf<'_> {
     }
 }
 
-/// The Node as one that is Ready, or not.
+/// Sets the Ready condition of a Node.
 pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
     let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
     conditions::set_core(node, &Says::new("Ready", ready, reason), now);
@@ -116,7 +116,7 @@ pub(crate) fn is_ready(node: &Value) -> bool {
     all.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
-/// The Node with the labels that Cluster API copies to it now.
+/// Returns the Node with the labels that Cluster API currently copies to it.
 pub(crate) fn with_labels(node: &Arc<Value>, labels: &Map<String, Value>) -> Value {
     let mut node = Value::clone(node);
     for (key, value) in synced_labels(labels) {
@@ -125,7 +125,7 @@ pub(crate) fn with_labels(node: &Arc<Value>, labels: &Map<String, Value>) -> Val
     node
 }
 
-/// Of a Machine's labels those that Cluster API copies to its Node (contract, section 4).
+/// Returns the labels of a Machine that Cluster API copies to its Node (contract, section 4).
 fn synced_labels(labels: &Map<String, Value>) -> Map<String, Value> {
     let is_or_is_in = |domain: &str, of: &str| domain == of || domain.ends_with(&format!(".{of}"));
     let synced = |key: &str| {

@@ -1,5 +1,5 @@
-//! Reading and changing objects as JSON. What is absent or of another type counts as empty: the objects come from
-//! people and tests, and a controller must live with all of them.
+//! Access to objects as JSON. Absent fields and fields of the wrong type count as empty: the objects come from people
+//! and tests, and a controller must handle all of them.
 
 use serde_json::{Map, Value, json};
 
@@ -14,20 +14,20 @@ pub(crate) trait Object {
     fn label(&self, key: &str) -> Option<&str>;
     fn annotation(&self, key: &str) -> Option<&str>;
     fn has_finalizer(&self, name: &str) -> bool;
-    /// The owner reference that is the controller's.
+    /// Returns the owner reference of the controller.
     fn controller(&self) -> Option<&Value>;
-    /// The text at a JSON pointer; empty text is none.
+    /// Returns the text at a JSON pointer; empty text is `None`.
     fn text(&self, pointer: &str) -> Option<&str>;
-    /// The number at a JSON pointer, else 0.
+    /// Returns the number at a JSON pointer, or 0.
     fn number(&self, pointer: &str) -> i64;
-    /// The object at a JSON pointer, else an empty one.
+    /// Returns the object at a JSON pointer, or an empty one.
     fn map(&self, pointer: &str) -> Map<String, Value>;
 
-    /// Sets what is at a JSON pointer, and makes the objects on the way there.
+    /// Sets the value at a JSON pointer, and creates the objects on the path.
     fn set(&mut self, pointer: &str, value: Value);
-    /// Sets it where nothing is yet; null sets nothing.
+    /// Sets the value if there is none yet; null sets nothing.
     fn set_default(&mut self, pointer: &str, value: Value);
-    /// Takes away what is at a JSON pointer.
+    /// Removes the value at a JSON pointer.
     fn unset(&mut self, pointer: &str);
     fn add_finalizer(&mut self, name: &str);
     fn remove_finalizer(&mut self, name: &str);
@@ -127,7 +127,7 @@ impl Object for Value {
     }
 }
 
-/// A key as one part of a JSON pointer.
+/// Escapes a key as one part of a JSON pointer.
 pub(crate) fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
@@ -136,17 +136,17 @@ fn unescape(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
-/// The JSON pointer to an annotation.
+/// Returns the JSON pointer to an annotation.
 pub(crate) fn annotation(key: &str) -> String {
     format!("/metadata/annotations/{}", escape(key))
 }
 
-/// The JSON pointer to a label.
+/// Returns the JSON pointer to a label.
 pub(crate) fn label(key: &str) -> String {
     format!("/metadata/labels/{}", escape(key))
 }
 
-/// A reference to the controller that owns an object.
+/// Returns an owner reference to the controller of an object.
 pub(crate) fn controlled_by(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"],
@@ -158,7 +158,7 @@ pub(crate) fn controlled_by(owner: &Value) -> Value {
     })
 }
 
-/// `key=value,…` of the labels that a selector demands, as `/scale` shows it.
+/// Returns the labels that a selector requires as `key=value,…`, as in `/scale`.
 pub(crate) fn selector_text(labels: &Map<String, Value>) -> String {
     let pairs = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
     pairs.collect::<Vec<_>>().join(",")

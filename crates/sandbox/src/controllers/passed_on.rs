@@ -1,5 +1,5 @@
-//! Annotations that a MachineDeployment passes on to its MachineSets. Cluster API applies them: what the MachineDeployment has no
-//! longer goes from there too, and what somebody else has put there stays.
+//! The annotations that a MachineDeployment propagates to its MachineSets. As with server-side apply, an annotation
+//! that the MachineDeployment has lost is removed there too, and one that somebody else has set stays.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use super::{
 /// The controllers' name in `managedFields`.
 pub(crate) const MANAGER: &str = "capi-controllers";
 
-/// Never passed on: they say something about the object they stand on.
+/// The annotations that aren't propagated, because they describe the object that has them.
 const NOT_PASSED_ON: [&str; 4] = [keys::LAST_APPLIED, keys::REVISION, keys::DESIRED_REPLICAS, keys::MAX_REPLICAS];
 
-/// Brings the annotations of a MachineSet to what its MachineDeployment has now.
+/// Updates the annotations of a MachineSet to those that its MachineDeployment has now.
 pub(super) fn pass_on(set: &mut Value, deployment: &Value) {
     let wanted = wanted(deployment);
     for key in applied(set).iter().filter(|key| is_passed_on(key) && !wanted.contains_key(key.as_str())) {
@@ -30,7 +30,7 @@ pub(super) fn pass_on(set: &mut Value, deployment: &Value) {
     }
 }
 
-/// The annotations that a MachineDeployment passes on.
+/// Returns the annotations that a MachineDeployment propagates.
 pub(crate) fn wanted(deployment: &Value) -> Map<String, Value> {
     let mut wanted = deployment.map("/metadata/annotations");
     wanted.retain(|key, _| is_passed_on(key));
@@ -41,7 +41,7 @@ fn is_passed_on(key: &str) -> bool {
     !NOT_PASSED_ON.contains(&key)
 }
 
-/// The annotations of an object that the controllers have written.
+/// Returns the annotations of an object that the controllers have written.
 fn applied(object: &Value) -> BTreeSet<String> {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     let fields = entries
@@ -57,7 +57,7 @@ mod tests {
 
     const LOG: &str = "capi-autoscaler-provider.io/deleting";
 
-    /// A MachineSet with an annotation whose last writer is `manager`.
+    /// Returns a MachineSet with an annotation whose last writer is `manager`.
     fn annotated_by(manager: &str) -> Value {
         let mut set = testing::machine_set("workers-abcde", 1);
         set.set(&object::annotation(LOG), json!("machine-a"));

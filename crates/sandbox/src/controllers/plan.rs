@@ -1,28 +1,28 @@
-//! The plan of a controller: writes, and when to look again. Planning writes nothing itself.
+//! The plan of a controller: its writes, and the time of the next reconcile. Planning must not write anything itself.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Which of the two APIs.
+/// One of the two APIs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Side {
-    /// The management cluster's.
+    /// The API of the management cluster.
     Management,
-    /// The workload cluster's.
+    /// The API of the workload cluster.
     Workload,
 }
 
 /// A write.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
-    /// Creates an object, with the status it holds.
+    /// Creates an object, with the status it has.
     Create(Side, Value),
-    /// Brings an object from one state to another: metadata and spec where they differ, then status where it does. It
-    /// fails when the object has changed meanwhile.
+    /// Changes an object from one state to another: metadata and spec if they differ, then status if it differs. Fails
+    /// if the object has changed in the meantime.
     Change(Side, Arc<Value>, Value),
-    /// Deletes an object, if it is still this one.
+    /// Deletes an object, if its uid is unchanged.
     Delete(Side, Arc<Value>),
 }
 
@@ -33,12 +33,12 @@ impl Write {
     }
 }
 
-/// The intent of a controller after one look at its object.
+/// The result of a controller's reconcile.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// In this order.
+    /// The writes, in order.
     pub(crate) writes: Vec<Write>,
-    /// When to look again, though nothing changes.
+    /// The time of the next reconcile if nothing changes.
     pub(crate) again: Option<Timestamp>,
 }
 
@@ -47,7 +47,7 @@ impl Plan {
         self.writes.push(Write::Create(side, object));
     }
 
-    /// Intends a change, if it is one.
+    /// Plans a change, unless both states are equal.
     pub(crate) fn change(&mut self, side: Side, before: &Arc<Value>, after: Value) {
         if **before != after {
             self.writes.push(Write::Change(side, Arc::clone(before), after));
@@ -58,7 +58,7 @@ impl Plan {
         self.writes.push(Write::Delete(side, Arc::clone(object)));
     }
 
-    /// Intends to look again, not later than `time`.
+    /// Plans the next reconcile for `time` at the latest.
     pub(crate) fn look_again(&mut self, time: Timestamp) {
         self.again = Some(self.again.map_or(time, |again| again.min(time)));
     }

@@ -1,5 +1,6 @@
-//! A MachinePool whose instances are Machines too. Its infrastructure has a size of its own, which follows the pool's some
-//! time later: until then it makes good whatever goes. Which Machine it takes for a smaller size is its own choice.
+//! A MachinePool whose instances are Machines too. Its infrastructure has a size of its own, which follows the pool's
+//! some time later: until then it replaces every Machine that goes. The Machine that it takes for a smaller size is its
+//! own choice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +16,12 @@ use super::{
 };
 use crate::clock::after;
 
-/// The ways of the infrastructure of MachinePools that have Machines.
+/// The behaviour of the infrastructure of MachinePools that have Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PoolWays {
-    /// The time until it follows the pool's size.
+    /// The time after which it follows the pool's size.
     pub lag: Duration,
-    /// It takes marked Machines first.
+    /// True if it takes marked Machines first.
     pub minds_marks: bool,
 }
 
@@ -28,11 +29,11 @@ pub struct PoolWays {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Infrastructure {
     size: Option<usize>,
-    /// Since when the pool has another size.
+    /// The time since which the pool's size has been different.
     differs: Option<Timestamp>,
 }
 
-/// The intention of the controllers of a pool and of its infrastructure.
+/// Plans the writes of the controllers of a pool and of its infrastructure.
 pub(crate) fn plan(
     pool: &Arc<Value>,
     machines: &[Arc<Value>],
@@ -79,7 +80,7 @@ pub(crate) fn plan(
     plan
 }
 
-/// The size of the infrastructure, which follows that of the pool after a while.
+/// Returns the size of the infrastructure, which follows that of the pool after a delay.
 fn follow(plan: &mut Plan, replicas: usize, state: &mut Infrastructure, ways: PoolWays, now: Timestamp) -> usize {
     let size = *state.size.get_or_insert(replicas);
     if size == replicas {

@@ -1,26 +1,26 @@
-//! The sizes of a MachineDeployment's MachineSets, as numbers: how a size is reached, and how one template gives way to
+//! The sizes of a MachineDeployment's MachineSets, as numbers: the steps towards a size, and from one template to
 //! another within maxSurge and maxUnavailable.
 
 use serde_json::Value;
 
 use super::object::Object;
 
-/// The strategy by which a MachineDeployment exchanges its Machines.
+/// The strategy by which a MachineDeployment replaces its Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Strategy {
-    /// By and by, within bounds.
+    /// Gradually, within bounds.
     RollingUpdate {
-        /// The number of Machines that may exist beyond the size.
+        /// The number of Machines that may exist above the size.
         surge: i64,
-        /// The number of Machines of the size that may be missing.
+        /// The number of Machines of the size that may be unavailable.
         unavailable: i64,
     },
-    /// When someone deletes an old Machine.
+    /// When somebody deletes an old Machine.
     OnDelete,
 }
 
 impl Strategy {
-    /// The strategy of a MachineDeployment of either shape.
+    /// Returns the strategy of a MachineDeployment of either contract version.
     pub(super) fn of(deployment: &Value, desired: i64) -> Self {
         let strategy = ["/spec/rollout/strategy", "/spec/strategy"].into_iter().find_map(|at| deployment.pointer(at));
         let strategy = strategy.unwrap_or(&Value::Null);
@@ -30,7 +30,7 @@ impl Strategy {
         let bounds = &strategy["rollingUpdate"];
         let surge = share(&bounds["maxSurge"], desired, true).unwrap_or(1);
         let unavailable = share(&bounds["maxUnavailable"], desired, false).unwrap_or(0);
-        // With both at 0 nothing could ever move.
+        // With both at 0 there would be no progress.
         Self::RollingUpdate { surge, unavailable: if surge == 0 { unavailable.max(1) } else { unavailable } }
     }
 
@@ -43,7 +43,7 @@ impl Strategy {
     }
 }
 
-/// A number, or a percentage of `of`; a surge is rounded up, what may be missing is rounded down.
+/// Parses a number, or a percentage of `of`, which is rounded up or down.
 fn share(value: &Value, of: i64, up: bool) -> Option<i64> {
     if let Some(number) = value.as_i64() {
         return Some(number.max(0));
@@ -56,17 +56,17 @@ fn share(value: &Value, of: i64, up: bool) -> Option<i64> {
 /// The size of a MachineSet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Size {
-    /// `spec.replicas`
+    /// The `spec.replicas`.
     pub(super) wanted: i64,
-    /// Its Machines, those being deleted too.
+    /// The number of its Machines, including those being deleted.
     pub(super) actual: i64,
-    /// Its available Machines.
+    /// The number of its available Machines.
     pub(super) available: i64,
-    /// Its Machines that are being deleted.
+    /// The number of its Machines that are being deleted.
     pub(super) deleting: i64,
 }
 
-/// The new `spec.replicas` of the newest MachineSet and of the older ones, oldest first, towards `desired`.
+/// Returns the new `spec.replicas` of the newest MachineSet and of the older ones, oldest first, towards `desired`.
 pub(super) fn step(desired: i64, strategy: Strategy, newest: Size, older: &[Size]) -> (i64, Vec<i64>) {
     let all = || older.iter().chain([&newest]);
     match strategy {
@@ -90,14 +90,14 @@ pub(super) fn step(desired: i64, strategy: Strategy, newest: Size, older: &[Size
                     wanted - less
                 })
                 .collect();
-            // A Machine that is still being deleted leaves no room for its successor.
+            // A Machine that is being deleted must be gone before its successor is created.
             let held: i64 = older.iter().zip(&left).map(|(size, left)| size.actual.max(*left)).sum();
             ((desired - held).max(0), left)
         }
     }
 }
 
-/// Older sets made smaller: by at most `most` Machines altogether, those that aren't available first, and by at most
+/// Returns the sizes of older sets shrunk by at most `most` Machines altogether: unavailable ones first, and at most
 /// `most_available` of the available ones.
 fn shrink(older: &[Size], most: i64, most_available: i64) -> Vec<i64> {
     let mut most = most.max(0);
@@ -116,7 +116,7 @@ fn shrink(older: &[Size], most: i64, most_available: i64) -> Vec<i64> {
     sizes
 }
 
-/// The sizes while rollouts are paused: what is more or less goes to the newest set that has Machines.
+/// Returns the sizes while rollouts are paused: the difference goes to the newest set that has Machines.
 pub(super) fn scale_only(desired: i64, sizes: &[Size]) -> Vec<i64> {
     let mut wanted: Vec<i64> = sizes.iter().map(|size| size.wanted).collect();
     let mut change = desired - wanted.iter().sum::<i64>();

@@ -1,4 +1,5 @@
-//! Versions of Cluster API and in what they differ, as far as it matters to who changes sizes and deletes Machines.
+//! Versions of Cluster API and their differences, as far as they matter to a client that changes sizes and deletes
+//! Machines.
 
 /// A version of Cluster API. Read in its sources (tags v1.8.12, v1.9.11, v1.10 to v1.14):
 ///
@@ -14,8 +15,8 @@
 /// | a MachineSet's `status.observedGeneration` after an error of creates and deletes | moves | moves | stays | stays |
 /// | reconciles of one object | as they come | as they come | as they come | once a second at most |
 ///
-/// In all of them patches carry no resource version, deletes no precondition, and a MachineSet that deletes a Machine
-/// which is gone takes that for an error.
+/// In all of them patches carry no resource version, deletes have no precondition, and a MachineSet treats it as an
+/// error if a Machine that it deletes is already gone.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum CapiVersion {
     /// 1.8
@@ -30,7 +31,7 @@ pub enum CapiVersion {
 }
 
 impl CapiVersion {
-    /// All of them.
+    /// All versions.
     pub const ALL: [Self; 4] = [Self::V1_8, Self::V1_10, Self::V1_11, Self::V1_14];
 
     pub(crate) fn marked_ties_with_unhealthy(self) -> bool {

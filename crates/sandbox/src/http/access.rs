@@ -1,5 +1,5 @@
-//! Access reviews: everything is allowed, but for what a fault answers with 403. A review asks the faults as the request
-//! itself would meet them, and strikes none.
+//! Access reviews: everything is permitted, except for requests that a fault answers with 403. A review checks the
+//! faults without counting as a hit.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(super) fn access_review(server: &Server, received: &Received) -> Result<Answ
     if received.parts.method != Method::POST {
         return Err(Refusal::method_not_allowed());
     }
-    // A body that can't be read, as of commands that send protobuf, gets the same answer as one that asks for nothing.
+    // A body that can't be read, as from commands that send protobuf, gets the same answer as an empty review.
     let mut review = parse_object(received).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
     let refused = review.pointer("/spec/resourceAttributes").and_then(|asked| refused(server, asked));
     review["kind"] = json!("SelfSubjectAccessReview");

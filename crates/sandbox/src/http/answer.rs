@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Object, Page, Refusal};
 
-/// Why a connection is cut while an answer is under way.
+/// The error that cuts a connection while an answer is being sent.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the connection is cut by a fault")]
 pub struct Cut;
@@ -22,15 +22,15 @@ pub type Body = UnsyncBoxBody<Bytes, Cut>;
 /// An answer.
 pub type Answer = Response<Body>;
 
-/// The number of bytes of a list that are put together at once.
+/// The number of bytes of a list that are assembled at once.
 const PIECE: usize = 128 * 1024;
 
-/// An answer of JSON.
+/// Returns an answer of JSON.
 pub(crate) fn json_answer(code: u16, value: &Value) -> Answer {
     typed(code, "application/json", Bytes::from(value.to_string()))
 }
 
-/// An answer that says why the request is refused.
+/// Returns the answer to a refused request.
 pub(crate) fn refusal_answer(refusal: &Refusal) -> Answer {
     let mut answer = json_answer(refusal.code, &refusal.status());
     let seconds = refusal.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
@@ -40,17 +40,17 @@ pub(crate) fn refusal_answer(refusal: &Refusal) -> Answer {
     answer
 }
 
-/// A text.
+/// Returns a text answer.
 pub(crate) fn text_answer(code: u16, text: &'static str) -> Answer {
     typed(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
 
-/// The answer to a path where nothing is.
+/// Returns the answer for a path that doesn't exist.
 pub(crate) fn nowhere() -> Answer {
     text_answer(404, "404 page not found\n")
 }
 
-/// An answer of any type.
+/// Returns an answer of any type.
 pub(crate) fn typed(code: u16, content_type: &'static str, body: Bytes) -> Answer {
     with_body(code, content_type, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync())
 }
@@ -63,32 +63,32 @@ fn with_body(code: u16, content_type: &'static str, body: Body) -> Answer {
     answer
 }
 
-/// An answer that goes on as long as `pieces` does.
+/// Returns an answer that is streamed from `pieces`.
 pub(crate) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Answer {
     use futures::StreamExt;
     let frames = pieces.map(|piece| piece.map(Frame::data));
     with_body(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
-/// Returns the beginning of an object's JSON, up to where its stored bytes go on.
+/// Returns the beginning of an object's JSON, up to its stored bytes.
 pub(crate) fn opening(api_version: &str, kind: &str) -> Bytes {
     Bytes::from(format!("{{\"apiVersion\":{},\"kind\":{},", json!(api_version), json!(kind)))
 }
 
-/// One object.
+/// Returns an answer of one object.
 pub(crate) fn object_answer(api_version: &str, kind: &str, object: &Object) -> Answer {
     let mut body = BytesMut::from(opening(api_version, kind).as_ref());
     object.write_tail(&mut body);
     typed(200, "application/json", body.freeze())
 }
 
-/// A list, put together piece by piece while it is sent.
+/// Returns an answer of a list, which is assembled piece by piece while it is sent.
 pub(crate) fn list_answer(page: Page) -> Answer {
     let target = &page.target;
     let api_version = target.api_version();
     let mut head = BytesMut::from(opening(&api_version, &target.spec.list_kind).as_ref());
     head.extend_from_slice(format!("\"metadata\":{},\"items\":[", list_metadata(&page)).as_bytes());
-    // As from a real server: the items of core kinds leave their kind out.
+    // As on a real server, the items of core kinds omit their kind.
     let item =
         if target.spec.rules.strategic { Bytes::from_static(b"{") } else { opening(&api_version, &target.spec.kind) };
     let objects = page.objects.into_iter();
@@ -119,7 +119,7 @@ fn fill(mut piece: BytesMut, item: &Bytes, objects: &mut std::vec::IntoIter<Arc<
     (piece.freeze(), false)
 }
 
-/// The metadata of a list.
+/// Returns the metadata of a list.
 pub(crate) fn list_metadata(page: &Page) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(token) = &page.token {

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+//! Discovery: the groups, versions and resources that are served, in the legacy form and in the aggregated one.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::api::{Api, KindSpec, VersionSpec, priority};
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
-/// The group of the question what one may do; it is answered, but has no objects.
+/// The group of access reviews, which are answered but have no objects.
 const REVIEWS: &str = "authorization.k8s.io";
 
-/// `/version`
+/// Returns `/version`.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.0-sandbox", "gitCommit": "", "gitTreeState": "clean",
@@ -19,7 +19,7 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// `/api`
+/// Returns `/api`.
 pub(crate) fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions", "versions": ["v1"],
@@ -58,13 +58,13 @@ fn group_value(group: &Group) -> Value {
     json!({"name": group.name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-/// `/apis`
+/// Returns `/apis`.
 pub(crate) fn group_list(api: &Api) -> Value {
     let groups: Vec<Value> = groups(&api.kinds()).iter().map(group_value).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/<group>`
+/// Returns `/apis/<group>`.
 pub(crate) fn group(api: &Api, name: &str) -> Option<Value> {
     let groups = groups(&api.kinds());
     let mut value = group_value(groups.iter().find(|group| group.name == name)?);
@@ -73,7 +73,7 @@ pub(crate) fn group(api: &Api, name: &str) -> Option<Value> {
     Some(value)
 }
 
-/// `/api/v1`, `/apis/<group>/<version>`
+/// Returns `/api/v1` or `/apis/<group>/<version>`.
 pub(crate) fn resources(api: &Api, group: &str, version: &str) -> Option<Value> {
     let kinds = api.kinds();
     let mut resources: Vec<Value> =
@@ -128,7 +128,7 @@ fn of_kind(kind: &KindSpec, version: &VersionSpec) -> Vec<Value> {
     resources
 }
 
-/// `/api` and `/apis` in the aggregated form.
+/// Returns `/api` or `/apis` in the aggregated form.
 pub(crate) fn aggregated(api: &Api, core: bool) -> Value {
     let kinds = api.kinds();
     let groups =

@@ -1,4 +1,4 @@
-//! One request: what it asks for is done, and answered.
+//! Handling of a request: executes and answers it.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct Received {
     pub(crate) body: Bytes,
 }
 
-/// Does what a request asks for.
+/// Executes and answers a request.
 pub(crate) fn handle(server: &Server, received: &Received) -> Answer {
     answer(server, received).unwrap_or_else(|refusal| refusal_answer(&refusal))
 }
@@ -70,7 +70,7 @@ fn aggregated(api: &Api, core: bool) -> Answer {
     answer
 }
 
-/// The API as this request writes to it: under the client's name, and in earnest or not.
+/// Returns the API for the writes of this request: with the client's manager name, and as a dry run if requested.
 fn writer(server: &Server, received: &Received) -> Result<Api, Refusal> {
     let manager = received.query.get("fieldManager");
     let agent = user_agent(&received.parts.headers);
@@ -79,7 +79,7 @@ fn writer(server: &Server, received: &Received) -> Result<Api, Refusal> {
     Ok(if received.query.dry_run()? { api.dry_run() } else { api })
 }
 
-/// The client's name for itself.
+/// Returns the client's user agent.
 pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
     headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
 }
@@ -117,7 +117,7 @@ fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
     }
 }
 
-/// A resource that is not served.
+/// Answers a request for a resource that isn't served.
 fn unknown(server: &Server, resource: &Resource) -> Result<Answer, Refusal> {
     if discovery::resources(&server.api, &resource.group, &resource.version).is_none() {
         return Ok(nowhere());
@@ -161,7 +161,7 @@ fn watch(
     list::watch(&server.api, resource, selection, &received.query, form, setting)
 }
 
-/// The path of a request, with the query.
+/// Returns the path of a request, with the query.
 pub(crate) fn target_of(parts: &Parts) -> String {
     parts.uri.path_and_query().map_or_else(String::new, ToString::to_string)
 }
@@ -245,7 +245,7 @@ fn patch(
     Ok(written(server, resource, form, if existed { 200 } else { 201 }, &patched))
 }
 
-/// The answer to a write: what was stored.
+/// Returns the answer to a write: the stored object.
 fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &Arc<Value>) -> Answer {
     match form {
         Form::Plain | Form::Discovery => json_answer(code, value),
@@ -259,10 +259,11 @@ fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &
     }
 }
 
-/// Options of a delete, and how they were said.
+/// The options of a delete, and the form in which they were given.
 struct Deletion {
     options: DeleteOptions,
-    /// The client has asked in the old words that dependents go too, and is told when the object is not gone yet.
+    /// True if the client has used the deprecated `orphanDependents: false`, so that the answer differs while the
+    /// object isn't gone yet.
     may_wait: bool,
 }
 
@@ -335,7 +336,7 @@ fn delete_collection(
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         match server.api.delete(resource, namespace, name, &options) {
             Ok(deleted) => items.push((**deleted.object()).clone()),
-            // It went along with one before it.
+            // The object was deleted together with one before it.
             Err(refusal) if refusal.code == 404 => {}
             Err(refusal) => return Err(refusal),
         }
@@ -349,10 +350,10 @@ fn delete_collection(
     ))
 }
 
-/// The types of bodies that are read as objects.
+/// The content types that are parsed as objects.
 const READ: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Returns the refusal that `kubectl create namespace` meets and `kubectl create -f` doesn't.
+/// Returns the refusal of `kubectl create namespace`, which `kubectl create -f` avoids.
 fn protobuf_refused() -> Refusal {
     let mut refusal = Refusal::unsupported_media_type(&READ);
     refusal.message.push_str(

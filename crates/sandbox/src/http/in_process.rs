@@ -1,4 +1,4 @@
-//! The same answers without sockets: for a simulator that carries requests, answers and watch lines itself.
+//! The same answers without sockets, for a simulator that transports requests, answers and watch lines itself.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -14,15 +14,15 @@ use super::{
 };
 use crate::{api::Api, faults::Faults, requests::Requests};
 
-/// An API that answers in the caller's task. The body of a watch is driven by whoever reads it. Faults aren't met here:
-/// who carries the requests can lose, delay and change them.
+/// An API that answers in the caller's task. The body of a watch is driven by its reader. There are no faults here: the
+/// simulator that transports the requests can lose, delay and change them.
 #[derive(Clone, Debug)]
 pub struct InProcess {
     server: Arc<Server>,
 }
 
 impl InProcess {
-    /// Serves this API; of the settings only the bookmarks count.
+    /// Serves this API; of the settings, only the bookmark interval is used.
     #[must_use]
     pub fn new(api: Api, settings: ServerSettings) -> Self {
         let server = Server {
@@ -36,20 +36,21 @@ impl InProcess {
         Self { server: Arc::new(server) }
     }
 
-    /// The API that is served.
+    /// Returns the API that is served.
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.server.api
     }
 
-    /// The verb of a request: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// Returns the verb of a request: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`,
+    /// `deletecollection`.
     #[must_use]
     pub fn verb(parts: &Parts) -> &'static str {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         Route::parse(parts.uri.path()).verb(&parts.method, &query)
     }
 
-    /// Does what a request asks for, and answers it.
+    /// Executes and answers a request.
     #[must_use]
     pub fn answer(&self, parts: Parts, body: Bytes) -> Answer {
         let query = Query::parse(parts.uri.query().unwrap_or_default());

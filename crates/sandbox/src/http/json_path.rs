@@ -1,8 +1,8 @@
-//! The part of JSONPath that columns of tables use: fields, quoted fields, positions, and items chosen by a field.
+//! The subset of JSONPath that columns of tables use: fields, quoted fields, indexes, and items selected by a field.
 
 use serde_json::Value;
 
-/// The first value at `path`, such as `.status.conditions[?(@.type=="Ready")].status`.
+/// Returns the first value at `path`, such as `.status.conditions[?(@.type=="Ready")].status`.
 pub(crate) fn find<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     let mut value = value;
     let mut rest = path;
@@ -26,7 +26,7 @@ pub(crate) fn find<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     Some(value)
 }
 
-/// A name up to the next step; a backslash takes the meaning from what follows it.
+/// Splits off a name up to the next step; a backslash escapes the next character.
 fn field_name(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -40,7 +40,7 @@ fn field_name(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// Where the bracket closes that was open at the beginning, with quoted text left aside.
+/// Returns the offset of the bracket that closes the one open at the beginning, ignoring quoted text.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
     for (at, character) in text.char_indices() {

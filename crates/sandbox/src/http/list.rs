@@ -1,4 +1,4 @@
-//! Lists and watches: what their parameters mean.
+//! The parameters of lists and watches.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
-/// The objects that a request selects.
+/// Parses the selection of a request.
 pub(crate) fn selection(query: &Query, namespace: &str) -> Result<Selection, Refusal> {
     Ok(Selection {
         namespace: namespace.to_owned(),
@@ -39,7 +39,7 @@ fn invalid(field: &str, why: &str) -> Refusal {
     Refusal { details: Some(Box::new(details)), ..Refusal::new(422, "Invalid", message) }
 }
 
-/// Which state a list shows.
+/// Parses the state that a list shows.
 fn when(query: &Query) -> Result<When, Refusal> {
     let revision = query.get("resourceVersion").map(parse_revision).transpose()?;
     let rule = query.get("resourceVersionMatch");
@@ -65,7 +65,7 @@ fn when(query: &Query) -> Result<When, Refusal> {
             "resourceVersionMatch",
             &format!("Unsupported value: {other:?}: supported values: \"\", \"Exact\", \"NotOlderThan\""),
         )),
-        // With a limit and a revision a list has always meant exactly that revision.
+        // With a limit, a revision has always meant exactly that revision.
         (Some(revision @ 1..), None) if query.get("limit").is_some() => Ok(When::Exactly(revision)),
         (Some(revision), None) => Ok(When::NotOlderThan(revision)),
         (None, None) => Ok(When::Now),

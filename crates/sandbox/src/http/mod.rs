@@ -1,5 +1,5 @@
-//! The API over HTTP on loopback: what a Kubernetes API server answers, with the faults that a test asks for. It holds
-//! no object and knows no rule of the API.
+//! The API over HTTP on loopback: the answers of a Kubernetes API server, with the faults that a test injects. It must
+//! hold no object and know no rule of the API.
 
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -39,15 +39,15 @@ use handle::{Received, target_of, user_agent};
 pub use in_process::InProcess;
 use route::{Query, Route};
 
-/// The largest body that is read: that of a real API server.
+/// The maximum size of a body, which is that of a real API server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 /// The settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// Where it listens. Port 0 takes any free one.
+    /// The address to listen on. Port 0 takes any free one.
     pub address: SocketAddr,
-    /// The longest time between two bookmarks of a watch, if it wants any.
+    /// The maximum time between two bookmarks of a watch, if it wants any.
     pub bookmark_interval: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Default for ServerSettings {
     }
 }
 
-/// A server that runs. Dropping it ends it, with all its connections.
+/// A running server. Dropping it ends it, with all its connections.
 #[derive(Debug)]
 pub struct ApiServer {
     server: Arc<Server>,
@@ -81,7 +81,7 @@ impl ApiServer {
         Self::start_with(api, ServerSettings::default()).await
     }
 
-    /// The same, set up otherwise.
+    /// Serves an API with other settings.
     pub async fn start_with(api: Api, settings: ServerSettings) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.address).await?;
         let server = Arc::new(Server {
@@ -97,25 +97,25 @@ impl ApiServer {
         Ok(Self { server, tasks })
     }
 
-    /// The API that is served.
+    /// Returns the API that is served.
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.server.api
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }
 
-    /// `http://` and the address.
+    /// Returns `http://` and the address.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.server.address)
     }
 
-    /// A kubeconfig for it.
+    /// Returns a kubeconfig for the server.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         kubeconfig::kubeconfig(&self.url())
@@ -138,7 +138,7 @@ impl ApiServer {
         &self.server.requests
     }
 
-    /// Ends it and waits until all its connections are closed.
+    /// Ends the server and waits until all its connections are closed.
     pub async fn shutdown(self) {
         self.server.ended.cancel();
         self.tasks.close();
@@ -162,14 +162,14 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tasks: TaskTracker) 
             Ok((stream, _)) => {
                 tasks.spawn(connection(Arc::clone(&server), stream));
             }
-            // Too many open files, most likely: those that are open will close.
+            // The likely cause is too many open files, some of which will be closed.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
 async fn connection(server: Arc<Server>, stream: TcpStream) {
-    // A small answer is not to wait for the next one.
+    // A small answer must not wait for the next one.
     let _ = stream.set_nodelay(true);
     let ended = server.ended.clone();
     let service = service_fn(move |request| {
@@ -180,12 +180,12 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
     builder.timer(TokioTimer::new());
     tokio::select! {
         () = ended.cancelled() => {}
-        // An error on a connection is the client's to see.
+        // The client sees an error on its connection itself.
         _ = builder.serve_connection(TokioIo::new(stream), service) => {}
     }
 }
 
-/// Answers one request, with the faults that it meets; an error cuts the connection.
+/// Answers a request, with the faults that match it; an error cuts the connection.
 async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answer, Cut> {
     let (parts, body) = request.into_parts();
     let body = http_body_util::Limited::new(body, LARGEST_BODY).collect().await;
@@ -235,7 +235,7 @@ async fn with_faults(server: &Server, received: &Received, struck: Vec<Struck>) 
                 clock.wait_until(after(clock.now(), by)).await;
             }
             Effect::Hold => {
-                // A gate whose handle is gone for good can't be opened any more.
+                // A hold without a handle can't be released any more.
                 let _ = struck.gate.wait_for(|open| *open).await;
             }
             Effect::Answer { status, headers, body } => return Ok(made_up(status, headers, body)),
@@ -243,7 +243,7 @@ async fn with_faults(server: &Server, received: &Received, struck: Vec<Struck>) 
             Effect::CutAfter => cut_after = true,
             Effect::HoldAnswer => answer_gates.push(struck.gate),
             Effect::Garbage => garbage = true,
-            // Watches meet with these by themselves.
+            // Watches apply these faults themselves.
             Effect::Watch(_) => {}
         }
     }

@@ -7,12 +7,12 @@ use percent_encoding::percent_decode_str;
 
 use crate::api::{PatchKind, Refusal, Resource, Subresource};
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `/version`
     Version,
-    /// `/livez` and its like.
+    /// `/livez`, `/readyz` or `/healthz`.
     Health,
     /// `/api`
     CoreVersions,
@@ -26,29 +26,29 @@ pub(crate) enum Route {
     OldSchemas,
     /// `/openapi/v3`
     Schemas,
-    /// `/openapi/v3/…`: the group is empty for core kinds.
+    /// `/openapi/v3/…`; the group is empty for core kinds.
     Schema { group: String, version: String },
-    /// The question what one may do.
+    /// A SelfSubjectAccessReview.
     AccessReview,
-    /// All objects of a kind, in a namespace or everywhere.
+    /// All objects of a kind, in a namespace or in all.
     Collection { resource: Resource, namespace: String },
-    /// One object, or a part of it.
+    /// One object, or a subresource of it.
     Object { resource: Resource, namespace: String, name: String, subresource: Part },
-    /// Nothing is there.
+    /// A path that doesn't exist.
     Nowhere,
 }
 
-/// A part of an object, as the path names it.
+/// The subresource in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// One that is known here.
+    /// A supported subresource.
     Known(Subresource),
-    /// One that is not.
+    /// An unsupported subresource.
     Unknown,
 }
 
 impl Route {
-    /// Reads a path.
+    /// Parses a path.
     pub(crate) fn parse(path: &str) -> Self {
         let segments: Vec<String> = path
             .split('/')
@@ -106,7 +106,7 @@ impl Route {
         }
     }
 
-    /// Returns the verb of the request, in the words of RBAC.
+    /// Returns the RBAC verb of the request.
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         match (self, method.as_str()) {
             (Self::Collection { .. }, "GET") if query.flag("watch") => "watch",
@@ -131,7 +131,7 @@ impl Query {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// The value of a parameter, unless it is absent or empty.
+    /// Returns the value of a parameter, unless it is absent or empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -140,7 +140,7 @@ impl Query {
         self.0.get(name).is_some_and(|value| matches!(value.as_str(), "true" | "1" | ""))
     }
 
-    /// A whole number.
+    /// Parses a parameter as a whole number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         self.get(name)
             .map(|value| {
@@ -168,17 +168,17 @@ impl Query {
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Objects as they are.
+    /// The objects.
     Plain,
-    /// Rows with cells, for people.
+    /// A table of rows with cells, for people.
     Table,
-    /// Metadata alone.
+    /// The metadata of the objects.
     Metadata,
     /// The aggregated form of discovery.
     Discovery,
 }
 
-/// The form that a client wants most among those that are spoken here.
+/// Returns the client's most preferred form among those that are supported.
 pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
     let Some(accept) = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()) else {
         return Ok(Form::Plain);
@@ -206,15 +206,15 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentType {
-    /// JSON, or nothing that says otherwise.
+    /// JSON, or no content type.
     Json,
     /// YAML.
     Yaml,
     /// A patch; server-side apply may be YAML.
     Patch(PatchKind),
-    /// Kubernetes' protobuf, which isn't spoken here.
+    /// Kubernetes' protobuf, which isn't supported.
     Protobuf,
-    /// None that is understood.
+    /// An unsupported content type.
     Unknown,
 }
 

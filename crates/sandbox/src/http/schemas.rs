@@ -1,5 +1,5 @@
-//! `/openapi/v3`: as much as commands need. The schemas of custom kinds are those of their definitions; core kinds have
-//! none. Every write is said to take `fieldValidation`, so that commands leave the validation to the server.
+//! `/openapi/v3`, as far as commands need it. The schemas of custom kinds are those of their definitions; core kinds
+//! have none. Every write declares `fieldValidation`, so that commands leave the validation to the server.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{Api, KindSpec, VersionSpec};
 
-/// The type that kubectl takes `/openapi/v2` in, and no other.
+/// The only content type that kubectl accepts for `/openapi/v2`.
 pub(crate) const OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v2`: that nothing is described there, as protobuf. kubectl asks for it before it writes a List.
+/// Returns an empty `/openapi/v2` as protobuf. kubectl reads it before it writes a List.
 pub(crate) fn old() -> Bytes {
     const SWAGGER: &[u8] = b"\x0a\x032.0";
     const INFO: &[u8] = b"\x12\x0d\x0a\x07sandbox\x12\x02v1";
@@ -19,7 +19,7 @@ pub(crate) fn old() -> Bytes {
     [SWAGGER, INFO, PATHS].concat().into()
 }
 
-/// All versions of all groups that there are, and where their schemas are.
+/// Returns all versions of all groups, with the paths of their schemas.
 pub(crate) fn index(api: &Api) -> Value {
     let versions: BTreeSet<String> = api
         .kinds()
@@ -43,7 +43,7 @@ fn root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The schemas of one version of one group.
+/// Returns the schemas of one version of one group.
 pub(crate) fn of_version(api: &Api, group: &str, version: &str) -> Option<Value> {
     let (mut paths, mut schemas) = (Map::new(), Map::new());
     for kind in api.kinds().iter().filter(|kind| kind.group == group) {

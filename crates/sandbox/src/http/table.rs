@@ -1,4 +1,4 @@
-//! Tables: objects as rows of cells, as commands show them to people; and metadata alone.
+//! Tables, in which objects are rows of cells that commands show to people; and metadata-only answers.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::answer::list_metadata;
 use super::json_path;
 use crate::api::{Column, EVENT_OBJECT, NODE_ROLES, NODE_STATUS, Object, Page, Target};
 
-/// The type of a column of ages in tables of core kinds, where it is shown as a plain text.
+/// The type of an age column in tables of core kinds, where it is shown as text.
 const AGE: &str = "age";
 
-/// The part of each object that a row holds.
+/// The part of each object that a row contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -31,14 +31,14 @@ impl Include {
     }
 }
 
-/// A list as a table.
+/// Returns a list as a table.
 pub(crate) fn of_page(page: &Page, include: Include, now: Timestamp) -> Value {
     let mut table = table(&page.target, page.objects.iter(), include, now);
     table["metadata"] = list_metadata(page);
     table
 }
 
-/// A value that was just written as a table of one row.
+/// Returns a value that was just written as a table of one row.
 pub(crate) fn of_value(target: &Target, value: &Value, include: Include, now: Timestamp) -> Value {
     let columns = columns(target);
     let mut table = headings(&columns);
@@ -47,7 +47,7 @@ pub(crate) fn of_value(target: &Target, value: &Value, include: Include, now: Ti
     table
 }
 
-/// One object as a table of one row.
+/// Returns an object as a table of one row.
 pub(crate) fn of_one(target: &Target, object: &Object, include: Include, now: Timestamp) -> Value {
     of_value(target, object.value(), include, now)
 }
@@ -114,7 +114,7 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
             (Some(Value::Number(number)), "integer" | "number") => json!(number),
             (Some(Value::Bool(flag)), "boolean") => json!(flag),
             (Some(Value::String(text)), _) => json!(text),
-            // Core kinds say that there is nothing; custom ones don't.
+            // Core kinds show an absent value; custom ones don't.
             (Some(Value::Null) | None, _) if is_core(object) => json!("<none>"),
             (Some(Value::Null) | None, _) => Value::Null,
             (Some(other), _) => json!(other.to_string()),
@@ -146,14 +146,14 @@ fn node_roles(node: &Value) -> String {
     if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
 }
 
-/// `gear/a`: both forms of Events, old and new, tell it.
+/// Formats the object of an Event as `gear/a`. The core form and that of events.k8s.io use different fields.
 fn event_object(event: &Value) -> String {
     let about = ["involvedObject", "regarding"].into_iter().find_map(|field| event.get(field));
     let part = |name: &str| about.and_then(|about| about[name].as_str()).unwrap_or_default();
     format!("{}/{}", part("kind").to_lowercase(), part("name"))
 }
 
-/// Returns the time since `time`, as people read it: two units at most.
+/// Returns the time since `time` for people, in two units at most.
 fn age(time: &str, now: Timestamp) -> String {
     let Ok(time) = time.parse::<Timestamp>() else { return "<unknown>".to_owned() };
     let seconds = now.duration_since(time).as_secs();
@@ -175,12 +175,12 @@ fn age(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// An object's metadata alone.
+/// Returns only an object's metadata.
 pub(crate) fn metadata_of(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// The metadata of a list's objects alone.
+/// Returns only the metadata of a list's objects.
 pub(crate) fn metadata_of_page(page: &Page) -> Value {
     let mut list = Map::new();
     list.insert("kind".to_owned(), json!("PartialObjectMetadataList"));

@@ -1,4 +1,4 @@
-//! The server as a client sees it: what the suite of API behaviours can't ask of a real server too.
+//! The server as a client sees it, as far as the conformance suite can't test it on a real server too.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ mod watches;
 
 const MACHINES: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machines";
 
-/// A server of Machines, and a client that shows each answer as it is.
+/// A server of Machines, and a client that shows each answer unchanged.
 struct World {
     api: Api,
     server: ApiServer,
@@ -98,7 +98,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line, or nothing when the watch has ended.
+    /// Returns the next line, or `None` if the watch has ended.
     async fn line(&mut self) -> Result<Option<String>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -113,7 +113,7 @@ impl Lines {
         }
     }
 
-    /// The next event: its type, and the value of the object's label.
+    /// Returns the next event: its type, and the value of the object's label.
     async fn event(&mut self) -> Result<(String, String)> {
         let line = self.line().await?.context("the watch has ended")?;
         let event: Value = serde_json::from_str(&line)?;

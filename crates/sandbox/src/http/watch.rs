@@ -1,4 +1,5 @@
-//! A watch: events as they happen, bookmarks in between, until the client, its time-out, a fault or the server ends it.
+//! A watch: events as they happen, and bookmarks in between, until the client, its timeout, a fault or the server ends
+//! it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,21 +34,21 @@ pub(crate) struct WatchQuery {
     pub(crate) include: Include,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Option<Duration>,
-    /// Where it starts.
+    /// The start of the watch.
     pub(crate) start: Start,
-    /// The longest time between two bookmarks.
+    /// The maximum time between two bookmarks.
     pub(crate) bookmark_interval: Duration,
-    /// Method, verb and target of the request, for faults.
+    /// The method and target of the request, for faults.
     pub(crate) method: String,
     pub(crate) target: String,
 }
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Debug)]
 pub(crate) enum Start {
     /// After a revision.
     After(u64),
-    /// With these objects as if they had just been added, and then after the revision.
+    /// With these objects as added, and then after the revision.
     With { objects: Vec<Arc<Object>>, revision: u64, mark_end: bool },
 }
 
@@ -98,9 +99,9 @@ struct Watch {
     faults: Faults,
     faults_changed: watch::Receiver<()>,
     met: BTreeMap<u64, Option<WatchFault>>,
-    /// The number of events that the faults that count have let pass.
+    /// The number of events so far, for each fault that counts them.
     counted: BTreeMap<u64, usize>,
-    /// All up to this revision was seen.
+    /// The revision up to which all changes were seen.
     cursor: u64,
     pending: VecDeque<Bytes>,
     headings_sent: bool,
@@ -151,7 +152,7 @@ impl Watch {
                     Flow::Open => {}
                     Flow::Ending => return None,
                     Flow::Cutting => {
-                        // The pause lets what was sent before go out.
+                        // The pause lets earlier data be sent.
                         tokio::task::yield_now().await;
                         return Some(Err(Cut));
                     }
@@ -163,7 +164,7 @@ impl Watch {
         }
     }
 
-    /// Waits until there may be something to do; says whether there may.
+    /// Waits until there may be something to do. Returns false if the server has ended.
     async fn wait(&mut self, stalled: bool) -> bool {
         let far = Instant::now() + Duration::from_secs(86_400);
         let bookmark = if self.query.bookmarks && !stalled { self.next_bookmark } else { far };
@@ -183,9 +184,9 @@ impl Watch {
         true
     }
 
-    /// Reads what has happened since.
+    /// Reads the changes since the last call.
     fn read(&mut self) {
-        // Taken first: all changes up to it are in the history then.
+        // The revision is read first: all changes up to it are in the history then.
         let revision = self.api.revision();
         match self.history.after(self.cursor) {
             Err(forgotten) => self.expire(forgotten),
@@ -262,7 +263,7 @@ impl Watch {
         self.may_send();
     }
 
-    /// Ends the watch if a fault has let its number of events pass; returns true if the watch goes on.
+    /// Ends the watch if a fault has let its number of events pass. Returns true if the watch goes on.
     fn may_send(&mut self) -> bool {
         for (id, count) in &self.counted {
             match self.met.get(id) {
@@ -328,7 +329,7 @@ impl Watch {
         self.push_value("BOOKMARK", &bookmark);
     }
 
-    /// Some of what is pending.
+    /// Takes some of the pending lines.
     fn take(&mut self) -> Option<Bytes> {
         let first = self.pending.pop_front()?;
         if self.pending.is_empty() {

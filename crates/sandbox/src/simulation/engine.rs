@@ -1,5 +1,5 @@
-//! The work of the simulation's task: it takes changes in, looks at the objects that they concern, and does what the
-//! controllers intend. It waits for nothing.
+//! The engine of the simulation's task: it takes in changes, reconciles the objects that they concern, and executes the
+//! controllers' plans. It must never wait.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,7 +28,7 @@ use crate::{
     settings::{Contract, Settings, Times},
 };
 
-/// When to try again what an API has refused for another reason than that the object has changed.
+/// The delay of a retry after an API has refused a write for another reason than a conflict.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine {
@@ -38,19 +38,19 @@ pub(super) struct Engine {
     settings: Settings,
     names: Names,
     queue: Queue<Key>,
-    /// By uid.
+    /// The steps of Machines, by uid.
     machines: HashMap<String, machine::Steps>,
     pools: HashMap<String, machine_pool::Steps>,
     /// The objects that wait for their Cluster to be unpaused, by the Cluster's namespace and name.
     paused: HashMap<(String, String), BTreeSet<Key>>,
 }
 
-/// Nodes of the workload cluster.
+/// Returns the resource of the workload cluster's Nodes.
 fn nodes() -> Resource {
     Resource::core("nodes")
 }
 
-/// A kind in the version in which the controllers write it.
+/// Returns a kind in the version in which the controllers write it.
 fn resource(kind: Kind, contract: Contract) -> Resource {
     let version = match contract {
         Contract::V1Beta1 => "v1beta1",
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// To be looked at: every object there is.
+    /// Adds all existing objects to the queue.
     pub(super) fn add_all(&mut self) {
         for kind in Kind::ALL {
             self.add_kind(kind);
@@ -92,7 +92,7 @@ impl Engine {
         [self.management.subscribe(), self.workload.subscribe()]
     }
 
-    /// Does at most `most` of what there is to do at the present time; `true` when nothing is left.
+    /// Takes at most `most` steps that are due now. Returns true if none is left.
     pub(super) fn work(&mut self, most: usize) -> bool {
         for _ in 0..most {
             self.take_changes();
@@ -105,7 +105,7 @@ impl Engine {
         self.queue.is_idle()
     }
 
-    /// When there is something to do again, though nothing changes.
+    /// Returns the time of the next step if nothing changes.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.queue.next()
     }
@@ -149,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// An object concerns its own controller and that of its owner; a Cluster, everything that belongs to it.
+    /// Adds the objects that a change concerns: its own and its owner; for a Cluster, everything that belongs to it.
     fn management_changed(&mut self, change: ChangeKind, object: &Value) {
         let Some(kind) = Kind::parse(object.kind()) else { return };
         if change == ChangeKind::Deleted {
@@ -170,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Whoever waited for its Cluster to go on is looked at again.
+    /// Adds the objects that waited for their Cluster to be unpaused.
     fn cluster_changed(&mut self, cluster: &Value) {
         if cluster["spec"]["paused"] != true {
             let waiting = self.paused.remove(&(cluster.namespace().to_owned(), cluster.name().to_owned()));
@@ -196,7 +196,7 @@ impl Engine {
         self.management.get(&resource(kind, self.settings.contract), namespace, name)
     }
 
-    /// Looks at one object and does what its controller intends.
+    /// Reconciles an object, and executes its controller's plan.
     fn reconcile(&mut self, key: &Key) {
         let Some(object) = self.get(key.kind, &key.namespace, &key.name) else { return };
         let cluster =
@@ -215,7 +215,7 @@ impl Engine {
         for write in &plan.writes {
             match self.write(write) {
                 Ok(()) => {}
-                // Someone else was quicker: their change has been taken in, look again.
+                // Somebody else has changed the object, which has been taken in: reconcile again.
                 Err(refusal) if refusal.code == 409 && refusal.reason == "Conflict" => {
                     self.queue.add(key.clone());
                     return;
@@ -293,7 +293,7 @@ impl Engine {
     }
 }
 
-/// The MachineSets of a MachineDeployment, as it looks at them.
+/// Returns the MachineSets of a MachineDeployment, as its controller sees them.
 fn children(management: &Port, deployment: &Value) -> Vec<machine_deployment::Child> {
     let on_delete = machine_deployment::is_on_delete(deployment);
     let child = |set: Arc<Value>| {
@@ -307,7 +307,7 @@ fn children(management: &Port, deployment: &Value) -> Vec<machine_deployment::Ch
     management.controlled(deployment, "MachineSet").into_iter().map(child).collect()
 }
 
-/// The name of the MachineSet that controls a Machine.
+/// Returns the name of the MachineSet that controls a Machine.
 fn owning_set(machine: &Value) -> Option<&str> {
     let owner = machine.controller()?;
     if owner["kind"] == Kind::MachineSet.as_str() { owner["name"].as_str() } else { None }

@@ -1,5 +1,5 @@
-//! Runs the simulated controllers: a task that is woken by changes in either API and by the next time at which something
-//! is due. What it does depends on the objects and the clock alone, and costs what has changed, not what there is.
+//! The task that runs the simulated controllers, which is woken by changes in either API and by the next time at which
+//! something is due. Its actions depend only on the objects and the clock, and its cost only on the changes.
 
 mod engine;
 mod port;
@@ -22,7 +22,7 @@ use crate::{
     settings::{Settings, Times},
 };
 
-/// The number of objects that are looked at before other tasks get their turn.
+/// The number of objects that are reconciled before the task yields.
 const SLICE: usize = 32;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ enum Command {
     Times(Times),
 }
 
-/// The running controllers. They end when this is dropped.
+/// The running controllers, which end when this is dropped.
 #[derive(Debug)]
 pub struct Simulation {
     commands: mpsc::UnboundedSender<Command>,
@@ -42,8 +42,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Starts the controllers of `management`, which must know Cluster API's kinds; Nodes come and go in `workload`.
-    /// They begin by looking at all that is there.
+    /// Starts the controllers of `management`, which must have Cluster API's kinds; Nodes are created and deleted in
+    /// `workload`. The controllers begin with a reconcile of all existing objects.
     #[must_use]
     pub fn start(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         let mut engine = Engine::new(management, workload, clock.clone(), settings);
@@ -51,7 +51,8 @@ impl Simulation {
         Self::run(engine, clock)
     }
 
-    /// The same, but what is there already is taken for settled and looked at only when it changes: for fleets.
+    /// Starts the controllers as [`Simulation::start`] does, but takes existing objects as settled and reconciles them
+    /// only when they change: for fleets.
     #[must_use]
     pub fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         Self::run(Engine::new(management, workload, clock.clone(), settings), clock)
@@ -64,7 +65,7 @@ impl Simulation {
         Self { commands, stop, task: Some(tokio::spawn(async move { drop(task.await) })) }
     }
 
-    /// Waits until nothing is left to do at the present time. Whatever was written before this was called is taken in.
+    /// Waits until nothing is left to do at the present time, including everything written before this call.
     pub async fn settle(&self) {
         let (done, is_done) = oneshot::channel();
         if self.commands.send(Command::Settle(done)).is_ok() {
@@ -73,13 +74,13 @@ impl Simulation {
         }
     }
 
-    /// Changes how long things take: for every step that is not yet waited for.
+    /// Changes the durations of all steps whose wait hasn't begun yet.
     pub fn set_times(&self, times: Times) {
         // A simulation that has ended needs no times.
         let _ = self.commands.send(Command::Times(times));
     }
 
-    /// Ends the controllers and waits for it.
+    /// Ends the controllers and waits until they have ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
@@ -109,7 +110,7 @@ async fn follow(mut engine: Engine, clock: Clock, mut commands: mpsc::UnboundedR
             continue;
         }
         for one in waiting.drain(..) {
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             let _ = one.send(());
         }
         let due = async {

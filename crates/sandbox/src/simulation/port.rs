@@ -1,4 +1,4 @@
-//! One API as the simulation uses it: reads by kind and name, changes since it last looked, and writes of a plan.
+//! The simulation's access to one API: reads by kind and name, changes since the last call, and the writes of a plan.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::{
 
 /// A change in an API.
 pub(super) enum Change {
-    /// An object came to be, has a new state, or is gone.
+    /// An object was created, changed or deleted.
     Object(ChangeKind, Arc<Value>),
-    /// More than is remembered: every object of that kind may have changed.
+    /// The changes of a kind were dropped: every object of it may have changed.
     Anything(Resource),
 }
 
-/// An API and how far its changes have been read.
+/// An API, and the revision up to which its changes have been read.
 pub(super) struct Port {
     api: Api,
-    /// The kinds whose changes count, each with the revision up to which they have been read.
+    /// The kinds whose changes are followed, each with the revision up to which they have been read.
     kinds: Vec<(Resource, u64)>,
-    /// The revision up to which all of them have been.
+    /// The revision up to which all of them have been read.
     read: u64,
 }
 
@@ -53,7 +53,7 @@ impl Port {
                     changes.push(Change::Object(event.kind, event.object));
                 }
             } else {
-                // The changes since are forgotten, or the kind isn't there.
+                // The changes since then were dropped, or the kind doesn't exist.
                 *read = now;
                 changes.push(Change::Anything(kind.clone()));
             }
@@ -65,7 +65,7 @@ impl Port {
         self.api.get(resource, namespace, name).ok()
     }
 
-    /// All objects of a kind; none where the kind isn't there.
+    /// Returns all objects of a kind; none if the kind doesn't exist.
     pub(super) fn list(&self, resource: &Resource) -> Vec<Arc<Value>> {
         self.api.list(resource, &Selection::default()).unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Port {
             .collect()
     }
 
-    /// The object that a reference names.
+    /// Returns the object that a reference names.
     pub(super) fn referred(&self, reference: &Value, namespace: &str) -> Option<Arc<Value>> {
         referred(&self.api, reference, namespace)
     }
@@ -97,21 +97,21 @@ impl Port {
         self.write_status(&resource, &created, object)
     }
 
-    /// Brings an object from one state to another.
+    /// Changes an object from one state to another.
     pub(super) fn change(&self, before: &Value, after: &Value) -> Result<(), Refusal> {
         let resource = self.resource(before)?;
         let mut stored = Arc::new(before.clone());
         if main_part(before) != main_part(after) {
             stored = self.api.update(&resource, after.clone())?;
             if stored.deleting() && stored["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty) {
-                // With its last finalizer it is gone.
+                // The object is gone with its last finalizer.
                 return Ok(());
             }
         }
         self.write_status(&resource, &stored, after)
     }
 
-    /// Writes the status that `wanted` has, where `stored` has another one.
+    /// Writes the status of `wanted`, if that of `stored` differs.
     fn write_status(&self, resource: &Resource, stored: &Value, wanted: &Value) -> Result<(), Refusal> {
         let status = wanted.get("status");
         if status.is_none() || stored.get("status") == status {
@@ -131,7 +131,7 @@ impl Port {
     }
 }
 
-/// The object that a reference of either contract version names, in whatever version it is stored.
+/// Returns the object that a reference of either contract version names, in the version in which it is stored.
 pub(crate) fn referred(api: &Api, reference: &Value, namespace: &str) -> Option<Arc<Value>> {
     let group = reference["apiGroup"].as_str().or_else(|| Some(reference["apiVersion"].as_str()?.split_once('/')?.0));
     let kind = reference["kind"].as_str()?;
@@ -140,7 +140,7 @@ pub(crate) fn referred(api: &Api, reference: &Value, namespace: &str) -> Option<
     api.get(&spec.storage_resource(), namespace, reference["name"].as_str()?).ok()
 }
 
-/// Returns the part that an update writes: all but the status, and but what the API itself counts.
+/// Returns the part that an update writes: everything except the status and the generation.
 fn main_part(object: &Value) -> Value {
     let mut part = object.clone();
     part.unset("/status");

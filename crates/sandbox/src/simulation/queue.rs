@@ -1,4 +1,4 @@
-//! The objects to be looked at, now and later. An object is in it once, however often it has changed.
+//! A queue of the objects to be reconciled, now and later. An object is in it once, however often it has changed.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -54,7 +54,7 @@ pub(super) struct Key {
     pub(super) name: String,
 }
 
-/// The queue: what is due comes in the order in which it became so.
+/// A queue whose due keys come in the order in which they became due.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
     due: VecDeque<K>,
@@ -70,14 +70,14 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// To be looked at now.
+    /// Adds a key to be reconciled now.
     pub(crate) fn add(&mut self, key: K) {
         if self.is_due.insert(key.clone()) {
             self.due.push_back(key);
         }
     }
 
-    /// To be looked at then, or earlier if that was so already.
+    /// Adds a key to be reconciled at a time, or earlier if it is queued for an earlier one.
     pub(crate) fn add_at(&mut self, time: Timestamp, key: K) {
         if let Some(known) = self.times.get(&key).copied() {
             if known <= time {
@@ -89,7 +89,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.later.insert((time, key));
     }
 
-    /// Moves on to `now`.
+    /// Makes everything due up to `now`.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         while let Some((time, _)) = self.later.first()
             && *time <= now
@@ -100,7 +100,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Takes what is due.
+    /// Takes the next key that is due.
     pub(crate) fn pop(&mut self) -> Option<K> {
         let key = self.due.pop_front()?;
         self.is_due.remove(&key);
@@ -111,7 +111,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.due.is_empty()
     }
 
-    /// When something becomes due.
+    /// Returns the time at which the next key becomes due.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.later.first().map(|(time, _)| *time)
     }

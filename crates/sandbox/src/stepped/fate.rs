@@ -1,4 +1,4 @@
-//! The fate of a Machine: decided once, when it is first seen, by whoever drives the controllers.
+//! The fate of a Machine, which the driver of the controllers decides once, when the Machine is first seen.
 
 use std::time::Duration;
 
@@ -15,48 +15,49 @@ use crate::{
 /// The outcome of a Machine, and the times of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fate {
-    /// The outcome: its infrastructure comes and its Node joins, or not. `Slow` is as `Joins`: `times` say it all.
+    /// The outcome: its infrastructure is created and its Node joins, or not. `Slow` equals `Joins` because `times` has
+    /// all durations.
     pub behaviour: Behaviour,
-    /// The times of its steps, drain included. `react` and `slow_factor` count for nothing.
+    /// The times of its steps, drain included. `react` and `slow_factor` are ignored.
     pub times: Times,
-    /// `status.nodeRef` and the Node's annotations lag behind the Node for so long.
+    /// The time by which `status.nodeRef` and the Node's annotations lag behind the Node.
     pub reference: Duration,
-    /// Its Node object goes and comes back under the same name and providerID.
+    /// The loss of its Node object, which returns under the same name and providerID.
     pub rejoins: Option<Rejoin>,
-    /// Its Node isn't Ready for a while.
+    /// The period during which its Node isn't Ready.
     pub unready: Option<Unready>,
     /// An annotation that holds its deletion.
     pub hook: Option<Hook>,
-    /// The Machine stays for so long after its Node was deleted.
+    /// The time for which the Machine stays after its Node was deleted.
     pub hang: Duration,
-    /// Its Node stays for so long after the Machine, where Cluster API hasn't deleted it.
+    /// The time for which its Node stays after the Machine, if Cluster API hasn't deleted it.
     pub lingers: Duration,
 }
 
-/// A Node object that goes and comes back.
+/// The loss and return of a Node object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rejoin {
-    /// When it goes, after it has joined.
+    /// The time of the loss, after the Node has joined.
     pub after: Duration,
-    /// It is away for so long.
+    /// The time until the return.
     pub gap: Duration,
 }
 
-/// A Node that isn't Ready for a while.
+/// A period during which a Node isn't Ready.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Unready {
-    /// When, after it was last to become Ready.
+    /// The beginning, after the last time at which it was due to become Ready.
     pub after: Duration,
-    /// For how long.
+    /// The duration.
     pub lasts: Duration,
 }
 
-/// An annotation that holds a Machine's deletion, put on when the Machine is first seen.
+/// An annotation that holds a Machine's deletion, set when the Machine is first seen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Hook {
-    /// At which step.
+    /// The step that is held.
     pub at: HookPoint,
-    /// It is taken off so long after the Machine's deletion was seen.
+    /// The time after which it is removed, since the Machine's deletion was seen.
     pub held: Duration,
 }
 
@@ -65,12 +66,12 @@ pub struct Hook {
 pub enum HookPoint {
     /// Before its Node is drained.
     PreDrain,
-    /// Before its infrastructure goes.
+    /// Before its infrastructure is deleted.
     PreTerminate,
 }
 
 impl Fate {
-    /// A Machine whose Node joins, and which goes when it is deleted.
+    /// Creates the fate of a Machine whose Node joins, and which is deleted without delay.
     #[must_use]
     pub fn plain(times: Times) -> Self {
         Self {
@@ -85,7 +86,7 @@ impl Fate {
         }
     }
 
-    /// As [`BEHAVIOUR_LABEL`] on the Machine says.
+    /// Creates the fate that [`BEHAVIOUR_LABEL`] on the Machine selects.
     #[must_use]
     pub fn of_label(machine: &Value, times: Times) -> Self {
         let Course { behaviour, times, .. } = Course::of_label(machine, times);

@@ -1,4 +1,4 @@
-//! MachineHealthCheck: deletes Machines of MachineSets whose Node is unhealthy for long. In Cluster API it says so in a
+//! MachineHealthCheck: deletes Machines of MachineSets whose Node is unhealthy for long. In Cluster API it sets a
 //! condition, and the MachineSet's controller deletes the Machine: an ordinary delete either way.
 
 use std::{sync::Arc, time::Duration};
@@ -15,17 +15,18 @@ use crate::{
     },
 };
 
-/// When a Machine counts as unhealthy.
+/// The conditions under which a Machine counts as unhealthy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HealthCheck {
-    /// For how long its Node isn't Ready, or isn't there any more.
+    /// The time for which its Node isn't Ready, or doesn't exist any more.
     pub unhealthy: Duration,
-    /// For how long it has no `status.nodeRef`, since it was created.
+    /// The time for which it has no `status.nodeRef`, since its creation.
     pub startup: Duration,
 }
 
 impl HealthCheck {
-    /// Deletes a Machine that has been unhealthy for long. `missing` is since when a Node that it refers to isn't seen.
+    /// Deletes a Machine that has been unhealthy for long. `missing` is the time since which the Node that it refers to
+    /// isn't seen.
     pub(super) fn plan(
         self,
         machine: &Arc<Value>,

@@ -1,4 +1,4 @@
-//! Whoever holds the deletion of Machines by an annotation, and lets go after a while.
+//! Hooks, which hold the deletion of Machines by an annotation and are removed after a while.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,7 +25,8 @@ impl Hook {
         format!("{prefix}/simulated")
     }
 
-    /// The next write on a Machine, if one is due, and when to look again. `since` is when its deletion was first seen.
+    /// Returns the next write on a Machine, if one is due, and the time of the next reconcile. `since` is when its
+    /// deletion was first seen.
     pub(super) fn plan(
         self,
         machine: &Value,

@@ -6,24 +6,24 @@ use crate::{
     settings::Contract,
 };
 
-/// A controller, or what else acts on the objects.
+/// A controller, or another actor on the objects.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Controller {
-    /// Cluster API's, for Clusters.
+    /// Cluster API's controller of Clusters.
     Cluster,
-    /// Cluster API's, for MachineDeployments.
+    /// Cluster API's controller of MachineDeployments.
     MachineDeployment,
-    /// Cluster API's, for MachineSets.
+    /// Cluster API's controller of MachineSets.
     MachineSet,
-    /// Cluster API's, for Machines, with their infrastructure.
+    /// Cluster API's controller of Machines, with their infrastructure.
     Machine,
-    /// Cluster API's, for MachinePools, with their infrastructure and Nodes.
+    /// Cluster API's controller of MachinePools, with their infrastructure and Nodes.
     MachinePool,
-    /// Deletes Machines whose Node is unhealthy for long.
+    /// The health check, which deletes Machines whose Node is unhealthy for long.
     MachineHealthCheck,
-    /// The servers of Machines: they register Nodes and say whether these are Ready.
+    /// The servers of Machines, which register Nodes and report if they are Ready.
     Kubelet,
-    /// Puts hooks on Machines and takes them off.
+    /// The actor that sets hooks on Machines and removes them.
     Hooks,
 }
 
@@ -40,7 +40,7 @@ impl Controller {
         Self::Hooks,
     ];
 
-    /// Those that Cluster API runs in one process: they restart together.
+    /// The controllers that Cluster API runs in one process, which restart together.
     pub const OF_CLUSTER_API: [Self; 6] = [
         Self::Cluster,
         Self::MachineDeployment,
@@ -50,7 +50,7 @@ impl Controller {
         Self::MachineHealthCheck,
     ];
 
-    /// The kinds that it has a view of.
+    /// Returns the kinds that the controller has a view of.
     #[must_use]
     pub fn reads(self) -> &'static [Kind] {
         match self {
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// The kind of the objects that it is for.
+    /// Returns the kind that the controller reconciles.
     pub(super) fn of(self) -> Kind {
         match self {
             Self::Cluster => Kind::Cluster,
@@ -107,7 +107,7 @@ pub enum Kind {
     Machine,
     /// `cluster.x-k8s.io`
     MachinePool,
-    /// Of the workload cluster.
+    /// The Node of the workload cluster.
     Node,
 }
 
@@ -131,7 +131,7 @@ impl Kind {
         if self == Self::Node { Side::Workload } else { Side::Management }
     }
 
-    /// The kind in the version in which the controllers write it.
+    /// Returns the kind in the version in which the controllers write it.
     pub(super) fn resource(self, contract: Contract) -> Resource {
         let version = match contract {
             Contract::V1Beta1 => "v1beta1",

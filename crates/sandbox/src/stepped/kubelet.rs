@@ -1,4 +1,4 @@
-//! The server of a Machine, as its fate has it: when its Node object is there, and whether it is Ready.
+//! The server of a Machine, which follows its fate: the times at which its Node object exists, and is Ready.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,22 +22,22 @@ pub(super) struct Server {
     /// The Machine as it was last seen.
     pub(super) machine: Arc<Value>,
     pub(super) fate: Fate,
-    /// When it came up.
+    /// The time at which it came up.
     up: Timestamp,
     /// The number of times that it has registered its Node.
     pub(super) registered: u8,
-    /// When its Machine was gone.
+    /// The time at which its Machine was gone.
     pub(super) gone: Option<Timestamp>,
 }
 
 /// The presence of its Node at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Presence {
-    /// It isn't there yet.
+    /// The Node hasn't joined yet.
     NotYet,
-    /// It was taken away.
+    /// The Node was removed.
     Away,
-    /// It was registered so many times.
+    /// The Node exists, and was registered this many times.
     There { registered: u8, is_ready: bool },
 }
 
@@ -50,7 +50,7 @@ impl Server {
         self.machine.text("/spec/providerID").unwrap_or_default()
     }
 
-    /// All that becomes of its Node, in order.
+    /// Returns all states of its Node, in order.
     fn story(&self) -> Vec<(Timestamp, Presence)> {
         let mut story = vec![(self.up, Presence::NotYet)];
         if self.fate.behaviour != Behaviour::NeverJoins {
@@ -64,7 +64,7 @@ impl Server {
             let there = |registered, is_ready| Presence::There { registered, is_ready };
             add(times.join, there(1, times.ready.is_zero()));
             add(times.ready, there(1, true));
-            // While its Machine is being deleted a server doesn't restart.
+            // A server whose Machine is being deleted doesn't restart.
             if let Some(rejoin) = self.fate.rejoins.filter(|_| self.registered > 1 || !self.machine.deleting()) {
                 registered = 2;
                 add(rejoin.after.saturating_sub(times.ready), Presence::Away);
@@ -83,7 +83,7 @@ impl Server {
         story
     }
 
-    /// Brings its Node to what it is to be now. `node` makes one.
+    /// Brings its Node to the state that is due now. `make` creates one.
     pub(super) fn plan(&self, known: Option<&Arc<Value>>, make: impl FnOnce(bool) -> Value, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let story = self.story();
@@ -111,7 +111,7 @@ impl Server {
         plan
     }
 
-    /// Its Node was created: the how manieth time that is now.
+    /// Counts a registration, after its Node was created.
     pub(super) fn has_registered(&mut self, now: Timestamp) {
         let story = self.story();
         let registered = story.iter().rev().filter(|(time, _)| *time <= now).find_map(|(_, is)| match is {

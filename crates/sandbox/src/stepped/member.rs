@@ -1,4 +1,4 @@
-//! A controller's memory: its views, its queue, and the reconciles under way.
+//! A controller's memory: its views, its queue, and the reconciles in progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,9 +23,9 @@ use crate::{
     simulation::queue::Queue,
 };
 
-/// A controller waits for so long at most for its cache to show one of its writes.
+/// The maximum time for which a controller waits for its cache to show one of its writes.
 pub(super) const CACHE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The least time between two reconciles of an object, where that is limited.
+/// The min time between two reconciles of an object, if they are rate-limited.
 const RATE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -33,23 +33,23 @@ pub(super) struct Member {
     controller: Controller,
     views: Vec<(Kind, View)>,
     pub(super) queue: Queue<ObjectKey>,
-    /// The next to be reconciled.
+    /// The next object to be reconciled.
     head: Option<ObjectKey>,
     pub(super) runs: Vec<Run>,
-    /// Objects that changed while they were being reconciled.
+    /// The objects that changed while they were being reconciled.
     dirty: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
-    /// The newest revision that was written for an object, by the kind of what was written.
+    /// The newest revision that was written for an object, by the kind of the written object.
     wrote: BTreeMap<ObjectKey, BTreeMap<Kind, u64>>,
-    /// Objects that wait until the views show what was written for them.
+    /// The objects that wait until the views show the writes for them.
     stale: BTreeSet<ObjectKey>,
-    /// When each object was last reconciled.
+    /// The time at which each object was last reconciled.
     began: BTreeMap<ObjectKey, Timestamp>,
-    /// Objects that wait for their Cluster to go on.
+    /// The objects that wait for their Cluster to be unpaused.
     pub(super) parked: Parked,
 }
 
-/// A reconcile under way.
+/// A reconcile in progress.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) key: ObjectKey,
@@ -58,12 +58,12 @@ pub(super) struct Run {
     pub(super) ops: VecDeque<Op>,
     pub(super) has_failed: bool,
     pub(super) observed: Observed,
-    /// Until when it waits for its cache.
+    /// The time until which it waits for its cache.
     pub(super) deadline: Option<Timestamp>,
 }
 
 impl Member {
-    /// A controller that has just listed everything and is to look at it.
+    /// Creates a controller that has just listed everything, with all of its objects queued.
     pub(super) fn new(controller: Controller, views: Vec<(Kind, View)>) -> Self {
         let mut member = Self {
             controller,
@@ -101,7 +101,7 @@ impl Member {
         self.view(kind).map(|view| view.controlled(owner)).unwrap_or_default()
     }
 
-    /// Takes changes of a kind in, and puts into the queue what they concern.
+    /// Takes in changes of a kind, and queues the objects that they concern.
     pub(super) fn observe(&mut self, kind: Kind, feed: &Feed, most: u64) -> u64 {
         let mut seen = 0;
         while seen < most
@@ -135,7 +135,7 @@ impl Member {
         }
     }
 
-    /// The object of this controller to which one of another kind belongs.
+    /// Returns the object of this controller that owns one of another kind.
     fn owner(&self, kind: Kind, object: &Value) -> Option<ObjectKey> {
         let of = self.controller.of();
         match (of, kind) {
@@ -164,7 +164,7 @@ impl Member {
         }
     }
 
-    /// Returns true if there is a step to do now.
+    /// Returns true if a step is due now.
     pub(super) fn has_work(&mut self, now: Timestamp, options: &Options) -> bool {
         self.queue.advance(now);
         if self.head.is_none() {
@@ -177,7 +177,7 @@ impl Member {
         self.head.is_some() && self.runs.len() < options.workers.max(1)
     }
 
-    /// The next in the queue that may be reconciled now.
+    /// Returns the next object in the queue that may be reconciled now.
     fn take_next(&mut self, now: Timestamp, options: &Options) -> Option<ObjectKey> {
         while let Some(key) = self.queue.pop() {
             if self.runs.iter().any(|run| run.key == key) {
@@ -205,13 +205,13 @@ impl Member {
         wrote.any(|(kind, revision)| self.view(*kind).is_some_and(|view| view.revision < *revision))
     }
 
-    /// Notes a write after which the object is reconciled again only when the view of this kind shows it.
+    /// Records a write after which the object is only reconciled again once the view of this kind shows it.
     pub(super) fn note_written(&mut self, key: &ObjectKey, kind: Kind, revision: u64) {
         let newest = self.wrote.entry(key.clone()).or_default().entry(kind).or_default();
         *newest = revision.max(*newest);
     }
 
-    /// Which reconcile goes on, or `None` for the one at the head of the queue.
+    /// Chooses the reconcile that goes on; `None` for the one at the head of the queue.
     pub(super) fn choose(&self, pick: u64, now: Timestamp, options: &Options) -> Option<usize> {
         let going: Vec<_> = (0..self.runs.len()).filter(|number| self.can_go_on(&self.runs[*number], now)).collect();
         let choices = going.len() + usize::from(self.can_begin(options));
@@ -235,7 +235,8 @@ impl Member {
         }
     }
 
-    /// Returns true if the view of what this controller makes shows it as made, or as being deleted.
+    /// Returns true if the view of the objects that this controller creates shows this one as created, or as being
+    /// deleted.
     pub(super) fn shows(&self, awaited: &Awaited) -> bool {
         let kind = if self.controller == Controller::MachineSet { Kind::Machine } else { Kind::MachineSet };
         let shown = self.get(kind, &awaited.key);
@@ -257,7 +258,7 @@ impl Member {
         }
     }
 
-    /// When there is something to do again.
+    /// Returns the time at which the next step is due.
     pub(super) fn next(&self) -> Option<Timestamp> {
         let deadlines = self.runs.iter().filter_map(|run| run.deadline);
         deadlines.chain(self.queue.next()).min()

@@ -1,9 +1,10 @@
-//! Cluster API's controllers for a simulator that decides when each of them sees what, and when it does its next write.
+//! Cluster API's controllers for a simulator that decides when each of them sees a change, and when it makes its next
+//! write.
 //!
-//! Nothing here runs by itself: whoever drives it lets a controller's view of a kind catch up ([`Controllers::observe`])
-//! and has a controller do one step ([`Controllers::step`]): begin a reconcile, or do one of its writes. All reads of a
+//! Nothing here runs by itself: the driver lets a controller's view of a kind catch up ([`Controllers::observe`]) and
+//! has a controller take one step ([`Controllers::step`]): begin a reconcile, or make one of its writes. All reads of a
 //! reconcile come from these views, which lag behind the API and never go back; between two writes of one reconcile the
-//! rest of the world goes on. The rules by which they act are those of `crate::controllers`.
+//! rest of the world goes on. The rules of their behaviour are in `crate::controllers`.
 
 mod fate;
 mod health;
@@ -57,13 +58,13 @@ use crate::{
 pub struct Options {
     /// Whose ways they have.
     pub version: CapiVersion,
-    /// The shape of objects, and how long things take for MachinePools. Machines go by their [`Fate`].
+    /// The contract version of objects, and the times of MachinePools. Machines follow their [`Fate`].
     pub settings: Settings,
-    /// The number of objects that a controller reconciles at a time.
+    /// The number of objects that a controller reconciles concurrently.
     pub workers: usize,
-    /// The ways of the infrastructure of MachinePools that have Machines; `None` if MachinePools have none.
+    /// The behaviour of the infrastructure of MachinePools that have Machines; `None` if MachinePools have none.
     pub pools: Option<PoolWays>,
-    /// The check by which unhealthy Machines are deleted; `None` deletes none.
+    /// The check by which unhealthy Machines are deleted; `None` to delete none.
     pub health: Option<HealthCheck>,
 }
 
@@ -73,7 +74,7 @@ impl Default for Options {
     }
 }
 
-/// Decides how a Machine turns out, when it is first seen.
+/// The function that decides the fate of a Machine when it is first seen.
 pub type Fates = Box<dyn FnMut(&Value) -> Fate + Send>;
 
 /// The controllers of an API.
@@ -82,27 +83,27 @@ pub struct Controllers {
     workload: Api,
     clock: Clock,
     options: Options,
-    /// Set while every reconcile of a MachineSet ends with an error.
+    /// True while every reconcile of a MachineSet ends with an error.
     is_ailing: bool,
     fates: Fates,
     names: Names,
     /// The number of reconciles that have begun.
     reconciles: u64,
-    /// By kind.
+    /// The feeds, by kind.
     feeds: Vec<Feed>,
-    /// By controller.
+    /// The memories, by controller.
     members: Vec<Member>,
-    /// Up to which revision of either API the feeds have been read.
+    /// The revisions of both APIs up to which the feeds have been read.
     pulled: [u64; 2],
-    /// By uid: these outlast the controllers, as infrastructure does.
+    /// The fates and steps by uid, which outlast the controllers, as infrastructure does.
     fate_of: BTreeMap<String, Fate>,
     machines: BTreeMap<String, machine::Steps>,
     pools: BTreeMap<String, machine_pool::Steps>,
     infrastructures: BTreeMap<String, pool_machines::Infrastructure>,
     servers: BTreeMap<ObjectKey, Server>,
-    /// Since when a Node that a Machine refers to isn't seen, by the Machine's uid.
+    /// The time since which a Node that a Machine refers to isn't seen, by the Machine's uid.
     missing: BTreeMap<String, Option<Timestamp>>,
-    /// Since when the deletion of a Machine is held, by its uid.
+    /// The time since which the deletion of a Machine is held, by its uid.
     held: BTreeMap<String, Option<Timestamp>>,
 }
 
@@ -113,7 +114,7 @@ impl fmt::Debug for Controllers {
 }
 
 impl Controllers {
-    /// Controllers that have just started: their views are up to date, and they are to look at every object.
+    /// Creates controllers that have just started: their views are up to date, and all objects are queued.
     #[must_use]
     pub fn new(management: &Api, workload: &Api, clock: Clock, options: Options, fates: Fates) -> Self {
         let management = management.as_manager(passed_on::MANAGER);
@@ -152,7 +153,7 @@ impl Controllers {
         Member::new(controller, views)
     }
 
-    /// For who waits until something changes in the management cluster or in the workload cluster.
+    /// Returns receivers that are notified of changes in the management cluster and in the workload cluster.
     #[must_use]
     pub fn subscribe(&self) -> [watch::Receiver<u64>; 2] {
         [self.management.subscribe(), self.workload.subscribe()]
@@ -164,19 +165,19 @@ impl Controllers {
         self.options.version
     }
 
-    /// Lets every reconcile of a MachineSet end with an error after its work, as one Machine without its infrastructure object
-    /// does. Since Cluster API 1.11 its `status.observedGeneration` stays as it is then.
+    /// Lets every reconcile of a MachineSet end with an error after its work, as one Machine without its infrastructure
+    /// object does. Since Cluster API 1.11, its `status.observedGeneration` stays the same then.
     pub fn set_ailing(&mut self, is_ailing: bool) {
         self.is_ailing = is_ailing;
     }
 
-    /// A restart: what a controller had in memory is lost, and it lists everything anew.
+    /// Restarts a controller: its memory is lost, and it lists everything again.
     pub fn restart(&mut self, controller: Controller) {
         self.pull();
         self.members[controller as usize] = self.started(controller);
     }
 
-    /// Reads what has changed, without showing it to any controller.
+    /// Reads the changes without showing them to any controller.
     fn pull(&mut self) {
         let now = [self.management.revision(), self.workload.revision()];
         if now == self.pulled {
@@ -201,14 +202,14 @@ impl Controllers {
         }
     }
 
-    /// The number of changes of a kind that a controller hasn't seen; 0 for a kind that it doesn't read.
+    /// Returns the number of changes of a kind that a controller hasn't seen; 0 for a kind that it doesn't read.
     pub fn behind(&mut self, controller: Controller, kind: Kind) -> u64 {
         self.pull();
         let end = self.feeds[kind as usize].end();
         self.members[controller as usize].view(kind).map_or(0, |view| end - view.position)
     }
 
-    /// Shows a controller the next changes of a kind, `most` of them at most. Returns how many.
+    /// Shows a controller at most `most` further changes of a kind. Returns their number.
     pub fn observe(&mut self, controller: Controller, kind: Kind, most: u64) -> u64 {
         self.pull();
         let feed = &self.feeds[kind as usize];
@@ -220,7 +221,7 @@ impl Controllers {
         seen
     }
 
-    /// Changes that all controllers have seen are held no longer.
+    /// Drops the changes that all controllers have seen.
     fn forget(&mut self, kind: Kind) {
         let views = self.members.iter().filter_map(|member| member.view(kind));
         if let Some(oldest) = views.map(|view| view.position).min() {
@@ -228,7 +229,7 @@ impl Controllers {
         }
     }
 
-    /// Shows everything to everyone.
+    /// Shows everything to all controllers.
     pub fn observe_all(&mut self) {
         for controller in Controller::ALL {
             for kind in controller.reads() {
@@ -237,20 +238,20 @@ impl Controllers {
         }
     }
 
-    /// Returns true if a controller has a step to do now.
+    /// Returns true if a controller has a step to take now.
     pub fn has_work(&mut self, controller: Controller) -> bool {
         let now = self.clock.now();
         self.members[controller as usize].has_work(now, &self.options)
     }
 
-    /// When a controller has something to do again, though it sees nothing new.
+    /// Returns the time of a controller's next step if it sees no change.
     #[must_use]
     pub fn next(&self, controller: Controller) -> Option<Timestamp> {
         self.members[controller as usize].next()
     }
 
-    /// Has a controller do a step: one write at most. Where it could go on with several reconciles, or begin another one,
-    /// `pick` chooses. `None` if it has nothing to do.
+    /// Has a controller take a step, with at most one write. If it could continue several reconciles, or begin another
+    /// one, `pick` chooses. Returns `None` if it has nothing to do.
     pub fn step(&mut self, controller: Controller, pick: u64, fault: Fault) -> Option<Step> {
         self.pull();
         let now = self.clock.now();
@@ -265,8 +266,8 @@ impl Controllers {
         Some(step)
     }
 
-    /// Lets everyone see everything and do all there is to do at this time, without faults, by at most `most` steps.
-    /// Returns `false` if that wasn't enough.
+    /// Shows everything to all controllers, and takes at most `most` rounds of steps without faults until nothing is
+    /// left to do at this time. Returns false if that wasn't enough.
     pub fn settle(&mut self, most: usize) -> bool {
         for _ in 0..most {
             self.observe_all();
@@ -282,21 +283,21 @@ impl Controllers {
     }
 }
 
-/// The pause before the next try after failed ones, as a workqueue of client-go has it.
+/// Returns the delay of the next retry after failures, as in a workqueue of client-go.
 fn backoff(failures: u32) -> Duration {
     let milliseconds = 5_u64.saturating_mul(1 << failures.saturating_sub(1).min(20));
     Duration::from_millis(milliseconds.min(1_000_000))
 }
 
-/// A set of keys by the key of a Cluster.
+/// Sets of keys, by the key of a Cluster.
 type Parked = BTreeMap<ObjectKey, BTreeSet<ObjectKey>>;
 
-/// The key of the Cluster that an object names.
+/// Returns the key of an object's Cluster.
 fn cluster_key(object: &Value) -> Option<ObjectKey> {
     Some((object.namespace().to_owned(), object.text("/spec/clusterName")?.to_owned()))
 }
 
-/// The name of the MachineSet that controls a Machine.
+/// Returns the key of the MachineSet that controls a Machine.
 fn owning_set(machine: &Value) -> Option<ObjectKey> {
     let owner = machine.controller()?;
     let name = owner["name"].as_str().filter(|_| owner["kind"] == Kind::MachineSet.as_str())?;

@@ -55,7 +55,7 @@ impl Controllers {
         Some(step(controller, &key, Act::Planned(writes), observed))
     }
 
-    /// The object as the controller sees it, unless it is gone or paused.
+    /// Returns the object as the controller sees it, unless it is gone or paused.
     fn read(&mut self, controller: Controller, key: &ObjectKey) -> Option<Arc<Value>> {
         let member = &mut self.members[controller as usize];
         let found = member.get(controller.of(), key).cloned();
@@ -142,7 +142,7 @@ impl Controllers {
         (write::ops(plan, controller, object, version), again)
     }
 
-    /// The plan of a Machine's server for its Node.
+    /// Returns the plan of a Machine's server for its Node.
     fn serve(&mut self, key: &ObjectKey, machine: &Arc<Value>, now: Timestamp) -> Plan {
         let member = &self.members[Controller::Kubelet as usize];
         let seen = member.get(Kind::Machine, key);
@@ -154,7 +154,7 @@ impl Controllers {
         let server = self.servers.entry(key.clone()).or_insert_with(|| Server::new(Arc::clone(machine), &fate, now));
         match seen {
             Some(seen) if same(seen, &server.machine) => server.machine = Arc::clone(seen),
-            // Another Machine of that name.
+            // This is another Machine with the same name.
             Some(seen) => *server = Server::new(Arc::clone(seen), &fate, now),
             None => {
                 server.gone.get_or_insert(now);
@@ -182,7 +182,7 @@ impl Controllers {
         plan
     }
 
-    /// Goes on with a reconcile: by one write at most.
+    /// Continues a reconcile, with at most one write.
     pub(super) fn go_on(&mut self, controller: Controller, number: usize, fault: Fault, now: Timestamp) -> Step {
         let member = &mut self.members[controller as usize];
         let (key, observed) = (member.runs[number].key.clone(), member.runs[number].observed);
@@ -229,7 +229,7 @@ impl Controllers {
             && op.target().is_some_and(|(kind, _)| kind == "Machine")
             && let Some(Ok(write::Written { revision: Some(revision) })) = &answer
         {
-            // Its infrastructure knows what it has made, whatever the answer.
+            // The infrastructure knows the Machines that it has created, whatever the response.
             let (key, revision) = (run.key.clone(), *revision);
             self.members[controller as usize].note_written(&key, Kind::Machine, revision);
         }
@@ -262,18 +262,18 @@ impl Controllers {
     }
 }
 
-/// A refusal that the controller takes for success.
+/// Returns true if the controller treats a refusal as success.
 fn is_tolerated(refusal: &Refusal, op: &Op, controller: Controller, object: &Value) -> bool {
     match op {
         Op::Delete(..) => refusal.code == 404 && (controller != Controller::MachineSet || object.deleting()),
         Op::Create(..) => controller == Controller::Kubelet && refusal.reason == "AlreadyExists",
-        // With its last finalizer it was gone.
+        // The object was gone with its last finalizer.
         Op::Patch(_) => refusal.code == 404 && object.deleting(),
         Op::Wait(_) => false,
     }
 }
 
-/// After a failed write: the rest of the reconcile that is left out.
+/// Removes the steps of the reconcile that are skipped after a failed write.
 fn leave_out(run: &mut Run, failed: &Op, controller: Controller, version: crate::controllers::CapiVersion) {
     if controller != Controller::MachineSet {
         run.ops.clear();
@@ -286,7 +286,7 @@ fn leave_out(run: &mut Run, failed: &Op, controller: Controller, version: crate:
         Op::Patch(_) if !is_of_machine || version.ends_with_failed_sync() => run.ops.clear(),
         Op::Create(..) | Op::Delete(..) | Op::Patch(_) | Op::Wait(_) => {}
     }
-    // Whoever fails doesn't wait.
+    // A controller that fails doesn't wait.
     run.ops.retain(|op| !matches!(op, Op::Wait(_)));
 }
 
@@ -316,7 +316,7 @@ fn wait(member: &mut Member, number: usize, now: Timestamp) -> Act {
     Act::Waits
 }
 
-/// The MachineSets of a MachineDeployment, as its controller sees them.
+/// Returns the MachineSets of a MachineDeployment, as its controller sees them.
 fn children(member: &Member, deployment: &Value) -> Vec<machine_deployment::Child> {
     let on_delete = machine_deployment::is_on_delete(deployment);
     let child = |set: Arc<Value>| {

@@ -1,22 +1,22 @@
-//! Reports of steps.
+//! The reports of steps.
 
 use std::fmt;
 
 use super::kind::Controller;
 
-/// A fault of a write.
+/// The fault of a write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// It isn't done, and the controller gets an error.
+    /// The write isn't executed, and the controller gets an error.
     Before,
-    /// It is done, and the controller gets an error all the same.
+    /// The write is executed, and the controller gets an error nevertheless.
     After,
 }
 
-/// The state that a reconcile has observed, and goes by to its end.
+/// The state that a reconcile observes at its beginning, and uses to its end.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Observed {
     /// The number of the reconcile.
@@ -30,34 +30,34 @@ pub struct Observed {
 pub struct Step {
     /// The controller.
     pub controller: Controller,
-    /// The namespace of the object that it is about.
+    /// The namespace of the reconciled object.
     pub namespace: String,
     /// The name of that object.
     pub name: String,
-    /// The step.
+    /// The action.
     pub act: Act,
-    /// The state that its reconcile goes by.
+    /// The state that its reconcile uses.
     pub observed: Observed,
 }
 
-/// Steps.
+/// The action of a step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Act {
-    /// It has read its views and has so many writes and waits to do.
+    /// The controller has read its views, and plans this many writes and waits.
     Planned(usize),
-    /// A write that was done, and answered so.
+    /// A write succeeded.
     Wrote(String),
-    /// A write that the API refused, by its HTTP status.
+    /// The API refused a write, with this HTTP status.
     Refused(String, u16),
-    /// A write that wasn't done, by a fault.
+    /// A write wasn't executed, because of a fault.
     Failed(String),
-    /// A write that was done, and its answer lost.
+    /// A write was executed, and its response was lost.
     Lost(String),
-    /// It begins to wait until its view shows its own writes.
+    /// The controller begins to wait until its view shows its own writes.
     Waits,
-    /// Its view shows them.
+    /// The view shows them.
     HasWaited,
-    /// Its view hasn't shown them for too long: the reconcile fails.
+    /// The view hasn't shown them for too long, so that the reconcile fails.
     GaveUp,
 }
 

@@ -1,5 +1,5 @@
-//! The changes of a kind, and a controller's view of it, which takes them in when it is told to: it lags behind, and
-//! never goes back.
+//! The changes of a kind, and a controller's view of it, which takes in changes only when the driver says so: it lags
+//! behind, and must never go back.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,7 +13,7 @@ use crate::{
     controllers::object::Object as _,
 };
 
-/// Namespace and name.
+/// A namespace and name.
 pub(super) type ObjectKey = (String, String);
 
 pub(super) fn key_of(object: &Value) -> ObjectKey {
@@ -34,14 +34,14 @@ pub(super) struct Feed {
     api: Api,
     resource: Resource,
     read: u64,
-    /// The number of changes before those that are held.
+    /// The number of changes before those in `changes`.
     dropped: u64,
     changes: VecDeque<Change>,
     latest: View,
 }
 
 impl Feed {
-    /// All there is now, and what comes.
+    /// Creates a feed of all present objects and of later changes.
     pub(super) fn new(api: Api, resource: Resource) -> Self {
         let mut feed =
             Self { read: api.revision(), api, resource, dropped: 0, changes: VecDeque::new(), latest: View::default() };
@@ -49,7 +49,7 @@ impl Feed {
         feed
     }
 
-    /// Reads what has changed; the number of the first new change.
+    /// Reads the changes. Returns the number of the first new one.
     pub(super) fn pull(&mut self) -> u64 {
         let first = self.end();
         match self.api.changes(&self.resource, &Selection::default(), self.read) {
@@ -60,7 +60,7 @@ impl Feed {
                     self.push(Change { revision: event.revision, is_gone, object: event.object });
                 }
             }
-            // The changes since then are forgotten, or the kind isn't there.
+            // The changes since then were dropped, or the kind doesn't exist.
             Err(_) => self.relist(),
         }
         first
@@ -83,7 +83,7 @@ impl Feed {
         self.changes.push_back(change);
     }
 
-    /// The number of changes so far.
+    /// Returns the number of changes so far.
     pub(super) fn end(&self) -> u64 {
         self.dropped + self.changes.len() as u64
     }
@@ -92,14 +92,14 @@ impl Feed {
         self.changes.get(usize::try_from(number.checked_sub(self.dropped)?).ok()?)
     }
 
-    /// Forgets the changes before this one.
+    /// Drops the changes before this one.
     pub(super) fn forget(&mut self, number: u64) {
         while self.dropped < number && self.changes.pop_front().is_some() {
             self.dropped += 1;
         }
     }
 
-    /// A view of the present state.
+    /// Returns a view of the present state.
     pub(super) fn present(&self) -> View {
         View { position: self.end(), ..self.latest.clone() }
     }
@@ -109,13 +109,13 @@ impl Feed {
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     objects: BTreeMap<ObjectKey, Arc<Value>>,
-    /// By the uid of the controlling owner.
+    /// The keys by the uid of the controlling owner.
     owned: BTreeMap<String, BTreeSet<ObjectKey>>,
-    /// By `spec.providerID`.
+    /// The keys by `spec.providerID`.
     ids: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// The number of the next change to take in.
     pub(super) position: u64,
-    /// Of the last change that was taken in.
+    /// The revision of the last change that was taken in.
     pub(super) revision: u64,
 }
 
@@ -137,7 +137,7 @@ fn remove(index: &mut BTreeMap<String, BTreeSet<ObjectKey>>, at: &str, key: &Obj
 }
 
 impl View {
-    /// Takes the next change in.
+    /// Takes in the next change.
     pub(super) fn take(&mut self, change: &Change) {
         self.position += 1;
         self.apply(change);
@@ -172,13 +172,13 @@ impl View {
         self.objects.keys()
     }
 
-    /// The objects that an object controls.
+    /// Returns the objects that an object controls.
     pub(super) fn controlled(&self, owner: &Value) -> Vec<Arc<Value>> {
         let keys = self.owned.get(owner.uid()).into_iter().flatten();
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
-    /// The first object with this `spec.providerID`.
+    /// Returns the first object with this `spec.providerID`.
     pub(super) fn with_id(&self, id: &str) -> Option<&Arc<Value>> {
         self.objects.get(self.ids.get(id)?.first()?)
     }

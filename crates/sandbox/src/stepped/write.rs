@@ -1,6 +1,6 @@
-//! Single writes: a plan taken apart into what Cluster API sends one after the other. Its patches carry what it has
-//! changed since it read the object, and no resource version, so a stale view overwrites what others wrote to the same
-//! fields. Its deletes carry no precondition.
+//! Single writes: a plan split into the requests that Cluster API sends one after the other. Its patches contain its
+//! changes since it read the object, and no resource version, so a stale view overwrites what others wrote to the same
+//! fields. Its deletes have no precondition.
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
@@ -23,11 +23,11 @@ use crate::{
 /// The next operation of a reconcile.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// Creates an object, with the status it holds.
+    /// Creates an object, with the status it has.
     Create(Side, Value),
-    /// A merge patch.
+    /// Applies a merge patch.
     Patch(Patch),
-    /// Deletes whatever has this name.
+    /// Deletes the object of this name, whatever its uid.
     Delete(Side, Arc<Value>),
     /// Waits until the controller's view shows all of these as created or as being deleted.
     Wait(VecDeque<Awaited>),
@@ -43,7 +43,7 @@ pub(super) struct Patch {
     body: Value,
 }
 
-/// An object that a controller has created or deleted, and its cache doesn't show so yet.
+/// An object that a controller has created or deleted, as its cache doesn't show yet.
 #[derive(Clone, Debug)]
 pub(super) struct Awaited {
     pub(super) key: ObjectKey,
@@ -53,7 +53,7 @@ pub(super) struct Awaited {
 /// The result of a write.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
-    /// Of the object that was written, unless it is gone.
+    /// The revision of the written object; `None` if it is gone.
     pub(super) revision: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Op {
 }
 
 impl Op {
-    /// A merge patch of an object but for its status.
+    /// Creates a merge patch of an object except for its status.
     pub(super) fn patch(side: Side, object: &Value, body: Value) -> Self {
         Self::part(side, object, Subresource::Main, body)
     }
@@ -91,14 +91,14 @@ impl Op {
         matches!(self, Self::Patch(patch) if patch.subresource == Subresource::Status && patch.kind == of)
     }
 
-    /// Leaves `status.observedGeneration` as it is.
+    /// Leaves `status.observedGeneration` unchanged.
     pub(super) fn keep_observed_generation(&mut self) {
         if let Self::Patch(patch) = self {
             patch.body.unset("/status/observedGeneration");
         }
     }
 
-    /// The kind and key of what it writes.
+    /// Returns the kind and key of the written object.
     pub(super) fn target(&self) -> Option<(&str, ObjectKey)> {
         match self {
             Self::Create(_, object) => Some((object.kind(), key_of(object))),
@@ -116,7 +116,7 @@ impl Op {
         }
     }
 
-    /// Does it.
+    /// Executes the operation.
     pub(super) fn perform(&self, api: &Api) -> Result<Written, Refusal> {
         match self {
             Self::Create(_, object) => {
@@ -160,12 +160,12 @@ fn revision(object: &Value) -> Option<u64> {
 /// The inputs of a MachineDeployment's writes to its MachineSets.
 struct Wish<'a> {
     deployment: &'a Value,
-    /// Of the newest MachineSet.
+    /// The revision of the newest MachineSet.
     revision: Option<&'a str>,
     version: CapiVersion,
 }
 
-/// The writes of a plan of a controller for `object`, one by one.
+/// Returns the writes of a controller's plan for `object`, one by one.
 pub(super) fn ops(plan: Plan, controller: Controller, object: &Value, version: CapiVersion) -> VecDeque<Op> {
     let mut ops = VecDeque::new();
     let mut awaited = VecDeque::new();
@@ -208,7 +208,7 @@ pub(super) fn ops(plan: Plan, controller: Controller, object: &Value, version: C
     ops
 }
 
-/// Metadata and spec first, then the status.
+/// Adds the writes of a change: metadata and spec first, then the status.
 fn change(ops: &mut VecDeque<Op>, side: Side, before: &Value, after: &Value) {
     if let Some(body) = main_difference(before, after) {
         ops.push_back(Op::part(side, before, Subresource::Main, body));
@@ -218,7 +218,8 @@ fn change(ops: &mut VecDeque<Op>, side: Side, before: &Value, after: &Value) {
     }
 }
 
-/// A MachineDeployment writes a MachineSet. What it applies is sent whole, not as a difference to what it has read.
+/// Adds a MachineDeployment's write of a MachineSet. The applied fields are sent as a whole, not as a difference to the
+/// read state.
 fn resize(ops: &mut VecDeque<Op>, side: Side, before: &Value, after: &Value, wish: &Wish<'_>) {
     let Some(mut body) = main_difference(before, after) else { return };
     let replicas = &after["spec"]["replicas"];
@@ -258,7 +259,7 @@ fn main_difference(before: &Value, after: &Value) -> Option<Value> {
     body.as_object().is_some_and(|body| !body.is_empty()).then_some(body)
 }
 
-/// The merge patch that makes `after` of `before`.
+/// Returns the merge patch that turns `before` into `after`.
 fn difference(before: &Value, after: &Value) -> Option<Value> {
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
         return (before != after).then(|| after.clone());

@@ -1,5 +1,5 @@
-//! The informer's side of a soak: handlers that check each event against what they were told before, one of which is slow
-//! at times. It must never look at the API but through the informer.
+//! The informer's side of a soak: handlers that check each event against their earlier events, one of which is slow at
+//! times. It must read the API only through the informer.
 
 use std::{
     collections::HashMap,
@@ -23,9 +23,9 @@ use super::{latency::Latencies, load::Fingerprint};
 
 /// The number of handlers that are never slow.
 const FAST: usize = 3;
-/// The time that the slow handler takes for an event while it is slow.
+/// The time that the slow handler takes per event while it is slow.
 const DELAY: Duration = Duration::from_millis(2);
-/// The most mistakes of a handler that are kept.
+/// The max number of recorded mistakes of a handler.
 const MISTAKES: usize = 10;
 
 /// The decoded form of an object: only the time of its decoding.
@@ -39,16 +39,16 @@ pub(crate) struct Told {
     versions: HashMap<ObjectKey, ResourceVersion>,
     events: u64,
     mistakes: Vec<String>,
-    /// From decoding to the handler, while no handler is slow.
+    /// The latency from decoding to the handler, while no handler is slow.
     calm: Latencies,
-    /// The same while one is.
+    /// The same while one is slow.
     burdened: Latencies,
 }
 
 impl Told {
     fn hear(&mut self, event: &Event<Seen>, burdened: bool) {
         self.events += 1;
-        // An object that a list didn't name was decoded long ago.
+        // An object that is missing from a list was decoded long ago.
         let old = matches!(event, Event::Deleted { found_by_relist: true, .. });
         if let Some(seen) = event.object().decoded().filter(|_| !old) {
             let latencies = if burdened { &mut self.burdened } else { &mut self.calm };
@@ -87,19 +87,19 @@ pub(crate) struct Follower {
     factory: Factory,
     informer: Informer<Seen>,
     handlers: Vec<(Registration<Seen>, Arc<Mutex<Told>>)>,
-    /// The slow handler is slow.
+    /// True while the slow handler is slow.
     burden: Arc<AtomicBool>,
 }
 
 /// The result of a run.
 pub(crate) struct Report {
-    /// All that is wrong; empty when nothing is.
+    /// All mistakes; empty if there were none.
     pub(crate) mistakes: Vec<String>,
-    /// Events told to each handler, the slow one last.
+    /// The number of events of each handler, the slow one last.
     pub(crate) events: Vec<u64>,
     /// Latencies of the fast handlers while none was slow.
     pub(crate) calm: Latencies,
-    /// The same while one was.
+    /// The same while one was slow.
     pub(crate) burdened: Latencies,
     pub(crate) status: Status,
 }
@@ -127,7 +127,7 @@ impl Follower {
         self.informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     }
 
-    /// Lets the slow handler be slow in every other of these periods, until it is dropped.
+    /// Makes the slow handler slow in every other period, until it is dropped.
     pub(crate) async fn burden_by_turns(&self, period: Duration) {
         let mut turns = tokio::time::interval(period);
         loop {
@@ -141,7 +141,7 @@ impl Follower {
         self.handlers.last().map_or(0, |(registration, _)| registration.queued())
     }
 
-    /// Waits until the store and all that was told are what the API holds, or the deadline has passed; and tells.
+    /// Waits until the store and all delivered events match the API, or until the deadline. Returns the report.
     pub(crate) async fn finish(self, expected: Fingerprint, deadline: Duration) -> Report {
         self.burden.store(false, Ordering::Relaxed);
         let began = Instant::now();

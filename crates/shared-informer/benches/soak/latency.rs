@@ -1,9 +1,9 @@
-//! Durations counted in buckets, each an eighth of a doubling wide, so that their memory doesn't grow with their number.
-//! Must never hold the single durations.
+//! Durations counted in buckets, each an eighth of a doubling wide, so that their memory doesn't grow with their
+//! number. It must never hold single durations.
 
 use std::{fmt, time::Duration};
 
-/// Buckets for each doubling.
+/// The number of buckets for each doubling.
 const PARTS: usize = 8;
 const BUCKETS: usize = 40 * PARTS;
 
@@ -36,7 +36,7 @@ impl Latencies {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// The duration that this share of all doesn't exceed, by the end of its bucket.
+    /// Returns the duration that this share of all doesn't exceed, rounded up to the end of its bucket.
     fn quantile(&self, share: f64) -> Duration {
         let wanted = (self.count as f64 * share) as u64;
         let mut passed = 0;

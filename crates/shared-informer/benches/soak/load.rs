@@ -1,5 +1,5 @@
-//! The API's side of a soak: many changes of some thousands of objects, and whatever can go wrong between an API server and
-//! its clients. It must never know who follows.
+//! The API's side of a soak: many changes of some thousands of objects, and all faults between an API server and its
+//! clients. It must never know its followers.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "default";
 /// The pause between two bursts of changes.
 const TICK: Duration = Duration::from_millis(5);
 
-/// All objects with their versions, in two numbers.
+/// All objects with their versions, as two numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     pub(crate) objects: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Adds an object; the order in which they are added doesn't matter.
+    /// Adds an object, in any order.
     pub(crate) fn add(&mut self, namespace: &str, name: &str, version: &str) {
         let mut hasher = DefaultHasher::new();
         (namespace, name, version).hash(&mut hasher);
@@ -50,7 +50,7 @@ fn resource() -> Resource {
     Resource::core("configmaps")
 }
 
-/// Changes of objects at random: of ten that hit one that is there, one deletes it.
+/// Random changes of objects: one in ten changes of an existing one deletes it.
 pub(crate) struct Load {
     api: Api,
     random: fastrand::Rng,
@@ -59,7 +59,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// A load on so many objects, which are made at once.
+    /// Creates a load on this number of objects, which are created at once.
     pub(crate) fn new(api: Api, objects: usize, seed: u64) -> Self {
         let mut load = Self { api, random: fastrand::Rng::with_seed(seed), there: vec![false; objects], changes: 0 };
         for number in 0..objects {
@@ -68,7 +68,7 @@ impl Load {
         load
     }
 
-    /// Makes so many changes a second for so long.
+    /// Makes changes at a rate per second for a duration.
     pub(crate) fn run(&mut self, rate: u32, duration: Duration) {
         let began = Instant::now();
         let before = self.changes;
@@ -120,7 +120,7 @@ fn name(number: usize) -> String {
     format!("object-{number:05}")
 }
 
-/// Lets one thing after another go wrong, until it is dropped.
+/// Causes one fault after another, until it is dropped.
 pub(crate) async fn go_wrong(server: Arc<ApiServer>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {

@@ -1,5 +1,5 @@
-//! A soak of the informer: an API in this process changes thousands of objects a second and fails now and then, and a second
-//! process follows it over HTTP. At the end every handler must have been told what the API holds, the follower's memory
+//! A soak of the informer: an API in this process changes thousands of objects a second and fails now and then, and a
+//! second process follows it over HTTP. At the end every handler's events must match the API, the follower's memory
 //! must not have grown, and a slow handler must have delayed no other. Linux only, run by hand:
 //!
 //! ```console
@@ -40,13 +40,13 @@ use crate::{
     load::{Fingerprint, Load, fingerprint, go_wrong},
 };
 
-/// Samples of memory that are shown.
+/// The number of printed memory samples.
 const SAMPLES: u32 = 24;
 /// The length of each turn in which the slow handler is slow, and of each in which it isn't.
 const TURN: Duration = Duration::from_secs(3);
 /// The maximum time for the follower to catch up at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// By how much memory may be larger at the end than in the second quarter: what a busy allocator does by itself.
+/// The allowed growth of memory from the second quarter to the end, which a busy allocator causes by itself.
 const GROWTH: (f64, u64) = (1.05, 2048);
 
 #[derive(Parser)]
@@ -113,7 +113,7 @@ fn mean(numbers: &[u64]) -> u64 {
     numbers.iter().sum::<u64>() / numbers.len().max(1) as u64
 }
 
-/// The follower's process; ends with this value.
+/// The follower's process; dropping it ends the process.
 struct Process {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -140,7 +140,7 @@ impl Process {
         writeln!(input, "{line}").expect("the follower reads");
     }
 
-    /// Its resident memory in KiB, in even steps.
+    /// Returns its resident memory in KiB, at regular intervals.
     fn watch_memory(&self, duration: Duration) -> Vec<u64> {
         let began = Instant::now();
         let sample = |number: u32| {
@@ -159,7 +159,7 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// Shows the rest of what it writes, and waits for its end.
+    /// Prints the rest of its output, and waits for its end.
     fn end(mut self) {
         loop {
             match self.line() {

@@ -1,4 +1,4 @@
-//! Handlers: what they are told, and that none harms another.
+//! Tests of handlers: the events that they receive, and their isolation from each other.
 
 use std::sync::mpsc as blocking;
 
@@ -22,7 +22,7 @@ async fn a_removed_handler_is_told_nothing_more() {
     registration.remove();
     scene.watch.put(&widget("one/a", 11, 1));
     assert_eq!(scene.seen.next().await, "+one/a=1");
-    // Its task has ended and dropped it.
+    // Its task has ended and dropped the handler.
     assert_eq!(soon("the end", told.recv()).await, None);
 }
 
@@ -41,7 +41,7 @@ async fn a_handler_that_panics_is_told_of_the_next_event_and_harms_nobody() {
     assert_eq!(scene.informer.status().handler_panics, 1);
 }
 
-/// Tells what it is told, and goes on only when allowed to.
+/// A handler that records its events, and returns only when allowed to.
 struct Slow {
     told: mpsc::UnboundedSender<String>,
     go_on: blocking::Receiver<()>,
@@ -65,7 +65,7 @@ async fn a_slow_handler_delays_nobody_and_is_told_the_sum() {
     assert_eq!(soon("an event", told.recv()).await.as_deref(), Some("+one/first=1"));
     assert_eq!(scene.seen.next().await, "+one/first=1");
 
-    // It blocks now. All others go on.
+    // The handler blocks now, and all others go on.
     for (version, size) in (12..112).zip(1..) {
         scene.watch.put(&widget("one/a", version, size));
     }

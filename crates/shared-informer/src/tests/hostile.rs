@@ -1,5 +1,5 @@
-//! API servers whose lists, pages, events and watches have no end: each is given up at a bound with a reason, what was
-//! known stays, and nothing piles up.
+//! Tests of API servers whose lists, pages, events and watches never end: each is aborted at a limit with a reason,
+//! the known objects stay, and memory stays bounded.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_list_without_end_is_given_up_and_nothing_of_it_piles_up() {
     for _ in 0..4 {
         let mut call = api.list().await;
         for page in 1..=MOST / 10 {
-            // Other objects each time, under a token that is new.
+            // Other objects each time, under a new token.
             call.page(10, &page_of(named, 10), Some(&format!("t{page}")));
             named += 10;
             call = api.page(&format!("t{page}")).await;
@@ -35,7 +35,7 @@ async fn a_list_without_end_is_given_up_and_nothing_of_it_piles_up() {
         until("its end", || reason(&informer).contains("there are more than 100 objects")).await;
         assert!(informer.store().len() <= 2 * MOST + 10, "{}", informer.store().len());
     }
-    // Once the server is in order, all of it is there.
+    // Once the server behaves, its whole list is stored.
     api.list().await.page(20, &page_of(0, 5), None);
     let _watch = api.watch_from(20).await.open();
     until("all of the list", || informer.store().len() == 5).await;
@@ -115,7 +115,7 @@ async fn a_page_without_end_is_read_up_to_its_bound() {
     assert!(sent <= 12, "{sent}");
 }
 
-/// Brackets are read without a stack of their own depth, and what is wrong concerns one object.
+/// Brackets are parsed without a stack of their depth, and the error concerns one object.
 #[tokio::test(start_paused = true)]
 async fn a_million_brackets_are_one_object_that_does_not_decode() {
     const BRACKETS: usize = 1 << 20;
@@ -139,7 +139,7 @@ async fn a_million_brackets_are_one_object_that_does_not_decode() {
     assert_eq!(reason(&informer), "");
 }
 
-/// It is busy and says nothing.
+/// The watch is busy, but reports no change.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_repeats_without_end_is_given_up() {
     let scene = synced_with(bounded(), &page_of(0, 5)).await;
@@ -162,7 +162,7 @@ async fn a_watch_that_repeats_without_end_is_given_up() {
         assert!(reason(&scene.informer).contains("again and again"), "{}", reason(&scene.informer));
         let call = api.call().await;
         if !call.is_watch() {
-            // A list takes its place.
+            // A list replaces the watch.
             call.page(30, &page_of(0, 5), None);
             return;
         }

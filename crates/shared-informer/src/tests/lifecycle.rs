@@ -56,7 +56,7 @@ async fn the_last_handle_ends_the_watch_and_is_forgotten() {
     assert!(factory.statuses().is_empty());
     until("no task", || factory.tasks_left() == 0).await;
 
-    // Asked for again, it begins anew.
+    // Another request starts a new informer.
     let _informer = super::informer(&factory);
     api.list().await;
 }

@@ -1,4 +1,4 @@
-//! Lists: pages, completeness, items that are odd.
+//! Tests of lists: pages, completeness, unusual items.
 
 use super::*;
 
@@ -210,7 +210,7 @@ async fn namespaces_are_listed_each_and_synced_together() {
     assert_eq!(informer.status().lists.first, 2);
     assert_eq!(informer.status().namespaces, "one, two");
 
-    // A list of one namespace says nothing about the other.
+    // A list of one namespace doesn't affect the other.
     watch.error(410, "too old");
     api.in_namespace("one").await.page(12, &[widget("one/a", 1, 1)], None);
     assert_eq!(seen.next().await, "-one/b=1?");
@@ -228,7 +228,8 @@ async fn no_namespace_is_synced_at_once() {
     api.quiet_for(PATIENCE).await;
 }
 
-/// A namespace may be forbidden for good: whoever knows that needn't wait for it, and hears of it all the same.
+/// A namespace may be forbidden forever: a user that knows this needn't wait for it, and receives its objects
+/// nevertheless.
 #[tokio::test(start_paused = true)]
 async fn the_first_list_of_a_namespace_need_not_be_waited_for() {
     let (factory, mut api) = factory();

@@ -1,5 +1,5 @@
-//! Tests of the whole room over HTTP, against an API server that does what each test says. Where time matters it is
-//! tokio's paused clock, which jumps as soon as nobody has anything to do: nothing here waits in real time.
+//! Tests of the whole module over HTTP, against an API server scripted by each test. Where time matters the clock is
+//! tokio's paused one, which jumps as soon as all tasks are idle: no test waits in real time.
 
 mod handlers;
 mod hostile;
@@ -47,7 +47,7 @@ fn widgets() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "widgets")
 }
 
-/// A widget named `namespace/name`, whose uid is its name.
+/// Returns a widget named `namespace/name`, whose uid is its name.
 fn widget(key: &str, version: u64, size: i64) -> Value {
     let (namespace, name) = key.split_once('/').unwrap();
     json!({
@@ -60,20 +60,20 @@ fn widget(key: &str, version: u64, size: i64) -> Value {
     })
 }
 
-/// The same widget as another object under its name.
+/// Returns the widget as another object under its name.
 fn with_uid(mut widget: Value, uid: &str) -> Value {
     widget["metadata"]["uid"] = uid.into();
     widget
 }
 
-/// A widget that doesn't decode.
+/// Returns a widget that doesn't decode.
 fn odd_widget(key: &str, version: u64) -> Value {
     let mut odd = widget(key, version, 0);
     odd["spec"]["size"] = "huge".into();
     odd
 }
 
-/// A factory on the current runtime, and the API server it asks.
+/// Returns a factory on the current runtime, and its API server.
 fn factory_with(settings: Settings) -> (Factory, Api) {
     let (service, handle) = mock::pair::<Request<kube::client::Body>, Response<Body>>();
     let client = Client::new(service, "default");
@@ -82,7 +82,7 @@ fn factory_with(settings: Settings) -> (Factory, Api) {
     (factory, Api { handle, early })
 }
 
-/// The settings of most tests: lists in pages.
+/// Returns the settings of most tests: lists in pages.
 fn paged() -> Settings {
     Settings { streaming_lists: false, ..Settings::default() }
 }
@@ -95,7 +95,7 @@ fn informer(factory: &Factory) -> Informer<Widget> {
     factory.informer(Query::all(widgets()), Projection::serde())
 }
 
-/// An informer that has listed these widgets at version 10, its recorder, and its watch from there.
+/// Returns an informer that has listed these widgets at version 10, with its recorder and its watch from there.
 async fn synced(widgets: &[Value]) -> Scene {
     synced_with(paged(), widgets).await
 }
@@ -121,12 +121,12 @@ struct Scene {
 /// The API server's side.
 struct Api {
     handle: mock::Handle<Request<kube::client::Body>, Response<Body>>,
-    /// Requests that came while another one was waited for.
+    /// Requests that arrived while another one was awaited.
     early: Vec<Call>,
 }
 
 impl Api {
-    /// The next request, whatever it is.
+    /// Returns the next request, of any kind.
     async fn call(&mut self) -> Call {
         if !self.early.is_empty() {
             return self.early.remove(0);
@@ -139,7 +139,7 @@ impl Api {
         Call { request, answer }
     }
 
-    /// The next request, which must be the first page of a list.
+    /// Returns the next request, which must be the first page of a list.
     async fn list(&mut self) -> Call {
         let call = self.call().await;
         assert!(!call.is_watch(), "a watch: {}", call.request.uri());
@@ -148,14 +148,14 @@ impl Api {
         call
     }
 
-    /// The next request, which must be for the page of this token.
+    /// Returns the next request, which must be for the page of this token.
     async fn page(&mut self, token: &str) -> Call {
         let call = self.call().await;
         assert_eq!(call.parameter("continue").as_deref(), Some(token));
         call
     }
 
-    /// The next request, which must be a watch from this version.
+    /// Returns the next request, which must be a watch from this version.
     async fn watch_from(&mut self, version: u64) -> Call {
         let call = self.call().await;
         assert!(call.is_watch(), "no watch: {}", call.request.uri());
@@ -164,7 +164,7 @@ impl Api {
         call
     }
 
-    /// The next request for this namespace; others are kept for later.
+    /// Returns the next request for this namespace; others are kept for later.
     async fn in_namespace(&mut self, namespace: &str) -> Call {
         let part = format!("/namespaces/{namespace}/");
         let here = |call: &Call| call.request.uri().path().contains(&part);
@@ -180,7 +180,7 @@ impl Api {
         }
     }
 
-    /// Nobody asks for anything in this time.
+    /// Asserts that no request arrives in this time.
     async fn quiet_for(&mut self, time: Duration) {
         assert!(self.early.is_empty());
         if let Ok(Some((request, _))) = tokio::time::timeout(time, self.handle.next_request()).await {
@@ -189,7 +189,7 @@ impl Api {
     }
 }
 
-/// One request, to be answered.
+/// A request to answer.
 struct Call {
     request: Request<kube::client::Body>,
     answer: mock::SendResponse<Response<Body>>,
@@ -206,7 +206,7 @@ impl Call {
         self.parameter("watch").as_deref() == Some("true")
     }
 
-    /// A page of a list.
+    /// Answers with a page of a list.
     fn page(self, version: u64, items: &[Value], next: Option<&str>) {
         let metadata = json!({ "resourceVersion": version.to_string(), "continue": next });
         self.text(200, &json!({ "kind": "WidgetList", "metadata": metadata, "items": items }).to_string());
@@ -222,12 +222,12 @@ impl Call {
         self.answer.send_response(response.unwrap());
     }
 
-    /// No connection.
+    /// Refuses the connection.
     fn unreachable(self) {
         self.answer.send_error(io::Error::from(io::ErrorKind::ConnectionRefused));
     }
 
-    /// An answer that goes on.
+    /// Answers with an open stream.
     fn open(self) -> Watch {
         let (lines, body) = mpsc::unbounded_channel();
         let body = Body::from_stream(UnboundedReceiverStream::new(body));
@@ -236,7 +236,7 @@ impl Call {
     }
 }
 
-/// A watch, from the API server's side. Dropping it ends it in good form.
+/// The API server's side of a watch. Dropping it ends the watch properly.
 struct Watch {
     lines: mpsc::UnboundedSender<Result<Vec<u8>, io::Error>>,
 }
@@ -266,13 +266,13 @@ impl Watch {
         self.tell("ERROR", &json!({ "kind": "Status", "code": code, "message": message }));
     }
 
-    /// The connection breaks.
+    /// Breaks the connection.
     fn cut(self) {
         let broken = io::Error::from(io::ErrorKind::ConnectionReset);
         self.lines.send(Err(broken)).unwrap();
     }
 
-    /// Waits until the client has closed it.
+    /// Waits until the client has closed the watch.
     async fn closed(self) {
         soon("the end of the watch", self.lines.closed()).await;
     }
@@ -308,7 +308,7 @@ impl Seen {
         soon("an event", self.told.recv()).await.unwrap()
     }
 
-    /// The next so many events.
+    /// Returns the next events.
     async fn take(&mut self, count: usize) -> Vec<String> {
         let mut taken = Vec::new();
         for _ in 0..count {
@@ -317,7 +317,7 @@ impl Seen {
         taken
     }
 
-    /// Everything up to `synced`.
+    /// Returns all events up to `synced`.
     async fn until_synced(&mut self) -> Vec<String> {
         let mut taken = Vec::new();
         loop {

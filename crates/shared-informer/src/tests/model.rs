@@ -1,6 +1,6 @@
-//! Any history of a cluster, told by watches and lists in any mix, in all namespaces or in each, with whatever faults,
-//! leaves a store, its index and every handler with what the cluster holds, and has told each handler of every object in
-//! order.
+//! Property test: after any history of a cluster, reported by watches and lists in any mix, for all namespaces or for
+//! each, with any faults, the store, its index and every handler hold the cluster's objects, and each handler has
+//! received every object's changes in order.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACES: [&str; 2] = ["one", "two"];
 const HANDLERS: usize = 3;
 
-/// Has its identity in it: a store may keep it alone.
+/// Contains its identity, so that a store may keep only the content.
 #[derive(Debug)]
 struct Widget {
     meta: Metadata,
@@ -32,28 +32,28 @@ type Content = BTreeMap<ObjectKey, State>;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Creates or changes; told by the watch when it is on.
+    /// Creates or changes an object; the watch reports it if it is on.
     Put(u8, i64),
-    /// Deletes and creates again in one.
+    /// Deletes an object and creates it again in one step.
     Replace(u8, i64),
     Delete(u8),
-    /// The watch of a scope misses what comes, until its next list.
+    /// The watch of a scope misses all changes until its next list.
     Lose(u8),
-    /// The watch tells again what it or its list told before: some earlier event, also of what is gone since.
+    /// The watch repeats an earlier event of its own or of its list, possibly of an object that is deleted.
     Repeat(prop::sample::Index),
-    /// The kind is removed, with all there is of it; that may be the last that watches tell, until it is listed again.
+    /// Removes the kind with all its objects; true if the watches report that before they end.
     Uninstall(bool),
-    /// A list of a scope in pages of this size.
+    /// Lists a scope in pages of this size.
     List(u8, usize),
-    /// A list that ends after its first page.
+    /// Lists a scope, but ends after the first page.
     TornList(u8, usize),
-    /// A list told object by object, between which the cluster changes.
+    /// Lists a scope object by object, while the cluster changes.
     Stream(u8, Vec<(u8, Option<i64>)>),
-    /// A handler is added in a free place, or the one there is removed.
+    /// Adds a handler in a free slot, or removes the one there.
     Handler(u8),
-    /// A handler's task runs.
+    /// Runs a handler's task.
     Drain(u8, u8),
-    /// A handler is told anew of everything.
+    /// Resyncs a handler.
     Resync(u8),
 }
 
@@ -92,7 +92,7 @@ fn content(object: &Object<Widget>) -> (u64, u64, i64) {
     (uid, object.metadata.resource_version.number().unwrap(), size)
 }
 
-/// One list and watch: of one namespace, or of all.
+/// The list and watch of one namespace, or of all.
 #[derive(Default)]
 struct Scope {
     watching: bool,
@@ -108,7 +108,7 @@ enum Told {
 struct World {
     cluster: Content,
     version: u64,
-    /// One for all namespaces, or one for each.
+    /// One scope for all namespaces, or one for each.
     scopes: Vec<Scope>,
     /// The objects of the last list of any scope, and the events of watches since then.
     told: Vec<Told>,
@@ -124,7 +124,7 @@ impl World {
         NAMESPACES.iter().position(|name| *name == key.namespace).unwrap() % self.scopes.len()
     }
 
-    /// The namespace that a scope covers; `None` for all.
+    /// Returns the namespace that a scope covers; `None` for all.
     fn namespace_of(&self, scope: usize) -> Option<&'static str> {
         (self.scopes.len() > 1).then(|| NAMESPACES[scope])
     }
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// An event comes a second time, however late, or a state of the list as an event.
+    /// Repeats an event, however late, or a state of the list as an event.
     fn repeat(&mut self, which: prop::sample::Index) {
         if self.told.is_empty() {
             return;
@@ -205,8 +205,8 @@ impl World {
         }
     }
 
-    /// Streams a list: the objects that the cluster held when the stream began come one by one; changes made meanwhile
-    /// come as they do on a watch, after the objects they are about.
+    /// Streams a list: the objects that the cluster had when the stream began arrive one by one; later changes arrive
+    /// as on a watch, after the objects that they concern.
     fn stream(&mut self, scope: u8, meanwhile: &[(u8, Option<i64>)]) {
         let scope = usize::from(scope) % self.scopes.len();
         let (listing, all) = self.begin_list(scope);
@@ -231,7 +231,7 @@ impl World {
                 }
                 (None, None) => {}
             }
-            // The state before it comes once more, out of date.
+            // The earlier state arrives once more, out of date.
             if let Some(old) = old {
                 self.store.apply_page(listing, [old]);
             }
@@ -240,7 +240,7 @@ impl World {
     }
 }
 
-/// A handler's own picture, built from nothing but what it is told.
+/// A copy of the store, built only from the events that a handler receives.
 #[derive(Default)]
 struct Mirror {
     content: Content,
@@ -277,7 +277,7 @@ impl Handler<Widget> for Arc<Mutex<Mirror>> {
     }
 }
 
-/// A handler with its place, run by hand.
+/// A handler with its slot, run by hand.
 struct Listener {
     slot: Arc<Slot<Widget>>,
     mirror: Arc<Mutex<Mirror>>,
@@ -290,7 +290,7 @@ impl Listener {
         Self { slot, mirror: Arc::default() }
     }
 
-    /// Hands over at most so much.
+    /// Delivers at most `most` events.
     fn drain(&self, most: usize, progress: &Progress) {
         let mut handler = Arc::clone(&self.mirror);
         for _ in 0..most {
@@ -361,7 +361,7 @@ proptest! {
                 prop_assert!(queued <= 8, "{queued} wait for a handler, of 8 objects that there can be");
             }
         }
-        // All that a watch has sent since its list is there, without another list.
+        // All events that a watch has sent since its list are applied, without another list.
         for object in world.store.list() {
             let followed = world.scopes[world.scope_of(&object.key())].watching;
             prop_assert!(!followed || world.cluster.contains_key(&object.key()), "{} came back", object.key());
@@ -370,7 +370,7 @@ proptest! {
             let held = world.store.get(key).map(|object| content(&object));
             prop_assert!(!world.scopes[world.scope_of(key)].watching || held == Some(*state), "{key}: {held:?}");
         }
-        // All is well again: every scope is listed, and every handler runs.
+        // Recovery: every scope is listed, and every handler runs.
         (0..2).for_each(|scope| world.list(scope, 3, usize::MAX));
         let held: Content = world.store.list().iter().map(|o| (o.key(), content(o))).collect();
         prop_assert_eq!(&held, &world.cluster);

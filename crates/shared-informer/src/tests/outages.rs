@@ -1,4 +1,4 @@
-//! Servers that refuse, vanish or talk nonsense: what is said about it, and how often they are asked.
+//! Tests of servers that refuse, vanish or send nonsense: the reports, and the rate of requests.
 
 use tokio::time::Instant;
 
@@ -37,7 +37,7 @@ async fn a_failing_server_is_asked_ever_less_often() {
         api.list().await.refuse(403, "no");
     }
     let took = began.elapsed();
-    // 0.5 + 1 + 2 + 4 + 8 + 6 × 10 seconds, less up to half of it by chance.
+    // 0.5 + 1 + 2 + 4 + 8 + 6 × 10 seconds, less a random part of up to half.
     assert!(took > Duration::from_secs(37) && took < Duration::from_secs(76), "{took:?}");
     api.list().await.page(10, &[], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_watch_that_tells_only_errors_gives_way_to_a_list(#[case] line: &str) 
     let since = scene.informer.status().broken_since;
     assert!(since.is_some());
     list.page(20, &[], None);
-    // To be connected proves nothing after that; an event or a bookmark does.
+    // From then on a connection proves nothing; an event or a bookmark does.
     let watch = scene.api.watch_from(20).await.open();
     watch.bookmark(21);
     let informer = &scene.informer;
@@ -155,7 +155,7 @@ async fn lists_whose_versions_expire_at_once_are_not_repeated_in_a_hot_loop() {
         scene.api.watch_from(20).await.refuse(410, "too old");
     }
     scene.api.list().await;
-    // Six pauses of 0.5, 1, 2, 4, 8 and 10 s, each halved at most by chance.
+    // Six pauses of 0.5, 1, 2, 4, 8 and 10 s, each at least half as long.
     assert!(began.elapsed() > Duration::from_millis(12_700), "{:?}", began.elapsed());
     assert!(scene.informer.status().broken_since.is_some());
 }
@@ -185,7 +185,7 @@ async fn a_server_that_asks_to_be_left_alone_is() {
 async fn after_an_outage_an_expired_version_is_listed_again_at_once() {
     let mut scene = synced(&[widget("one/a", 1, 1)]).await;
     scene.watch.cut();
-    // A server that has just started may know no roles yet.
+    // A server that has just started may not have loaded its roles yet.
     for _ in 0..6 {
         scene.api.watch_from(10).await.refuse(403, "forbidden");
     }
@@ -231,7 +231,7 @@ async fn watches_that_tell_little_before_their_version_expires_make_no_hot_loop_
         scene.api.list().await.page(10, &[], None);
         watch = scene.api.watch_from(10).await.open();
     }
-    // The first one is free, the others cost at least half of the shortest pause each.
+    // The first list is free; each other one costs at least half of the minimum pause.
     assert!(began.elapsed() >= Duration::from_millis(7 * 250), "{:?}", began.elapsed());
 }
 

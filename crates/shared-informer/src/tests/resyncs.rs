@@ -1,9 +1,9 @@
-//! Resync: each handler by its own period, with nobody waiting for another.
+//! Tests of resyncs: each handler has its own period, and none waits for another.
 
 use super::*;
 use crate::HandlerOptions;
 
-/// The calls that a handler receives, with times for resyncs; other events as everywhere.
+/// Adds a handler with resyncs. Its events are recorded as text, resyncs with a leading `=`.
 fn told_of(informer: &Informer<Widget>, period: Duration) -> (mpsc::UnboundedReceiver<String>, Registration<Widget>) {
     let (tell, told) = mpsc::unbounded_channel();
     let handler = move |event: Event<Widget>| {
@@ -37,7 +37,7 @@ async fn a_handler_that_asked_for_it_is_told_of_everything_again_each_period() {
     scene.watch.put(&widget("one/a", 11, 5));
     scene.watch.delete(&widget("one/b", 12, 2));
     assert_eq!(take(&mut told, 3).await, ["one/a:1>5", "-one/b=2", "=one/a"]);
-    // The other handler asked for none.
+    // The other handler has no resync.
     assert_eq!(scene.seen.take(2).await, ["one/a:1>5", "-one/b=2"]);
     assert!(scene.seen.told.try_recv().is_err());
     let resyncs: Vec<_> = scene.informer.status().handlers.iter().map(|handler| handler.resyncs).collect();
@@ -58,7 +58,7 @@ async fn a_resync_waits_for_the_first_list() {
     assert_eq!(take(&mut told, 3).await, ["+one/b=2!", "=one/a", "=one/b"]);
 }
 
-/// More objects than are queued at a time: news come between, and are never followed by what was before them.
+/// More objects than one batch: changes are delivered in between, and never followed by an earlier state.
 #[tokio::test(start_paused = true)]
 async fn news_come_between_the_parts_of_a_long_resync() {
     let objects: Vec<_> = (0..1000).map(|n| widget(&format!("one/{n:04}"), 1, 1)).collect();

@@ -1,4 +1,4 @@
-//! Reading a store.
+//! Tests of reading a store.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -63,7 +63,7 @@ async fn an_index_function_that_panics_gives_no_values() {
     assert_eq!(names(&store.by_index("brittle", "fine").unwrap()), ["one/b"]);
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! Lists told as watches, and the servers that don't have them.
+//! Tests of streamed lists, and of servers that don't support them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ fn streaming() -> Settings {
 }
 
 impl Api {
-    /// The next request, which must be for a streamed list.
+    /// Returns the next request, which must be for a streamed list.
     async fn stream(&mut self) -> Call {
         let call = self.call().await;
         for (name, value) in
@@ -32,7 +32,7 @@ impl Api {
     }
 }
 
-/// An informer whose list is being streamed.
+/// Returns an informer whose list is being streamed.
 async fn begun() -> (Factory, Api, Informer<Widget>, Seen, Watch) {
     let (factory, mut api) = factory_with(streaming());
     let informer = informer(&factory);
@@ -110,7 +110,7 @@ async fn who_may_list_but_not_watch_is_answered_in_pages() {
     api.list().await.page(10, &[widget("one/a", 1, 1)], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
     api.watch_from(10).await.refuse(410, "too old");
-    // Rights may have been given meanwhile.
+    // Permissions may have been granted meanwhile.
     api.stream().await;
 }
 
@@ -119,7 +119,7 @@ async fn a_server_that_takes_it_for_a_plain_watch_is_asked_for_pages() {
     let (_factory, mut api, informer, mut seen, watch) = begun().await;
     watch.tell("ADDED", &widget("one/a", 1, 1));
     assert_eq!(seen.next().await, "+one/a=1!");
-    // It tells of bookmarks for ever, and never of the end.
+    // The server sends bookmarks forever, and never the end of the list.
     let bookmarks = async {
         for version in 5.. {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -184,7 +184,7 @@ async fn streamed_lists_that_expire_at_once_are_not_repeated_in_a_hot_loop() {
         watch.error(410, "too old");
         watch = api.stream().await.open();
     }
-    // 0 + 0.5 + 1 + 2 + 4 + 8 seconds, less up to half of it by chance.
+    // 0 + 0.5 + 1 + 2 + 4 + 8 seconds, less a random part of up to half.
     assert!(began.elapsed() > Duration::from_secs(7), "{:?}", began.elapsed());
 }
 
@@ -204,7 +204,7 @@ async fn each_namespace_is_streamed_by_itself() {
     assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
 }
 
-/// A list of so many objects, complete.
+/// Sends a complete list of this many objects.
 fn tell_many(watch: &Watch, objects: usize) {
     for number in 0..objects {
         watch.tell("ADDED", &widget(&format!("one/{number}"), 1, 1));
@@ -212,7 +212,7 @@ fn tell_many(watch: &Watch, objects: usize) {
     watch.tell("BOOKMARK", &end_of_list(10));
 }
 
-/// Counts what it is told, and how many objects the store held beyond that.
+/// Records the number of its events, and by how many objects the store was ahead of it.
 struct Lagging {
     lister: Lister<Widget>,
     told: usize,
@@ -245,7 +245,7 @@ async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_stands_still_delays_a_streamed_list_for_a_while_only() {
     let (_factory, _api, informer, mut seen, watch) = begun().await;
-    // Nobody takes anything from this place.
+    // Nobody empties this slot.
     let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
     informer.store().add_handler(Arc::clone(&stuck));
     let began = tokio::time::Instant::now();

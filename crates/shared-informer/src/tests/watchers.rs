@@ -1,4 +1,4 @@
-//! Tests of observing an informer itself: failures as they happen, handlers' queues, counts; and its listers.
+//! Tests of observing an informer: its failures, its handlers' queues, its counts, and its listers.
 
 use std::sync::mpsc as blocking;
 
@@ -121,7 +121,7 @@ async fn a_transform_changes_what_is_stored_and_told_and_is_part_of_what_is_shar
     assert_eq!(factory.statuses().len(), 2);
 }
 
-/// An informer of whole objects, of a kind that is known only at run time.
+/// The kind of this informer is known only at run time.
 #[tokio::test(start_paused = true)]
 async fn any_kind_is_held_as_plain_json() {
     let (factory, mut api) = factory();

@@ -1,4 +1,4 @@
-//! Watches while the server is well: what they tell, how they end and are resumed.
+//! Tests of watches of a healthy server: their events, ends and resumption.
 
 use rstest::rstest;
 
@@ -42,7 +42,7 @@ async fn what_is_older_than_what_is_held_is_ignored() {
     scene.watch.put(&widget("one/a", 9, 9));
     scene.watch.put(&widget("one/b", 11, 1));
     assert_eq!(scene.seen.next().await, "+one/b=1");
-    // As numbers: "10" is newer than "9".
+    // Versions compare as numbers: "10" is newer than "9".
     scene.watch.put(&widget("one/a", 10, 10));
     assert_eq!(scene.seen.next().await, "one/a:9>10");
 }
@@ -237,7 +237,7 @@ async fn a_list_overrules_what_is_held_even_with_smaller_versions() {
     scene.api.watch_from(4).await;
 }
 
-/// CAPD's API servers in memory do so.
+/// CAPD's in-memory API servers write events like this.
 #[tokio::test(start_paused = true)]
 async fn events_may_be_indented_with_nothing_between_them() {
     let mut scene = synced(&[]).await;
@@ -247,7 +247,7 @@ async fn events_may_be_indented_with_nothing_between_them() {
         let (start, end) = text.split_at(60);
         scene.watch.lines.send(Ok(start.into())).unwrap();
         scene.watch.lines.send(Ok(end.into())).unwrap();
-        // Each is told when it is there, and not when another comes.
+        // Each event is delivered when it is complete, and not when the next one begins.
         let told = if value == 1 { "+one/a=1" } else { "one/a:1>2" };
         assert_eq!(scene.seen.next().await, told);
     }
@@ -288,7 +288,7 @@ async fn lines_cut_anywhere_are_put_together() {
     scene.watch.lines.send(Ok(start.into())).unwrap();
     scene.watch.lines.send(Ok(format!("{end}\n\n").into())).unwrap();
     assert_eq!(scene.seen.next().await, "+one/a=1");
-    // A last line without its end isn't taken for an event, nor for trouble of its own.
+    // A last line without an end is neither an event nor a failure of its own.
     scene.watch.lines.send(Ok(start.into())).unwrap();
     drop(scene.watch);
     scene.api.watch_from(11).await;

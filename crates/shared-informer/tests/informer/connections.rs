@@ -1,4 +1,4 @@
-//! The informer over real connections: what its own tests, which hand it answers, can't show.
+//! Tests of the informer over real connections, for what its own tests with canned answers can't show.
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
 
@@ -26,11 +26,11 @@ type Lines = mpsc::UnboundedSender<Result<String, Infallible>>;
 #[derive(Clone)]
 struct Api {
     watches: mpsc::UnboundedSender<Lines>,
-    /// It has streamed lists, and gives them to the test as well.
+    /// True if it serves streamed lists, and hands them to the test as well.
     streams: bool,
 }
 
-/// An API server with one widget in its list, which gives every watch to the test.
+/// Starts an API server with one widget in its list, which hands every watch to the test.
 async fn serve(address: SocketAddr, watches: mpsc::UnboundedSender<Lines>) -> (SocketAddr, JoinHandle<()>) {
     serve_api(address, Api { watches, streams: false }).await
 }

@@ -277,7 +277,7 @@ async fn a_slow_handler_holds_up_the_others_of_its_thread_for_no_more_than_one_c
             sleep(delay);
         })
     };
-    // This test's runtime has one thread for all.
+    // This test's runtime has a single thread.
     let slow = handler("slow", Duration::from_millis(2));
     let fast = handler("fast", Duration::ZERO);
     soon("both", async { tokio::join!(slow.synced(), fast.synced()) }).await;

@@ -1,5 +1,5 @@
-//! A soak of the informer in short: what `cargo bench --bench soak` does for minutes, without what only an optimized
-//! build on a quiet machine can promise.
+//! A short soak of the informer: what `cargo bench --bench soak` does for minutes, without the limits that only an
+//! optimized build on a quiet machine can meet.
 #![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 #[path = "../../benches/soak/follower.rs"]

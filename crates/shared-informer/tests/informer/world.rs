@@ -1,5 +1,5 @@
-//! An API of Widgets in memory, over HTTP, and a factory of informers that follows it. It must never wait for time to pass:
-//! only for what is to happen.
+//! An API of Widgets in memory, over HTTP, and a factory of informers for it. It must never sleep for a fixed time,
+//! only wait for events.
 
 use std::{
     future::Future,
@@ -39,7 +39,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// An API that serves Widgets and has none.
+    /// Creates an API that serves Widgets and has none.
     pub(crate) async fn new(lists: Lists) -> Self {
         Self::with(Settings { streaming_lists: lists == Lists::Streamed, ..quick() }).await
     }
@@ -56,7 +56,7 @@ impl World {
         world
     }
 
-    /// Makes Widgets known.
+    /// Installs the kind Widget.
     pub(crate) fn install(&self) {
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         let version = json!({
@@ -73,7 +73,7 @@ impl World {
         self.api.load_values(vec![definition]).unwrap();
     }
 
-    /// Takes Widgets away, with all that there are.
+    /// Removes the kind Widget, with all objects.
     pub(crate) fn uninstall(&self) {
         let definitions = Resource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         self.api.delete(&definitions, "", "widgets.example.io", &DeleteOptions::default()).unwrap();
@@ -100,7 +100,7 @@ impl World {
         self.api.delete(&widgets(), "default", name, &DeleteOptions::default()).unwrap();
     }
 
-    /// Ends the watch that runs, and refuses others until what is given is removed.
+    /// Ends the running watch, and refuses others until the returned fault is removed.
     pub(crate) async fn interrupt(&self) -> FaultHandle {
         let refusal = Fault::refuse(503, "ServiceUnavailable", "not now").on_verb("watch");
         let refusal = self.server.faults().add(refusal);
@@ -110,14 +110,14 @@ impl World {
         refusal
     }
 
-    /// Lets the watch that runs go wrong, now or with the next events.
+    /// Applies a fault to the running watch, now or with the next events.
     pub(crate) async fn strike(&self, fault: WatchFault) -> FaultHandle {
         let handle = self.server.faults().add(Fault::watch(fault).times(1));
         soon("a fault", handle.wait_for_hits(1)).await;
         handle
     }
 
-    /// An informer of all Widgets as JSON that has synced, and what its handler is told.
+    /// Returns a synced informer of all Widgets as JSON, and the events of its handler.
     pub(crate) async fn follow(&self) -> (Informer<Value>, Story) {
         let informer = self.factory.informer(Query::all(kind()), Projection::<Value>::serde());
         let story = Story::of(&informer);
@@ -128,7 +128,7 @@ impl World {
         (informer, story)
     }
 
-    /// Waits until an informer holds what the API holds.
+    /// Waits until an informer holds the same as the API.
     pub(crate) async fn agrees_with<T: Send + Sync + 'static>(&self, informer: &Informer<T>) {
         until("an informer that holds what the API holds", || self.held() == held_by(informer)).await;
     }
@@ -165,7 +165,7 @@ pub(crate) fn widget(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// The events that a handler receives, in words.
+/// The events that a handler receives, as text.
 pub(crate) struct Story {
     told: Arc<Mutex<Vec<String>>>,
     registration: Box<dyn HasSynced>,
@@ -220,7 +220,7 @@ impl Story {
         self.told.lock().iter().skip_while(|told| *told != "synced").skip(1).cloned().collect()
     }
 
-    /// Waits for the end of the story, and then wants it to be exactly this.
+    /// Waits for the last expected event, and then asserts that the events are exactly these.
     pub(crate) async fn is(&self, expected: &[&str]) {
         let began = Instant::now();
         while self.told.lock().last().map(String::as_str) != expected.last().copied() && began.elapsed() < PATIENCE {

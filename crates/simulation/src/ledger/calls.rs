@@ -1,4 +1,4 @@
-//! Checks on calls of the program: what was asked, what was answered, and what was written for it.
+//! Checks on calls of the program: the request, its answer, and the writes for it.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::entropy::{Nanos, SECOND};
 
-/// The longest that a command goes on that its caller has given up.
+/// The longest time that a command runs on after its caller has left.
 pub(super) const RUNS_ON: Nanos = 600 * SECOND;
-/// The longest from the decision of a write until it is sent.
+/// The longest time from the decision of a write to its sending.
 pub(super) const AT_ONCE: Nanos = 50_000_000;
-/// The cause for which a caller may have left before its first write is sent.
+/// The reason for which a caller may have left before its first write is sent.
 pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
 /// A call.
@@ -31,18 +31,19 @@ pub(super) struct Asked {
     pub(super) at: Nanos,
     pub(super) ended: Option<Nanos>,
     pub(super) is_ok: bool,
-    /// Set if it was refused for good.
+    /// True if it was refused for good.
     pub(super) is_refused: bool,
     pub(super) request: Request,
     /// The rollout of its group that its copy knew of, if it is a delete.
     rollout: Option<u64>,
-    /// The Machines named by a delete that were in the log already: what is decided goes on, whatever this request comes to.
+    /// The Machines named by a delete that were already in the log: their deletion goes on, whatever the answer to this
+    /// request.
     pub(super) decided: BTreeSet<String>,
     /// The number of times an increase was applied, or of replicas that were given up.
     pub(super) applied: i64,
-    /// The time at which it was applied last.
+    /// The time at which it was last applied.
     pub(super) applied_at: Nanos,
-    /// Set if its first write was sent after its caller had left, since its copy stood still: it goes on.
+    /// True if its first write was sent after its caller had left, since its copy stood still: the command goes on.
     began_late: bool,
 }
 
@@ -56,7 +57,7 @@ pub(super) enum Request {
         group: String,
         delta: i64,
     },
-    /// Machines by uid, and how many instances without one.
+    /// The Machines by uid, and the number of instances without one.
     Delete {
         group: String,
         uids: BTreeSet<String>,
@@ -74,7 +75,7 @@ pub(super) enum Request {
 /// The end of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered<'a> {
-    /// `None` if the connection was cut.
+    /// The code, or `None` if the connection was cut.
     pub(crate) code: Option<Code>,
     pub(crate) message: &'a [u8],
     /// The error's text.
@@ -82,17 +83,17 @@ pub(crate) struct Answered<'a> {
 }
 
 pub(super) fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
-    // Five bytes say whether it is compressed, and how long it is.
+    // The gRPC prefix of five bytes holds the compression flag and the length.
     M::decode(message.get(5..).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Returns true if nobody knows what was done, or it is to be asked again.
+/// Returns true if the outcome is unknown, or the request is to be retried.
 pub(super) fn is_open(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled)
 }
 
 impl Ledger {
-    /// A call arrives at a copy.
+    /// Records a call that arrives at a copy.
     pub(crate) fn asked(&mut self, number: u64, copy: usize, path: &str, message: &[u8]) {
         let request = match path.rsplit('/').next().unwrap_or_default() {
             "NodeGroupIncreaseSize" => {
@@ -106,7 +107,7 @@ impl Ledger {
             "NodeGroupDeleteNodes" => {
                 let request: NodeGroupDeleteNodesRequest = decode(message);
                 let (mut uids, mut places) = (BTreeSet::new(), 0);
-                // A copy that may not write takes nothing.
+                // A read-only copy takes no Machine.
                 let is_told = self.read_only == Some(copy);
                 for node in &request.nodes {
                     match self.machine_of(&node.provider_id) {
@@ -167,7 +168,7 @@ impl Ledger {
             began_late: false,
         };
         self.asked.insert(number, asked);
-        // They end in nearly the order in which they came.
+        // Calls end in nearly the order in which they came.
         while let Some(first) = self.asked.first_entry()
             && first.get().ended.is_some_and(|ended| self.now.saturating_sub(ended) >= RUNS_ON)
         {
@@ -177,7 +178,7 @@ impl Ledger {
         }
     }
 
-    /// The Machine that an instance id stands for.
+    /// Returns the Machine of an instance id.
     pub(super) fn machine_of(&self, id: &str) -> Option<String> {
         let name = ["pending-machine-", "failed-machine-", "deleting-machine-"]
             .iter()
@@ -190,7 +191,7 @@ impl Ledger {
         self.machines.iter().find(|(_, machine)| is_it(machine)).map(|(uid, _)| uid.clone())
     }
 
-    /// A call has ended.
+    /// Records the end of a call.
     pub(crate) fn answered(&mut self, number: u64, answered: &Answered<'_>) {
         let now = self.now;
         let Some(asked) = self.asked.get_mut(&number) else { return };
@@ -249,7 +250,7 @@ impl Ledger {
         }
     }
 
-    /// A copy that may not write has answered. Returns true for what would write: nothing was done for it.
+    /// Checks an answer of a read-only copy. Returns true for a request that would write: nothing was done for it.
     fn is_only_told(&mut self, asked: &Asked, code: Code) -> bool {
         let knows = |group: &str| self.knows(asked.copy, group, asked.at.saturating_sub(TAKEN_UP));
         let is_alive = |uid: &String| {
@@ -258,7 +259,7 @@ impl Ledger {
         };
         let is_work = match &asked.request {
             Request::Increase { .. } | Request::Decrease { .. } => true,
-            // An instance that is no Machine may be one that is gone.
+            // An instance without a Machine may be one that is gone.
             Request::Delete { group, uids, places: _ } => knows(group) && uids.iter().any(is_alive),
             Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => return false,
         };
@@ -269,7 +270,7 @@ impl Ledger {
         true
     }
 
-    /// Each entry that a copy adds to a log is one that somebody waits for, or did when it was first written for.
+    /// Checks that each entry that a copy adds to a log has a waiting caller, or had one when it was first written.
     pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let sent = self.sent;
         let is_new = |(uid, entry): &(&String, &Entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket);
@@ -314,7 +315,7 @@ impl Ledger {
         }
     }
 
-    /// The rollout that a copy knew of whenever it was asked to delete a Machine.
+    /// Returns the rollout that a copy knew of at every request to delete a Machine.
     pub(super) fn named_in_rollout(&self, copy: usize, uid: &str) -> Option<u64> {
         let names = |asked: &&Asked| {
             matches!(&asked.request, Request::Delete { uids, .. } if uids.contains(uid)) && asked.copy == copy
@@ -328,12 +329,12 @@ impl Ledger {
         })
     }
 
-    /// A connection was cut, or a copy died: the call has ended for its caller.
+    /// Records a lost connection or a dead copy: the call has ended for its caller.
     pub(crate) fn lost(&mut self, number: u64) {
         self.answered(number, &Answered { code: None, message: &[], text: "" });
     }
 
-    /// A copy is killed: its commands end with it, but what it has sent may still arrive.
+    /// Records the kill of a copy: its commands end with it, but its sent requests may still arrive.
     pub(crate) fn killed(&mut self, copy: usize) {
         self.last_groups.remove(&copy);
         self.last_killed.insert(copy, self.now);
@@ -342,7 +343,7 @@ impl Ledger {
         self.forget_watches(copy);
     }
 
-    /// A copy has written a size for which no entry was lowered.
+    /// Records a size that a copy has written without lowering an entry.
     pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
         let by = size - before.size;
         let (now, sent) = (self.now, self.sent);
@@ -360,7 +361,8 @@ impl Ledger {
                 false
             }
         };
-        // A group's commands run in the order in which they came. One whose caller has left goes on if it had begun to write.
+        // A group's commands run in the order in which they came. A command whose caller has left goes on if it had
+        // begun to write.
         let of_copy = |asked: &Asked| asked.copy == copy && !asked.is_refused && is_it(asked);
         let was_refused = |asked: &Asked| asked.copy == copy && asked.is_refused && is_it(asked);
         let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
@@ -373,7 +375,7 @@ impl Ledger {
             Some(asked) => {
                 asked.applied -= by;
                 asked.applied_at = now;
-                // A write from before its end goes on to a known result.
+                // A write from before the caller left is retried until its result is known.
                 if let Some(ended) = asked.ended
                     && sent > ended + AT_ONCE
                 {
@@ -412,7 +414,8 @@ impl Ledger {
         }
     }
 
-    /// One write lowers a MachinePool for the instances of all requests that wait. Returns false if they name fewer.
+    /// Assigns one write, which lowers a MachinePool for the instances of all waiting requests. Returns false if they
+    /// name fewer.
     fn lowered_for_several(&mut self, copy: usize, id: &str, by: i64) -> bool {
         let left = |asked: &Asked| match &asked.request {
             Request::Delete { group, places, .. } if group == id && asked.copy == copy && asked.ended.is_none() => {
@@ -434,7 +437,7 @@ impl Ledger {
         true
     }
 
-    /// Returns true if a call has named instances of this group without a Machine, or decreases it.
+    /// Returns true if a call has named instances of this group without a Machine, or decreases the group.
     pub(super) fn has_place_command(&self, id: &str) -> bool {
         self.asked.values().any(|asked| match &asked.request {
             Request::Delete { group, places, .. } => group == id && *places > 0,

@@ -1,4 +1,4 @@
-//! Checks on the groups that copies name, and on when they forget those that are gone.
+//! Checks on the groups that copies return, and on the time at which they forget deleted ones.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,26 @@ use super::{
 };
 use crate::entropy::{Nanos, SECOND};
 
-/// A group that has been there for so long is known after each Refresh.
+/// The age from which a group is known after each Refresh.
 const LONG_THERE: Nanos = 600 * SECOND;
-/// A group that has been gone for so long is dropped by each Refresh.
+/// The time since a group's deletion after which each Refresh drops it.
 const LONG_GONE: Nanos = LONG_THERE;
-/// A change that comes so long after a group is gone drops it: 15 minutes, and what a watch may lag behind.
+/// The time since a group's deletion after which the next change drops it: 15 minutes, and the lag of a watch.
 const FORGETS: Nanos = 1080 * SECOND;
 
 impl Ledger {
-    /// A Refresh moves what all callers of this copy go by, until they ask for the groups again.
+    /// Records a Refresh, which changes the groups for all callers of this copy until they ask for them again.
     pub(super) fn refreshes(&mut self, copy: usize) {
         self.last_groups.remove(&copy);
         self.last_refreshed.insert(copy, self.now);
     }
 
-    /// A copy has named its groups.
+    /// Checks the groups that a copy has returned.
     pub(super) fn groups_answered(&mut self, asked: &Asked, message: &[u8]) {
         let now = self.now;
         let answer: NodeGroupsResponse = decode(message);
         let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
-        // Groups come and go with a Refresh that succeeds; here copies don't know the connections of their callers.
+        // Groups come and go with a successful Refresh; here copies don't know the connections of their callers.
         let fresh = self.last_fresh.get(&asked.copy).copied().unwrap_or(0);
         let is_missing = |(id, group): &(&String, &Group)| {
             !group.is_gone && !group.is_deleting && !groups.contains(*id) && fresh > group.created + LONG_THERE
@@ -48,7 +48,7 @@ impl Ledger {
         }
     }
 
-    /// A copy has answered of which group a Node is.
+    /// Checks the group that a copy has returned for a Node.
     pub(super) fn group_of_node_answered(&mut self, asked: &Asked, message: &[u8]) {
         let answer: NodeGroupForNodeResponse = decode(message);
         let id = answer.node_group.unwrap_or_default().id;
@@ -59,7 +59,7 @@ impl Ledger {
         }
     }
 
-    /// The groups that no copy may know any more: each change of an object drops those that have been gone for long.
+    /// Returns the groups that no copy may know any more: each change of an object drops those deleted long ago.
     pub(crate) fn forgotten(&self) -> Vec<String> {
         let is_forgotten = |since: Nanos| self.last_changed > since + FORGETS;
         self.gone.iter().filter(|(_, since)| is_forgotten(**since)).map(|(id, _)| id.clone()).collect()

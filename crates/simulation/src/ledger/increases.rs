@@ -1,4 +1,4 @@
-//! Checks on increases: each is done once if it is answered OK, and its size is visible from then on.
+//! Checks on increases: each is applied once if it is answered OK, and its size is visible from then on.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,14 @@ use super::{
 };
 use crate::entropy::{Nanos, SECOND};
 
-/// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
+/// The age from which a request under way was given up by its copy: `Policy::WRITES`.
 const GIVEN_UP: Nanos = 10 * SECOND;
 /// The cause for which an increase may be done twice: docs/design/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
 
 impl Ledger {
-    /// An increase is done once if it is answered OK, not at all if it is refused, and at most once if nobody knows.
+    /// Checks that an increase is applied once if answered OK, never if refused, and at most once if the outcome is
+    /// unknown.
     pub(super) fn increase_is_done(&mut self, number: u64, asked: &Asked, code: Code, (group, delta): (&str, i64)) {
         let allowed = if code == Code::Ok {
             1..=1
@@ -34,11 +35,12 @@ impl Ledger {
         }
     }
 
-    /// Gives a size to an equal increase, or takes it from there: of two that nothing but their writes' names tells apart either
-    /// may be the author, where both were under way at the write, or the caller of the other left while the copy stood still.
+    /// Assigns a size to an equal increase, or takes it from there. Only their writers' names distinguish two equal
+    /// increases: either may be the author if both were under way at the write, or if the caller of the other left
+    /// while the copy stood still.
     fn is_of_another(&mut self, number: u64, asked: &Asked, by: i64) -> bool {
         let stood_still = |equal: &Asked| equal.ended.is_some_and(|ended| self.has_paused(asked.copy, ended, ended));
-        // A task that starves lets a later call overtake its own.
+        // A starving task lets a later call overtake its own.
         let were_under_way = |equal: &Asked| {
             let (author, other) = if by < 0 { (equal, asked) } else { (asked, equal) };
             other.at <= author.applied_at && other.ended.is_none_or(|ended| ended >= author.applied_at)
@@ -63,13 +65,13 @@ impl Ledger {
         true
     }
 
-    /// A copy has written a larger size: that is the increase under whose name it was sent.
+    /// Records a larger size that a copy has written, for the increase under whose name it was sent.
     pub(super) fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
         let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
         let request = Request::Increase { group: id.to_owned(), delta: to - from };
         let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer)).copied();
         let is_it = |call: &u64| self.asked.get(call).is_some_and(|asked| asked.request == request);
-        // One that is refused writes nothing: the next one's turn has come.
+        // A refused increase writes nothing: the next one's turn has come.
         let call =
             call.filter(is_it).or_else(|| self.next_equal(copy, &request)).or_else(|| self.exchange(copy, &request));
         if let (Some(writer), Some(call)) = (&self.writer, call) {
@@ -99,8 +101,8 @@ impl Ledger {
         }
     }
 
-    /// Exchanges the call that a name was taken to be of for that of another name, under which nothing was written: which of
-    /// two calls comes first only what they write tells, when the caller of one left while the copy stood still.
+    /// Swaps the call assigned to a writer's name with that of another name under which nothing was written. If the
+    /// caller of one left while the copy stood still, only the writes reveal which of two calls came first.
     fn exchange(&mut self, copy: usize, request: &Request) -> Option<u64> {
         let writer = self.writer.as_ref()?;
         let call = self.writers.get(writer).copied()?;
@@ -115,8 +117,8 @@ impl Ledger {
         Some(its_call)
     }
 
-    /// Gives an earlier write to a call whose caller left while the copy stood still, if another of the same kind was taken for
-    /// its author: this write is that other's then. Returns false if there is none.
+    /// Moves an earlier write to a call whose caller left while the copy stood still, if another call of the same kind
+    /// was taken for its author; this write then belongs to that one. Returns false if there is none.
     fn was_of_another(&mut self, copy: usize, request: &Request) -> bool {
         let equal = || self.asked.iter().filter(|(_, asked)| asked.copy == copy && asked.request == *request);
         let writer_of = |call: u64| self.writers.iter().find(|(_, of)| **of == call).map(|(writer, _)| writer.clone());
@@ -126,7 +128,7 @@ impl Ledger {
         let of_group = |asked: &Asked| {
             asked.copy == copy && matches!(&asked.request, Request::Increase { group: of, .. } if of == group)
         };
-        // Of one under whose name nothing was written yet nobody knows by how much it is.
+        // The delta of a name under which nothing was written yet is unknown.
         let wrote = |call: u64| self.asked.get(&call).is_some_and(|asked| asked.applied > 0);
         let found = later.into_iter().find_map(|writer| {
             let sent = self.counts.first_sent(&writer)?;
@@ -137,7 +139,7 @@ impl Ledger {
                 of_group(asked) && is_it && is_free
             };
             let call = *self.asked.iter().find(is_earlier)?.0;
-            // A size that was written in its name is that other one's.
+            // A size that was written under its name belongs to that other call.
             Some((writer.clone(), call, if wrote(of) { call } else { of }))
         });
         let Some((writer, call, author)) = found else { return false };
@@ -152,7 +154,8 @@ impl Ledger {
         true
     }
 
-    /// A copy sends a size of a group under this name: from the first time on it belongs to one increase.
+    /// Records that a copy sends a size of a group under this name: from the first time on the name belongs to one
+    /// increase.
     pub(super) fn begins_increase(&mut self, copy: usize, writer: &str, group: &str, at: Nanos) {
         if self.writers.contains_key(writer) {
             return;
@@ -165,8 +168,8 @@ impl Ledger {
         self.writers.insert(writer.to_owned(), call);
     }
 
-    /// The increase whose turn it is when a copy first sends a size under a name: the oldest that somebody waits for, or else
-    /// one whose caller left while the copy stood still.
+    /// Returns the increase whose turn it is when a copy first sends a size under a name: the oldest with a waiting
+    /// caller, or else one whose caller left while the copy stood still.
     fn next_increase(&self, copy: usize, name: &str, at: Nanos) -> Option<u64> {
         let end = format!("/{name}");
         let is_of_group =
@@ -181,7 +184,8 @@ impl Ledger {
         find(&|ended| at <= ended + AT_ONCE).or_else(|| find(&|ended| self.stood_still(copy, ended, at)))
     }
 
-    /// The oldest such increase that was waited for when the write was sent, and for which nothing was written.
+    /// Returns the oldest such increase that had a waiting caller when the write was sent, and for which nothing was
+    /// written.
     fn next_equal(&self, copy: usize, request: &Request) -> Option<u64> {
         let is_it = |(number, asked): &(&u64, &Asked)| {
             let was_open = asked.at <= self.sent && self.is_in_time(asked, self.sent);
@@ -191,7 +195,7 @@ impl Ledger {
         self.asked.iter().find(is_it).map(|(number, _)| *number)
     }
 
-    /// The size that a copy has written is visible in its answers at once.
+    /// Checks that the size that a copy has written is visible in its answers at once.
     pub(super) fn size_is_visible(&mut self, asked: &Asked, id: &str, answered: i64) {
         let shown = asked.at.saturating_sub(TAKEN_UP);
         if let Some(size) = self.size(id).filter(|size| *size != answered)
@@ -217,13 +221,13 @@ impl Ledger {
         }
     }
 
-    /// The time at which the size of a group came to what a command was answered OK for.
+    /// Returns the time at which the size of a group became the one for which a command was answered OK.
     fn lowered_or_raised(&self, done: &Asked, id: &str) -> Option<Nanos> {
         match &done.request {
             Request::Increase { group, .. } | Request::Decrease { group, .. } if group == id && done.applied > 0 => {
                 Some(done.applied_at)
             }
-            // Whichever of several requests of a batch its size is written for.
+            // Any of the requests of a batch counts, since one size is written for all of them.
             Request::Delete { group, .. } if group == id => {
                 let written = self.own_sizes.get(&(done.copy, id.to_owned())).copied()?;
                 (done.at..=done.ended?).contains(&written).then_some(written)

@@ -1,4 +1,4 @@
-//! Checks on the instances that a copy names, where it has been shown the whole group.
+//! Checks on the instances that a copy returns for a group that it has seen completely.
 
 use capi_autoscaler_provider::proto::{Instance, NodeGroupNodesResponse, instance_status::InstanceState};
 
@@ -7,16 +7,16 @@ use crate::entropy::Nanos;
 
 const PENDING: &str = "pending-machine-";
 const REPLICA: &str = "replica-";
-/// Before the ids of instances that a new increase has brought.
+/// The prefix of the ids of instances that a recent increase has brought.
 const NEW: &str = "new-";
 
-/// The id that an instance has once its increase is old.
+/// Returns the id that an instance has once its increase is old.
 pub(crate) fn lasting(id: &str) -> &str {
     id.strip_prefix(NEW).unwrap_or(id)
 }
 
 impl Ledger {
-    /// A copy was asked for the instances of a group at a time, and has named these.
+    /// Checks the instances that a copy has returned for a group and the time of the call.
     pub(super) fn instances(&mut self, copy: usize, id: &str, asked: Nanos, answer: &NodeGroupNodesResponse) {
         let is_creating = |state: i32| state == i32::from(InstanceState::InstanceCreating);
         let sends_error = |instance: &&Instance| {
@@ -65,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a Node of a Machine is there.
+    /// Returns true if a Machine's Node exists.
     pub(super) fn has_node(&self, machine: &Machine) -> bool {
         let of_id = || !machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id);
         let of_name = || machine.node.as_ref().is_some_and(|node| self.nodes.values().any(|name| name == node));

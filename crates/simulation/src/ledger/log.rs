@@ -19,14 +19,14 @@ pub(super) struct Entry {
     pub(super) is_lowered: bool,
     pub(super) is_soft: bool,
     pub(super) is_pending: bool,
-    /// Its Machine was going already, and counted when it was decided.
+    /// True if its Machine was already being deleted, and counted, when the deletion was decided.
     pub(super) is_counted: bool,
 }
 
-/// A log.
+/// The entries by the uid of their Machine.
 pub(super) type Log = BTreeMap<String, Entry>;
 
-/// Reads a log; `Err` for a text that is none.
+/// Parses a log.
 pub(super) fn parse(text: Option<&str>) -> Result<Log, String> {
     let Some(text) = text else { return Ok(Log::new()) };
     let written: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;

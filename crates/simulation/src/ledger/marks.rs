@@ -1,21 +1,21 @@
-//! Marks that belong to no entry, and entries of Machines that are gone: a copy that knows of one, and whose requests succeed,
-//! takes the mark off at once, and the entry out of the log soon.
+//! Checks on marks that belong to no entry, and on entries of deleted Machines: a copy that knows of one, and whose
+//! requests succeed, must remove the mark at once, and the entry from the log soon.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Ledger, watches::TAKEN_UP};
 use crate::entropy::{Nanos, SECOND};
 
-/// The longest that a copy leaves such a mark, latency included.
+/// The longest time that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
-/// The longest that a copy leaves an entry of a Machine that it knows to be gone: Cluster API, which must have taken up the
-/// smaller size, is down for up to five minutes.
+/// The longest time that a copy leaves an entry of a Machine that it knows to be gone: Cluster API, which must have
+/// observed the smaller size, is down for up to five minutes.
 const FORGOTTEN: Nanos = 600 * SECOND;
-/// A copy waits for no longer than this after a request that has failed, time-outs included.
+/// The longest time that a copy waits after a failed request, time-outs included.
 const WAITS: Nanos = 130 * SECOND;
 
 impl Ledger {
-    /// A copy stands still, or a request of it goes wrong.
+    /// Records that a copy stands still, or that one of its requests fails.
     pub(crate) fn troubles(&mut self, copy: usize) {
         self.troubled.insert(copy, self.now);
     }
@@ -55,7 +55,7 @@ impl Ledger {
         self.look_at_watches();
     }
 
-    /// Looks once a second for entries of Machines that are gone for long.
+    /// Looks once a second for entries of Machines that are long gone.
     fn look_at_entries(&mut self) {
         let at = self.now.saturating_sub(TAKEN_UP);
         let copies = self.writing_copies();
@@ -84,14 +84,14 @@ impl Ledger {
         }
     }
 
-    /// The copies that watch something and may write.
+    /// Returns the copies that watch something and may write.
     fn writing_copies(&self) -> BTreeSet<usize> {
         let mut copies = self.copies();
         copies.retain(|copy| self.read_only != Some(*copy));
         copies
     }
 
-    /// Returns true if nothing holds a copy up.
+    /// Returns true if nothing delays a copy.
     pub(super) fn is_well(&self, copy: usize) -> bool {
         if self.has_paused(copy, self.now.saturating_sub(WAITS), self.now) {
             return false;

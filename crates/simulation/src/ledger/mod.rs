@@ -1,5 +1,5 @@
-//! The rules for every revision of the API and of every answer of the program, whatever happens. It reads objects
-//! and messages alone, never the program's own state, and shares no rule with it.
+//! The rules for every revision of the API and every answer of the program. They read only objects and messages, never
+//! the program's own state, and must share no rule with it.
 
 mod calls;
 mod groups;
@@ -50,7 +50,7 @@ pub(crate) enum Author {
     Copy(usize),
     /// Cluster API's controllers and kubelets.
     Controllers,
-    /// People, MachineHealthChecks, webhooks: somebody else.
+    /// People, MachineHealthChecks, webhooks and other programs.
     Foreign,
 }
 
@@ -69,7 +69,7 @@ pub enum Check {
     TakenUnnamed,
     /// 6: a deletion that was answered OK is done.
     DeletedInTime,
-    /// 7: what is refused for good leaves nothing.
+    /// 7: a permanent refusal has no effect.
     RefusedLeavesNothing,
     /// 8: min and max are kept.
     Bounds,
@@ -77,45 +77,46 @@ pub enum Check {
     Phases,
     /// 10: nothing that isn't in the log is marked or deleted.
     MarksOwn,
-    /// 11: at rest nothing is left over.
+    /// 11: nothing is left over at rest.
     Rest,
-    /// 12: the API isn't asked the same again and again, and is left alone at rest.
+    /// 12: the API isn't sent the same request again and again, and none at rest.
     QuietApi,
-    /// 13: nothing is written for who left before its first write.
+    /// 13: nothing is written for a caller that left before its first write.
     AfterDeadline,
-    /// 14: what a copy answers is what a fresh copy answers.
+    /// 14: a copy's answers are those of a fresh copy.
     LikeFresh,
-    /// 15: handlers are told of added, updated and deleted in that order, and of all there is.
+    /// 15: handlers receive added, updated and deleted in that order, and for every object.
     Handlers,
-    /// 16: Refresh succeeds once all is healed.
+    /// 16: Refresh succeeds once all faults have ended.
     RefreshHealed,
     /// 17: Nodes and groups are answered consistently.
     Consistent,
-    /// 18: Machines that never joined are replaced one after the other, whichever copy does it, and not if it is forbidden.
+    /// 18: Machines that never joined are replaced one after the other, whichever copy does it, and not if replacing is
+    /// off.
     ReplacedTooSoon,
     /// 19: nothing panics.
     Panic,
     /// 20: a Pod that fits runs within bounded time.
     Progress,
-    /// 21: a Machine of a MachinePool is deleted by name only once its infrastructure had the time to.
+    /// 21: a Machine of a MachinePool is deleted by name only once its infrastructure has had the time to remove one.
     PoolPatience,
-    /// 22: what is refused for good has the cause that is told.
+    /// 22: a permanent refusal has the cause that its message gives.
     RefusedForCause,
-    /// 23: watches are resumed soon, from the newest version that they have told.
+    /// 23: watches are resumed soon, from the newest version that they have delivered.
     Watches,
-    /// 24: nothing is taken from a group that rolls out.
+    /// 24: no Machine is taken from a group that rolls out.
     RollsOut,
-    /// 25: a smaller size for placeholders is one that the Machines leave.
+    /// 25: a smaller size for placeholders leaves a replica for each Machine.
     Placeholders,
-    /// 26: the entry of a Machine that is gone leaves the log, whatever another one meets.
+    /// 26: the entry of a deleted Machine leaves the log, whatever the trouble with other Machines.
     Forgets,
-    /// 27: the error of a Machine that may not be deleted isn't sent again and again.
+    /// 27: the error of a Machine that may not be deleted isn't reported again and again.
     ErrorsInVain,
-    /// 28: a copy with `--read-only` writes nothing, and says that nothing was done.
+    /// 28: a copy with `--read-only` writes nothing, and answers that nothing was done.
     ReadOnly,
-    /// 29: Refresh fails while a kind is not watched for long.
+    /// 29: Refresh fails once a kind hasn't been watched for long.
     Stale,
-    /// 30: a copy that is asked to end answers what has reached it.
+    /// 30: a copy that is asked to end answers every call that has reached it.
     Drained,
 }
 
@@ -128,11 +129,11 @@ impl fmt::Display for Check {
 /// A rule that was broken.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// Which.
+    /// The rule.
     pub check: Check,
-    /// When, in virtual milliseconds.
+    /// The virtual time in milliseconds.
     pub at: u64,
-    /// By what.
+    /// The cause.
     pub what: String,
 }
 
@@ -146,73 +147,75 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, Default)]
 struct Group {
     size: i64,
-    /// Its generation, and since when.
+    /// The generation, and the time since when.
     generation: (i64, Nanos),
     min: i64,
     max: i64,
     log: Log,
-    /// The bounds that it has had, with since when.
+    /// The bounds that it has had, each with the time since when.
     bounds: Vec<(Nanos, i64, i64)>,
     /// The Machines that may be taken without being named, by the cause that docs/design/delete-rule.md gives, each with
     /// since when.
     allowed: BTreeMap<&'static str, Vec<Nanos>>,
-    /// The newest deletion of a Machine of it by the MachineSet controller: its revision, and the observed state.
+    /// The newest deletion of one of its Machines by the MachineSet controller: its revision, and the observed state.
     taken: Option<(u64, Observed)>,
-    /// Replicas without a Machine that were given up lately, each with when: a Machine may come into the place.
+    /// The times at which replicas without a Machine were given up recently: a Machine may take such a replica.
     given_up: Vec<Nanos>,
-    /// Replicas of its MachineSet beyond its own size, which the MachineDeployment controller wrote by an old view, each with when.
+    /// The times at which the MachineDeployment controller wrote replicas of its MachineSet beyond its own size, from a
+    /// stale view.
     beyond_size: Vec<Nanos>,
     is_gone: bool,
-    /// Set once it is being deleted: its Machines go with it.
+    /// True once it is being deleted: its Machines go with it.
     is_deleting: bool,
-    /// When it last began to roll out, or was seen to: Machines go for that.
+    /// The time at which a rollout last began, or was first seen: Machines are deleted for it.
     rolled: Option<Nanos>,
     /// The template of its Machines.
     template: Value,
-    /// The annotation of the last replacement, and since when it stands.
+    /// The annotation of the last replacement, and the time since when it stands.
     replaced: Option<(String, Nanos)>,
     created: Nanos,
-    /// Of its status: how many it has.
+    /// The replicas in its status.
     has: i64,
-    /// The providerIDs that it lists: of a MachinePool.
+    /// The providerIDs that a MachinePool lists.
     instances: BTreeSet<String>,
-    /// When an entry was last lowered, be it there or not: of a MachinePool.
+    /// The time at which an entry of a MachinePool was last lowered, whether or not the entry still exists.
     last_lowered: Option<Nanos>,
-    /// When it first had no more than its size since an entry was lowered, by uid: of a MachinePool.
+    /// The time at which a MachinePool first had no more than its size since an entry was lowered, by uid.
     came_down: BTreeMap<String, Nanos>,
 }
 
 impl Group {
-    /// The bounds that it had from a time on.
+    /// Returns the bounds that it has had since a time.
     fn bounds_since(&self, since: Nanos) -> impl Iterator<Item = (i64, i64)> {
         let first = self.bounds.iter().rposition(|(from, ..)| *from <= since).unwrap_or_default();
         self.bounds[first..].iter().map(|(_, min, max)| (*min, *max))
     }
 
-    /// So many Machines may go for a cause.
+    /// Allows a number of Machines to be taken for a cause.
     fn allow(&mut self, cause: &'static str, count: i64, now: Nanos) {
         let count = usize::try_from(count).unwrap_or_default();
         self.allowed.entry(cause).or_default().extend(std::iter::repeat_n(now, count));
     }
 
-    /// Returns true if a Machine may go for a cause, which counts for one.
+    /// Returns true if a Machine may be taken for a cause, and uses up one allowance.
     fn excuses(&mut self, cause: &str, now: Nanos) -> bool {
         let Some(allowed) = self.allowed.get_mut(cause) else { return false };
         allowed.retain(|since| now.saturating_sub(*since) < EXCUSED);
         allowed.pop().is_some()
     }
 
-    /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new one makes all wait.
+    /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new entry makes
+    /// all wait.
     fn is_waiting(&self, now: Nanos) -> bool {
         self.last_lowered.is_some_and(|since| now.saturating_sub(since) < POOL_WAITS)
     }
 }
 
-/// A cause excuses for no longer: Cluster API may be down, and lag behind, for minutes.
+/// The time for which a cause is an excuse: Cluster API may be down, and lag, for minutes.
 const EXCUSED: Nanos = 900 * SECOND;
 
-/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows
-/// within four minutes, has five more, and then the Machine goes.
+/// The longest time that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure
+/// follows within four minutes, has five more, and then the Machine is deleted.
 const POOL_WAITS: Nanos = 900 * SECOND;
 
 /// A Machine.
@@ -223,74 +226,74 @@ struct Machine {
     /// The Node that its status names.
     node: Option<String>,
     provider_id: String,
-    /// It refers to no Node, or its Node isn't healthy, as that of a Machine that has just joined.
+    /// True if it has no nodeRef, or its Node isn't healthy, as that of a Machine that has just joined.
     is_unhealthy: bool,
     is_deleting: bool,
     /// The one who has deleted it.
     deleted_by: Option<Author>,
     is_gone: bool,
-    /// When it last changed.
+    /// The time of its last change.
     changed: Nanos,
-    /// The value of the delete-machine annotation, and since when.
+    /// The value of the delete-machine annotation, and the time since when.
     mark: Option<(String, Nanos)>,
-    /// The revision since which it has that annotation, or hasn't.
+    /// The revision of the last change to the presence of that annotation.
     marked_at: u64,
-    /// The revision since which it is healthy and refers to its Node, or isn't or doesn't.
+    /// The revision at which it last became healthy with a nodeRef, or ceased to be.
     healthy_at: u64,
     created: Nanos,
 }
 
 impl Machine {
-    /// Since when a mark of the program stands.
+    /// Returns the time since which a mark of the program stands.
     fn marked_since(&self) -> Option<Nanos> {
         self.mark.as_ref().filter(|(mark, _)| mark.starts_with(MARKED_BY)).map(|(_, since)| *since)
     }
 }
 
-/// All that is known.
+/// Everything that the rules know.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact about the world that is looked at")]
 pub(crate) struct Ledger {
     now: Nanos,
-    /// The revision that is looked at.
+    /// The revision that is being checked.
     revision: u64,
-    /// Revisions of somebody else among those of the controllers.
+    /// The revisions of other authors among those of the controllers.
     pub(crate) foreign: BTreeSet<u64>,
-    /// The state that the MachineSet controller had observed for its writes, by the revisions that are to be looked at.
+    /// The state that the MachineSet controller had observed for its writes, by the revisions that are to be checked.
     pub(crate) observed: BTreeMap<u64, Observed>,
     seen: u64,
     groups: BTreeMap<String, Group>,
     /// The group of each MachineSet.
     sets: HashMap<String, String>,
     machines: BTreeMap<String, Machine>,
-    /// Nodes by providerID.
+    /// The Nodes by providerID.
     nodes: HashMap<String, String>,
-    /// Since when Nodes lack the labels of their group, by providerID.
+    /// The time since which Nodes lack the labels of their group, by providerID.
     bare: BTreeMap<String, Nanos>,
-    /// The groups of which one lacked them for long.
+    /// The groups with a Node that lacked them for long.
     without_labels: BTreeSet<String>,
     /// The Machines that a DeleteNodes has named, by uid.
     named: BTreeSet<String>,
-    /// The Machines that were logged without a name, for placeholders.
+    /// The Machines that were logged without being named, for placeholders.
     for_places: BTreeSet<String>,
-    /// Hard entries that have lowered the size, by the uids of group and Machine: a group that was made anew, and has
-    /// adopted the Machines of the one before, has a size of its own.
+    /// The hard entries that have lowered the size, by the uids of group and Machine: a group that was created anew and
+    /// has adopted its predecessor's Machines has a size of its own.
     lowered: BTreeSet<(String, String)>,
-    /// Every ticket of an entry that has left, with its uid.
+    /// The tickets of all entries that have left, each with its uid.
     left: BTreeSet<(String, String)>,
     asked: BTreeMap<u64, Asked>,
-    /// Deletes that were answered OK, by uid.
+    /// The deletes that were answered OK, by uid.
     ok_deletes: BTreeMap<String, Nanos>,
-    /// The groups that each copy has named, and since when they count.
+    /// The groups that each copy has returned, and the time since when they count.
     last_groups: HashMap<usize, (Nanos, BTreeSet<String>)>,
-    /// When somebody last began or ended a Refresh of each copy.
+    /// The time at which a Refresh of each copy last began or ended.
     last_refreshed: BTreeMap<usize, Nanos>,
-    /// When each copy was last asked for a Refresh that it answered OK.
+    /// The time at which each copy last received a Refresh that it answered OK.
     last_fresh: BTreeMap<usize, Nanos>,
-    /// The groups that are gone, and since when.
+    /// The deleted groups, and the time since when.
     gone: BTreeMap<String, Nanos>,
     last_killed: HashMap<usize, Nanos>,
-    /// When the request that is being served was sent.
+    /// The time at which the request that is being served was sent.
     sent: Nanos,
     /// The name under which it writes a size, if it does.
     writer: Option<String>,
@@ -298,80 +301,81 @@ pub(crate) struct Ledger {
     writers: HashMap<String, u64>,
     /// The writes that copies have sent, by path.
     patches: Vec<(usize, String, Nanos)>,
-    /// The newest requests of copies, by what they ask for.
+    /// The newest requests of copies, by their target.
     recent: VecDeque<(Nanos, String)>,
     /// The newest size of each MachineSet of a MachineDeployment.
     set_sizes: HashMap<String, i64>,
-    /// The sizes of each group, with when each ended.
+    /// The sizes of each group, each with the time of its end.
     sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
     /// The revision of the last change of each kind in each group.
     changed: HashMap<(Kind, String), u64>,
     watches: Watches,
-    /// The MachineSets, by id.
+    /// The MachineSets by id.
     all_sets: BTreeMap<String, Set>,
-    /// The groups that roll out, with the revision since which their MachineSets say so.
+    /// The groups that roll out, each with the revision from which their MachineSets show it.
     rolling: HashMap<String, u64>,
-    /// Requests that were refused.
+    /// The requests that were refused.
     refusals: Vec<Refusal>,
-    /// When the API last refused a copy to delete a single Machine, by its uid.
+    /// The time at which the API last refused a copy the deletion of a single Machine, by its uid.
     denied: BTreeMap<(usize, String), Nanos>,
     counts: Counts,
-    /// When each copy last wrote the size of each group.
+    /// The time at which each copy last wrote the size of each group.
     own_sizes: HashMap<(usize, String), Nanos>,
-    /// Entries, by uid and ticket, of Machines that were going when they were logged as ones that stay.
+    /// The entries, by uid and ticket, of Machines that were being deleted when they were logged as ones that stay.
     going_when_logged: BTreeSet<(String, String)>,
-    /// Since when a Machine that came may be in the place of one that was going when it was logged, by uid and ticket.
+    /// The time since which a new Machine may have the replica of one that was being deleted when it was logged, by uid
+    /// and ticket.
     going_since: BTreeMap<(String, String), Nanos>,
-    /// When soft entries lowered the size, by uid and ticket.
+    /// The time at which soft entries lowered the size, by uid and ticket.
     soft_lowered: BTreeMap<(String, String), Nanos>,
     /// The tickets that logs have had, by the uid of the group, each with the revision that first had it.
     tickets: BTreeMap<(String, String), u64>,
-    /// When a request of a copy last went wrong, or it stood still.
+    /// The time at which a request of a copy last failed, or the copy stood still.
     troubled: HashMap<usize, Nanos>,
-    /// When marks were last looked at.
+    /// The time at which marks were last checked.
     looked: Nanos,
     /// The Machines that a DeleteNodes has named by their providerID.
     named_with_node: BTreeSet<String>,
-    /// The ids of a DeleteNodes that were those of no Machine.
+    /// The ids in a DeleteNodes that belonged to no Machine.
     named_instances: BTreeSet<String>,
-    /// The MachinePools without Machines of which an instance has gone that nobody had named.
+    /// The MachinePools without Machines that have lost an instance that was never named.
     takes_any: BTreeSet<String>,
     findings: Vec<Finding>,
     /// The times in which tasks of copies didn't run.
     pauses: Vec<Pause>,
-    /// Set if wall clocks jump in this world: intervals are theirs.
+    /// True if wall clocks jump in this world: intervals are measured by them.
     pub(crate) clocks_jump: bool,
-    /// A MachineSet takes an unhealthy Machine as soon as a marked one: Cluster API up to 1.8.
+    /// True if a MachineSet gives unhealthy Machines the same delete priority as marked ones: Cluster API up to 1.8.
     pub(crate) ties_with_unhealthy: bool,
-    /// The copy that may not write.
+    /// The read-only copy.
     pub(crate) read_only: Option<usize>,
-    /// Set if Machines are replaced at the minimum.
+    /// True if Machines are replaced at the min size.
     pub(crate) replaces: bool,
-    /// Set if kinds change the version in which they are served, one after the other: copies watch those that are left then.
+    /// True if kinds change their served version one after the other: copies then watch the remaining ones.
     pub(crate) kinds_change: bool,
-    /// Nothing disturbs anybody from then on.
+    /// The time from which no fault strikes.
     pub(crate) calm_from: Nanos,
-    /// When an object last changed.
+    /// The time of the last change of an object.
     last_changed: Nanos,
-    /// Since when each copy knows that the Machine of an entry is gone.
+    /// The time since which each copy knows that the Machine of an entry is gone.
     known_gone: BTreeMap<(usize, String), Nanos>,
     /// The soft entries that copies have logged.
     soft: Vec<SoftEntry>,
-    /// The number of events of each kind that can't be prevented, by their cause.
+    /// The number of unpreventable events, by their cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }
 
-/// The kinds that are looked at, in the order in which their changes are.
+/// The checked kinds, in the order in which their changes are checked.
 const KINDS: [&str; 4] = ["machinedeployments", "machinesets", "machinepools", "machines"];
 
 impl Ledger {
-    /// Sets the time of what comes.
+    /// Sets the time of the next records.
     pub(crate) fn at(&mut self, now: Nanos) {
         self.now = now;
         self.look_at_marks();
     }
 
-    /// Looks at what has changed since it was last asked, all of it by `author`.
+    /// Checks all changes since the last call, all of them by `author`.
     pub(crate) fn observe(&mut self, api: &Api, author: Author) {
         let revision = api.revision();
         if revision == self.seen {
@@ -411,17 +415,17 @@ impl Ledger {
         std::mem::take(&mut self.findings)
     }
 
-    /// The size of a group.
+    /// Returns the size of a group.
     pub(crate) fn size(&self, id: &str) -> Option<i64> {
         self.groups.get(id).filter(|group| !group.is_gone).map(|group| group.size)
     }
 
-    /// The maximum of a group.
+    /// Returns the max size of a group.
     pub(crate) fn max(&self, id: &str) -> Option<i64> {
         self.groups.get(id).map(|group| group.max)
     }
 
-    /// The largest size that a group has had since a time.
+    /// Returns the largest size that a group has had since a time.
     fn largest_size(&self, id: &str, since: Nanos) -> Option<i64> {
         let sizes = self.sizes.get(id).into_iter().flatten();
         sizes.filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size).max()

@@ -1,4 +1,4 @@
-//! Nodes: by providerID, and how long each was there without the labels of its group.
+//! Nodes by providerID, and the time that each existed without the labels of its group.
 
 use sandbox::api::ChangeKind;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Ledger, watches::Kind};
 use crate::entropy::{Nanos, SECOND};
 
-/// A Node that has been ready for so long may be what Cluster Autoscaler remembers of its group.
+/// The time for which a Node must be ready before Cluster Autoscaler may remember it for its group.
 const SEEN: Nanos = 5 * SECOND;
 
 impl Ledger {
@@ -36,8 +36,8 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a Node of a group was there for long without the group's labels: Cluster Autoscaler may remember it as
-    /// what the group is like, for as long as the group has no other.
+    /// Returns true if a Node of a group existed for long without the group's labels: Cluster Autoscaler may take it as
+    /// the group's template as long as the group has no other.
     pub(crate) fn was_without_labels(&self, group: &str) -> bool {
         self.without_labels.contains(group)
     }

@@ -15,7 +15,7 @@ use crate::entropy::{Nanos, SECOND};
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
-/// The least time between two replacements of one group, less the latency of a request.
+/// The min time between two replacements in one group, less the latency of a request.
 const REPLACES_AFTER: Nanos = (5 * 60 - 10) * SECOND;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
@@ -55,7 +55,7 @@ impl Ledger {
                 self.set(change, &id, owner.as_ref().unwrap_or(&id), object);
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
                 match owner {
-                    // Another one may come under its name.
+                    // Another MachineSet may come under its name.
                     Some(_) if change == ChangeKind::Deleted => drop(self.set_sizes.remove(&id)),
                     Some(group) => self.size_of_set(&group, &id, object),
                     None => self.group(change, &id, object, author),
@@ -150,7 +150,7 @@ impl Ledger {
                     group.gives_up(by, came, self.now);
                 }
             }
-            // It may know the bounds as they were.
+            // The copy may know older bounds.
             let lately = self.now.saturating_sub(OLD);
             self.leaves_the_minimum(copy, id, (&group, &before.log), &log);
             if by > 0 && group.bounds_since(lately).all(|(min, _)| size < min) {
@@ -171,7 +171,7 @@ impl Ledger {
         self.groups.insert(id.to_owned(), group);
     }
 
-    /// The infrastructure of a MachinePool follows its size by any Machine, and has the time to.
+    /// Checks a MachinePool. Its infrastructure may follow its size by removing any Machine, and has the time to do so.
     fn pool(&mut self, id: &str, group: &mut Group, before: &Group, log: &Log, object: &Value) {
         let listed = object["spec"]["providerIDList"].as_array().into_iter().flatten();
         group.instances = listed.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -193,13 +193,14 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a MachinePool without Machines has let an instance go that nobody had named: a Node that runs Pods goes for
-    /// one that was drained.
+    /// Returns true if a MachinePool without Machines has lost an instance that was never named: a Node that runs Pods
+    /// then goes in the place of a drained one.
     pub(crate) fn takes_any(&self, group: &str) -> bool {
         self.takes_any.contains(group)
     }
 
-    /// A copy that replaces a Machine says so before; whichever copy it is, the next one has to wait.
+    /// Checks the annotation that a copy writes before it replaces a Machine: the next replacement has to wait,
+    /// whichever copy makes it.
     fn replacement(&mut self, id: &str, group: &mut Group, told: Option<&str>, author: Author) {
         let now = self.now;
         let Some(told) = told else { return };
@@ -226,8 +227,9 @@ impl Ledger {
         }
     }
 
-    /// A MachineSet of a MachineDeployment that comes down below its size takes Machines that nobody has named. So does one that has
-    /// come above it, once it comes down again: which Machine goes for one that was made meanwhile is its controller's choice.
+    /// Records the size of a MachineSet of a MachineDeployment. One that falls below the group's size takes Machines
+    /// that were never named. So does one that has exceeded it and then falls: its controller chooses which Machine
+    /// goes for one that was created meanwhile.
     fn size_of_set(&mut self, group: &str, id: &str, object: &Value) {
         let size = object["spec"]["replicas"].as_i64().unwrap_or_default();
         let before = self.set_sizes.insert(id.to_owned(), size).unwrap_or(size);
@@ -251,7 +253,8 @@ impl Ledger {
         history.push((None, size));
     }
 
-    /// Checks how the entries of a group, which is known by its uid, have changed; returns how many were lowered.
+    /// Checks the changes to the entries of a group, which is identified by its uid. Returns the number that were
+    /// lowered.
     fn entries(&mut self, id: &str, group: &str, before: &Log, after: &Log) -> i64 {
         let mut lowered = 0;
         for (uid, entry) in after {
@@ -368,7 +371,7 @@ impl Ledger {
         }
     }
 
-    /// A copy has written a Machine: marks and deletes belong to entries.
+    /// Checks a copy's write of a Machine: marks and deletes belong to entries.
     fn write_of_machine(&mut self, copy: usize, uid: &str, before: Option<&Machine>, after: &Machine) {
         let Some(group) = self.groups.get(&after.group) else { return };
         let entry = group.log.get(uid).cloned();

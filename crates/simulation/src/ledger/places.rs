@@ -1,32 +1,32 @@
-//! Checks on sizes that are lowered for replicas without a Machine: they are decided on a list of the Machines that is made
-//! after the group was looked at, and anew after each write that has failed.
+//! Checks on sizes that are lowered for replicas without a Machine: they must be decided on a list of the Machines that
+//! is made after the group was read, and anew after each failed write.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Check, Group, Ledger, Machine, log::Log, refusals::OLD};
 use crate::entropy::{Nanos, SECOND};
 
-/// A list of Machines is used for no longer than a command goes on.
+/// The longest time for which a list of Machines is used: as long as a command goes on.
 const KEPT: Nanos = 300 * SECOND;
 
 /// The lists of Machines and the writes of sizes of all copies.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// The Machines that were alive, by uid, when each list of a copy was made.
+    /// The Machines that were alive, by uid, at the time of each list of a copy.
     lists: HashMap<usize, Vec<(Nanos, BTreeSet<String>)>>,
     /// The times at which a size was sent, by the name under which it is written.
     attempts: HashMap<String, Vec<Nanos>>,
 }
 
 impl Counts {
-    /// When a size was first sent under a name.
+    /// Returns the time at which a size was first sent under a name.
     pub(super) fn first_sent(&self, writer: &str) -> Option<Nanos> {
         self.attempts.get(writer)?.first().copied()
     }
 }
 
 impl Ledger {
-    /// A copy is told all Machines that there are.
+    /// Records that a copy lists all Machines.
     pub(super) fn lists_machines(&mut self, copy: usize) {
         let there = self.machines.iter().filter(|(_, machine)| !machine.is_deleting && !machine.is_gone);
         let there = there.map(|(uid, _)| uid.clone()).collect();
@@ -36,15 +36,15 @@ impl Ledger {
         lists.push((now, there));
     }
 
-    /// A size is sent under a name.
+    /// Records that a size is sent under a name.
     pub(super) fn sends_size(&mut self, writer: &str, at: Nanos) {
         self.counts.attempts.entry(writer.to_owned()).or_default().push(at);
     }
 
-    /// A copy has lowered a size for replicas that have no Machine: by no more than were missing when it counted. Returns how
-    /// many Machines have come into their places since then.
+    /// Checks that a copy has lowered a size for replicas without a Machine by no more than were missing when it
+    /// counted. Returns the number of Machines that have taken these replicas since then.
     pub(super) fn gives_up(&mut self, copy: usize, id: &str, before: &Group, by: i64) -> i64 {
-        // A MachinePool that has no Machines comes down for the instances that were named, and there is nothing to count.
+        // A MachinePool without Machines shrinks for the named instances, and there is nothing to count.
         if id.starts_with("MachinePool/") && !self.machines.values().any(|machine| machine.group == id) {
             return 0;
         }
@@ -75,17 +75,18 @@ impl Ledger {
         count(came)
     }
 
-    /// The lists that a copy made in a time.
+    /// Returns the lists that a copy made between two times.
     fn lists_of(&self, copy: usize, from: Nanos, to: Nanos) -> impl Iterator<Item = &BTreeSet<String>> {
         let lists = self.counts.lists.get(&copy).into_iter().flatten();
         lists.filter(move |(at, _)| (from..=to).contains(at)).map(|(_, there)| there)
     }
 
-    /// A copy has written the log of a group. Where an entry is of a Machine that was going when it was logged, the size that
-    /// is decided leaves a place to each Machine that stays, by a list from after the group was looked at: the place of the one
-    /// that goes may be filled.
+    /// Checks that a copy has written the log of a group with a size for every Machine that stays. If an entry is of a
+    /// Machine that was being deleted when it was logged, the decided size must leave a replica for each remaining
+    /// Machine, by a list from after the group was read: the replica of the deleted one may have been filled.
     ///
-    /// Returns how many such Machines have lowered the size now, and how many others have come since they were logged.
+    /// Returns the number of such Machines that have lowered the size now, and the number of Machines that have come
+    /// since they were logged.
     pub(super) fn by_lists(&mut self, copy: usize, id: &str, before: &Group, (size, log): (i64, &Log)) -> (i64, i64) {
         self.soft_are_over(copy, id, &before.log, log);
         if size != before.size {
@@ -144,7 +145,7 @@ impl Ledger {
         filled
     }
 
-    /// A copy has written the log of a group: what it wants leaves the minimum, as it was lately.
+    /// Checks a log that a copy has written: its pending deletions must respect a recent min size.
     pub(super) fn leaves_the_minimum(&mut self, copy: usize, id: &str, (group, before): (&Group, &Log), log: &Log) {
         let lately = self.now.saturating_sub(OLD);
         let adds = log.iter().any(|(uid, entry)| !entry.is_soft && !before.contains_key(uid));
@@ -156,7 +157,8 @@ impl Ledger {
         }
     }
 
-    /// A copy has written the log of a group: a soft entry leaves it once nothing is left to go for its smaller size.
+    /// Checks a log that a copy has written: a soft entry leaves it once nothing remains to be deleted for its smaller
+    /// size.
     fn soft_are_over(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let (now, sent) = (self.now, self.sent);
         for (uid, entry) in after.iter().filter(|(_, entry)| entry.is_soft && entry.is_lowered) {

@@ -1,4 +1,4 @@
-//! Checks on refusals: each has the cause that it tells, and leaves nothing.
+//! Checks on refusals: each must have the cause that its message gives, and no effect.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::{
     faults::MADE_UP,
 };
 
-/// The longest for which a copy goes by an old size, or by old bounds.
+/// The longest time for which a copy uses an old size, or old bounds.
 pub(super) const OLD: Nanos = 400 * SECOND;
-/// The longest from a refusal that a request has met to the answer of another that has joined it.
+/// The longest time from the refusal of a request to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
-/// The longest that a copy leaves a group alone after a look at it that failed, time-outs included.
+/// The longest time for which a copy leaves a group alone after a failed read of it, time-outs included.
 const PAUSES: Nanos = 90 * SECOND;
-/// A write has been answered so long after it was done.
+/// The longest time from a write to its answer.
 const ANSWERED: Nanos = 40 * SECOND;
-/// A refusal is remembered for so long.
+/// The time for which a refusal is remembered.
 const KEPT: Nanos = 300 * SECOND;
 
-/// The error of a Machine isn't sent for so long after its deletion was refused, but for what a call takes.
+/// The time after a refused deletion for which the error of the Machine isn't sent, less the duration of a call.
 const SPARED: Nanos = 290 * SECOND;
 
 /// A request of a copy that was refused.
@@ -33,7 +33,7 @@ pub(super) struct Refusal {
     copy: usize,
     path: String,
     at: Nanos,
-    /// Set if it was made up on the way.
+    /// True if it was made up by the simulation.
     is_made_up: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct SoftEntry {
 }
 
 impl Ledger {
-    /// A request of a copy is refused on the way.
+    /// Records a request of a copy that the simulation refuses.
     pub(crate) fn refuses(&mut self, copy: usize, path: &str) {
         self.note_refusal(copy, path, true);
     }
@@ -59,26 +59,28 @@ impl Ledger {
         self.refusals.push(Refusal { copy, path: path.to_owned(), at: now, is_made_up });
     }
 
-    /// The Machines about which requests of a copy were refused on the way, from a time on and since it started.
+    /// Returns the Machines about which requests of a copy were refused by the simulation, from a time on and since the
+    /// copy started.
     fn denied_since(&self, copy: usize, since: Nanos) -> impl Iterator<Item = &str> {
         let since = since.max(self.last_killed.get(&copy).copied().unwrap_or_default());
         let is_it = move |refusal: &&Refusal| refusal.is_made_up && refusal.copy == copy && refusal.at >= since;
         self.refusals.iter().filter(is_it).filter_map(|refusal| refusal.path.split("/machines/").nth(1))
     }
 
-    /// Returns true if a request of a copy about a Machine was refused lately.
+    /// Returns true if a request of a copy about a Machine was refused recently.
     pub(super) fn is_denied(&self, copy: usize, name: &str) -> bool {
         self.denied_since(copy, 0).any(|denied| denied == name)
     }
 
-    /// Returns true if a request of a copy about a Machine of a group was refused so lately that it may leave the group alone yet.
+    /// Returns true if a request of a copy about a Machine of a group was refused so recently that the copy may still
+    /// leave the group alone.
     pub(super) fn is_held_up(&self, copy: usize, group: &str) -> bool {
         let is_of_group =
             |name: &str| self.machines.values().any(|machine| machine.name == name && machine.group == group);
         self.denied_since(copy, self.now.saturating_sub(PAUSES)).any(is_of_group)
     }
 
-    /// The API has answered a request of a copy.
+    /// Records the API's answer to a request of a copy.
     pub(crate) fn served(&mut self, copy: usize, verb: &str, path: &str, status: u16) {
         if (400..500).contains(&status) {
             self.note_refusal(copy, path, false);
@@ -91,14 +93,14 @@ impl Ledger {
         }
     }
 
-    /// Those of some Machines whose deletion is in the log of their group.
+    /// Returns the given Machines whose deletion is in the log of their group.
     pub(super) fn decided(&self, group: &str, uids: &BTreeSet<String>) -> BTreeSet<String> {
         let log = self.groups.get(group).filter(|group| !group.is_gone).map(|group| &group.log);
         let is_decided = |uid: &&String| log.is_some_and(|log| log.get(*uid).is_some_and(|entry| !entry.is_soft));
         uids.iter().filter(is_decided).cloned().collect()
     }
 
-    /// A request that is refused for good leaves no entry of a Machine that nobody else has named.
+    /// Checks that a permanently refused request leaves no entry of a Machine that no other request has named.
     pub(super) fn refused(
         &mut self,
         number: u64,
@@ -123,7 +125,7 @@ impl Ledger {
                 format!("the deletion of {uid} of {group} was refused and is in the log: {}", answered.text),
             );
         }
-        // From now on nobody has named those, unless somebody else has.
+        // These Machines no longer count as named, unless another request has named them.
         for uid in uids {
             let is_logged = self.groups.get(group).is_some_and(|group| group.log.contains_key(uid));
             if !is_logged && !self.ok_deletes.contains_key(uid) && !self.is_named_by_others(number, uid) {
@@ -133,8 +135,8 @@ impl Ledger {
         }
     }
 
-    /// Gives the sizes that a call was taken for the author of to another one, which nothing tells apart from it: its caller has
-    /// left, and it goes on. Returns false if there is none.
+    /// Moves the sizes that were assigned to a call to an indistinguishable one whose caller has left while it goes on.
+    /// Returns false if there is none.
     fn belongs_to_another(&mut self, number: u64, asked: &Asked, id: &str) -> bool {
         let by = asked.applied;
         let is_it = |(other, it): &(&u64, &Asked)| {
@@ -157,7 +159,7 @@ impl Ledger {
         true
     }
 
-    /// A smaller target size that is refused for good leaves no size written for it, and no entry.
+    /// Checks that a permanently refused decrease leaves no size written for it, and no entry.
     pub(super) fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
         let copy = asked.copy;
         if asked.applied > 0 && !self.belongs_to_another(number, asked, id) {
@@ -186,9 +188,9 @@ impl Ledger {
         }
     }
 
-    /// An increase was refused: some size that the group has had lately must leave no room for it.
+    /// Checks a refused increase: some recent size of the group must leave no capacity for it.
     pub(super) fn increase_for_cause(&mut self, (copy, asked): (usize, Nanos), id: &str, delta: i64, text: &str) {
-        // Its own write counts once it has been answered, whatever a watch shows.
+        // The copy's own write counts once it has been answered, whatever its watch shows.
         let own = self.own_sizes.get(&(copy, id.to_owned())).copied();
         let is_known = |at: &Nanos| *at + ANSWERED < asked && self.is_well(copy) && !self.was_killed_since(copy, *at);
         let since = own.filter(is_known).map_or(0, |at| at + 1).max(asked.saturating_sub(OLD));
@@ -199,7 +201,7 @@ impl Ledger {
             .and_then(|group| group.bounds_since(asked.saturating_sub(OLD)).map(|(_, max)| max).min());
         let (Some(max), Some(largest)) = (max, largest) else { return };
         let is_refused_by_api = text.contains(MADE_UP) || text.contains("API server");
-        // It may be one of the same name before this one that was deleted.
+        // The refusal may be about a deleted group of the same name.
         let was_deleted = self.groups.get(id).is_some_and(|group| group.is_gone || group.created + OLD > asked);
         let is_gone = was_deleted && text.contains("its object was deleted");
         if delta > 0 && largest + delta <= max && !is_refused_by_api && !is_gone {
@@ -208,7 +210,7 @@ impl Ledger {
         }
     }
 
-    /// A delete of a single Machine was refused by the API: a copy that knows it doesn't ask for another one at once.
+    /// Records that the API refused the deletion of a single Machine: the copy must not report its error again at once.
     pub(super) fn delete_is_denied(&mut self, copy: usize, uids: &BTreeSet<String>, text: &str) {
         if let (1, Some(uid)) = (uids.len(), uids.first())
             && text.contains(MADE_UP)
@@ -217,7 +219,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the Machines whose errors a copy sends although the API refused to delete them short before it was asked.
+    /// Returns the Machines whose errors a copy sends although the API refused to delete them shortly before the call.
     pub(super) fn errors_in_vain(&self, copy: usize, asked: Nanos, ids: &[&str]) -> Vec<String> {
         let (now, is_vain) = (self.now, |denied: Nanos| (denied..denied + SPARED).contains(&asked));
         let machines = ids.iter().filter_map(|id| self.machine_of(id));
@@ -229,12 +231,13 @@ impl Ledger {
         self.last_killed.get(&copy).is_some_and(|killed| *killed >= since)
     }
 
-    /// Returns true if there is no Machine of this name any more, or it is going.
+    /// Returns true if no Machine of this name exists, or it is being deleted.
     fn is_going(&self, name: &str) -> bool {
         !self.machines.values().any(|machine| machine.name == name && !machine.is_gone && !machine.is_deleting)
     }
 
-    /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.
+    /// Checks a delete that was refused because the API server refuses a request about its own Machines, or about the
+    /// group.
     pub(super) fn delete_for_cause(
         &mut self,
         (copy, asked): (usize, Nanos),
@@ -250,7 +253,7 @@ impl Ledger {
         let is_cause = |refusal: &Refusal| {
             let machine = refusal.path.split("/machines/").nth(1);
             let concerns = match machine {
-                // A copy may still know Machines that are gone, which count as instances that are none. One that hangs in
+                // A copy may still know deleted Machines, which count as instances without a Machine. One that hangs in
                 // deletion may be logged for a placeholder.
                 Some(name) => {
                     names.is_empty() || names.iter().any(|own| *own == name) || (places > 0 && self.is_going(name))

@@ -1,17 +1,17 @@
-//! Checks at the quiet end of a world: faults have ended long ago, and nobody asks for anything.
+//! Checks at the quiet end of a world: faults have ended long ago, and no actor sends requests.
 
 use super::{Check, Ledger, Machine};
 use crate::entropy::{Nanos, SECOND};
 
-/// Once faults have ended, nothing holds copies and controllers up for longer than this.
+/// The longest time that copies and controllers are delayed once faults have ended.
 const LONG_LEFT: Nanos = 400 * SECOND;
 
-/// A Machine whose deletion was answered OK is gone so long after faults have ended: it may hang, be drained and take long to
-/// end, one after the other.
+/// The time after the end of faults in which a Machine whose deletion was answered OK must be gone: it may hang, be
+/// drained and take long to end, one after the other.
 const GOES_WITHIN: Nanos = 800 * SECOND;
 
 impl Ledger {
-    /// Checks what must hold before a copy is started that finishes what others have left.
+    /// Checks the state before a copy is started that finishes the work of others.
     pub(crate) fn before_rest(&mut self) {
         let is_old = |since: Nanos| self.now.saturating_sub(since) > LONG_LEFT;
         let mut found = Vec::new();
@@ -32,14 +32,14 @@ impl Ledger {
         }
     }
 
-    /// Checks what must hold at rest.
+    /// Checks the state at rest.
     pub(crate) fn at_rest(&mut self) {
         let mut found = Vec::new();
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
-            // The infrastructure of a MachinePool has its time.
+            // The infrastructure of a MachinePool may take its time.
             let is_pool = id.starts_with("MachinePool/");
             let is_waiting = is_pool && group.is_waiting(self.now);
-            // An entry stays as long as its Machine is there; one that hangs has its time.
+            // An entry stays as long as its Machine exists; a hanging Machine may take its time.
             let is_going =
                 |uid: &String| self.machines.get(uid).is_some_and(|machine| machine.is_deleting && !machine.is_gone);
             let left = group.log.iter().filter(|(uid, entry)| !(entry.is_lowered && is_going(uid)));
@@ -49,11 +49,12 @@ impl Ledger {
             }
             let alive: Vec<_> =
                 self.machines.values().filter(|machine| machine.group == *id && !machine.is_deleting).collect();
-            // The instances of a MachinePool may be no Machines; if they are, one that has failed is a Machine without an
+            // The instances of a MachinePool may have no Machines; if they have, a failed one is a Machine without an
             // instance, and isn't in the pool's status.
             let has_machines = !is_pool || self.machines.values().any(|machine| machine.group == *id);
             let there = if has_machines { i64::try_from(alive.len()).unwrap_or(i64::MAX) } else { group.has };
-            // A MachineSet counts one that is being deleted, as by a MachineHealthCheck just now, and replaces it when it is gone.
+            // A MachineSet counts a Machine that is being deleted, as by a MachineHealthCheck just now, and replaces it
+            // once it is gone.
             let is_going = |machine: &&Machine| machine.group == *id && machine.is_deleting && !machine.is_gone;
             let going = i64::try_from(self.machines.values().filter(is_going).count()).unwrap_or(i64::MAX);
             let is_right = there == group.size || (there < group.size && there + going >= group.size);

@@ -1,4 +1,5 @@
-//! Rollouts as the MachineSets show them: nothing is taken from a group of which a copy knows that it rolls out.
+//! Checks on rollouts as the MachineSets show them: no Machine is taken from a group that a copy knows to be rolling
+//! out.
 
 use sandbox::api::ChangeKind;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use super::{
 
 const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
-/// A MachineSet.
+/// The rollout state of a MachineSet.
 #[derive(Clone, Debug)]
 pub(super) struct Set {
     group: String,
@@ -20,7 +21,7 @@ pub(super) struct Set {
 }
 
 impl Ledger {
-    /// A MachineSet of a group has changed.
+    /// Records a change of a MachineSet of a group.
     pub(super) fn set(&mut self, change: ChangeKind, id: &str, group: &str, object: &Value) {
         self.change(Kind::Sets, group);
         if change == ChangeKind::Deleted {
@@ -43,18 +44,19 @@ impl Ledger {
         }
     }
 
-    /// The revision since which a group rolls out.
+    /// Returns the revision since which a group rolls out.
     pub(super) fn rolls(&self, group: &str) -> Option<u64> {
         self.rolling.get(group).copied()
     }
 
-    /// The revision since which a group rolls out, if a copy has taken it up.
+    /// Returns the revision since which a group rolls out, if a copy has processed it.
     pub(super) fn known_rollout(&self, copy: usize, group: &str) -> Option<u64> {
         let at = self.now.saturating_sub(TAKEN_UP);
         self.rolls(group).filter(|since| self.has_seen(copy, Kind::Sets, *since, at))
     }
 
-    /// A copy has written the log of a group: no Machine is new in it that was only named since it knew of the rollout.
+    /// Checks a log that a copy has written: it must add no Machine that was only named after the copy knew of the
+    /// rollout.
     pub(super) fn added(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let rolls = self.rolls(id);
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The requests that copies send, with when: a copy waits before it asks again, and a write is one for somebody who waits.
+//! Checks on the requests that copies send: a copy waits before it repeats one, and a write needs a waiting caller.
 
 use http::{Method, request::Parts};
 
@@ -11,17 +11,17 @@ use crate::{
     tasks::Pause,
 };
 
-/// The most times that a copy may send the same request within a second.
+/// The max number of times that a copy may send the same request within a second.
 const MOST_IN_A_SECOND: usize = 20;
 
-/// The name under which a size is written: one for each command.
+/// Returns the name under which a size is written: one per command.
 fn writer(parts: &Parts) -> Option<&str> {
     let mut pairs = parts.uri.query()?.split('&');
     pairs.find_map(|pair| pair.strip_prefix("fieldManager="))
 }
 
 impl Ledger {
-    /// A copy sends a request, which may arrive late or never.
+    /// Records a request that a copy sends; it may arrive late or never.
     pub(crate) fn sends(&mut self, copy: usize, parts: &Parts, at: Nanos) {
         self.is_patient(copy, parts, at);
         if parts.method == Method::GET {
@@ -44,7 +44,7 @@ impl Ledger {
         }
     }
 
-    /// A copy that is answered with errors waits before it asks again.
+    /// Checks that a copy that gets errors waits before it repeats a request.
     fn is_patient(&mut self, copy: usize, parts: &Parts, at: Nanos) {
         let request = format!("copy {copy} sends {} {}", parts.method, parts.uri.path());
         while self.recent.front().is_some_and(|(sent, _)| sent + SECOND < at) {
@@ -59,19 +59,20 @@ impl Ledger {
         }
     }
 
-    /// Returns true if the caller of a call waited when its copy sent a write, or just before, as far as that could know.
+    /// Returns true if the caller of a call was waiting when its copy sent a write, or until just before, as far as the
+    /// copy could know.
     pub(super) fn is_in_time(&self, asked: &Asked, sent: Nanos) -> bool {
         asked.ended.is_none_or(|ended| sent <= ended + AT_ONCE || self.stood_still(asked.copy, ended, sent))
     }
 
-    /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it looked whether its caller
-    /// waits, and went on to its write when that had left.
+    /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it checked that its
+    /// caller was waiting, and went on to its write after the caller had left.
     pub(super) fn stood_still(&self, copy: usize, ended: Nanos, sent: Nanos) -> bool {
         let is_it = |pause: &&Pause| pause.copy == copy && pause.began <= ended;
         self.pauses.iter().filter(is_it).any(|pause| (pause.ended..=pause.ended + AT_ONCE).contains(&sent))
     }
 
-    /// A request arrives that was sent at this time.
+    /// Records the arrival of a request that was sent at this time.
     pub(crate) fn arrives(&mut self, parts: &Parts, sent: Nanos) {
         self.sent = sent;
         self.writer = writer(parts).map(str::to_owned);

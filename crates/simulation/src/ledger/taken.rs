@@ -1,11 +1,11 @@
-//! Machines that go: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
+//! Checks on deleted Machines: one with a Node is deleted only if it was named, or for a cause that can't be ruled out.
 
 use sandbox::stepped::Observed;
 
 use super::{Author, Check, EXCUSED, Group, Ledger, Machine, log::Entry};
 use crate::entropy::{Nanos, SECOND};
 
-/// The longest that a smaller size goes unseen by a controller whose caches lag.
+/// The longest time that a smaller size stays unseen by a controller whose caches lag.
 const UNSEEN: Nanos = 120 * SECOND;
 
 /// A cause for which a Machine may go that nobody named: docs/design/delete-rule.md, What can't be promised.
@@ -23,8 +23,9 @@ const PLACE: &str = "a Machine has come into a placeholder's place";
 const JOINED: &str = "a Machine that was given up as one that never joined joins after its mark";
 
 impl Group {
-    /// The size has come down for so many places that had no Machine, or one that was going: for each Machine that has come into
-    /// them since they were counted, or comes yet, another one may go.
+    /// Records that the size was lowered for a number of replicas without a Machine, or with one that was being
+    /// deleted: for each Machine that has taken such a replica since the count, or does later, another Machine may be
+    /// deleted.
     pub(super) fn gives_up(&mut self, places: i64, came: i64, now: Nanos) {
         let came = came.min(places);
         self.allow(PLACE, came, now);
@@ -34,7 +35,7 @@ impl Group {
 }
 
 impl Ledger {
-    /// The MachineSet controller has made a Machine.
+    /// Records that the MachineSet controller has created a Machine.
     pub(super) fn comes(&mut self, id: &str) {
         let now = self.now;
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
@@ -49,25 +50,26 @@ impl Ledger {
         } else if is_beyond && group.beyond_size.pop().is_some() {
             group.allow(OLD_SIZE, 1, now);
         }
-        // Another one goes for each that is too many, now or with a later smaller size.
+        // A surplus Machine makes another one go, now or with a later smaller size.
         if is_surplus {
             group.allow(SURPLUS, 1, now);
         }
     }
 
-    /// Returns true if a group has more Machines than any size that it had lately asks for.
+    /// Returns true if a group has more Machines than any of its recent sizes.
     fn is_surplus(&self, id: &str) -> bool {
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
         let largest = self.largest_size(id, self.now.saturating_sub(UNSEEN));
         largest.is_some_and(|largest| i64::try_from(alive).unwrap_or(i64::MAX) > largest)
     }
 
-    /// A Machine is going: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
+    /// Checks the deletion of a Machine: one with a Node is deleted only if it was named, or for a cause that can't be
+    /// ruled out.
     pub(super) fn goes(&mut self, uid: &str, machine: &Machine, author: Author) {
         let has_node = machine.node.is_some()
             || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
         if author == Author::Foreign {
-            // The deletion of a Machine that is in the log may be made good before the smaller size arrives.
+            // The deletion of a logged Machine may be compensated by a new one before the smaller size arrives.
             let is_logged = self.groups.get(&machine.group).is_some_and(|group| group.log.contains_key(uid));
             if let Some(group) = self.groups.get_mut(&machine.group)
                 && (is_logged || self.named.contains(uid))
@@ -77,7 +79,7 @@ impl Ledger {
             return;
         }
         if !has_node || self.named.contains(uid) {
-            // It is the one that a smaller size of its MachinePool has taken.
+            // A smaller size of its MachinePool has taken this Machine.
             if author == Author::Controllers
                 && let Some(group) = self.groups.get_mut(&machine.group)
             {
@@ -100,7 +102,7 @@ impl Ledger {
         let is_another = |by: Observed| observed.is_some_and(|observed| observed.reconcile != by.reconcile);
         let twice = group.taken.is_some_and(|(revision, by)| is_unseen(revision) && is_another(by));
         let was_marked = machine.marked_since().is_some() || is_unseen(machine.marked_at);
-        // A mark that comes after its Node is found when it is set.
+        // If the mark came after the Node, the check on marks reports it.
         let was_soft = self.soft_lowered.keys().any(|(of, _)| of == uid);
         let given_up = was_soft || group.log.get(uid).is_some_and(|entry| entry.is_soft);
         let was_unhealthy = machine.is_unhealthy || is_unseen(machine.healthy_at);
@@ -109,7 +111,7 @@ impl Ledger {
         let is_surplus = self.is_surplus(&machine.group);
         let is_rolling = self.rolls(&machine.group).is_some();
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
-        // It goes with its group.
+        // The Machine is deleted with its group.
         if group.is_deleting {
             return;
         }

@@ -1,4 +1,5 @@
-//! Checks on the watches of each copy, and how far they have come: a copy to which all of a group was shown knows it as it is.
+//! Checks on the watches of each copy and their progress: a copy that has received every event of a group knows its
+//! current state.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,19 +9,19 @@ use crate::{
     tasks::Pause,
 };
 
-/// A copy has taken up what it was shown so long ago.
+/// The time within which a copy has processed what it has received.
 pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
-/// The longest from the end of a watch to the next one, while all requests of its copy succeed.
+/// The longest time from the end of a watch to the next one while all requests of its copy succeed.
 const RESUMED: Nanos = 60 * SECOND;
-/// Refresh fails where a kind hasn't been watched for so long: --max-staleness, the time-outs of requests, and how long a copy
-/// may stand still.
+/// The time for which a kind may be unwatched before Refresh must fail: --max-staleness, the time-outs of requests, and
+/// the longest standstill of a copy.
 const STALE: Nanos = 240 * SECOND;
-/// A watch is given up in which nothing has come for so long: two and a half bookmarks, and what its copy may be late.
+/// The time without events after which a watch is given up: two and a half bookmarks, and the delay of its copy.
 const SILENT: Nanos = 200 * SECOND;
-/// The revisions that a watch has come to are kept for so long.
+/// The time for which the revisions of a watch are kept.
 const KEPT: Nanos = 20 * SECOND;
 
-/// Calls are remembered for less than this after their end, and so is what held them up.
+/// The limit of the time for which ended calls, and the causes of their delay, are remembered.
 const REMEMBERED: Nanos = 700 * SECOND;
 
 /// A kind that copies watch.
@@ -34,9 +35,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Those that tell of a group.
+    /// The kinds that determine the state of a group.
     const OF_GROUP: [Self; 4] = [Self::Deployments, Self::Sets, Self::Machines, Self::Nodes];
-    /// Those without which a copy isn't in sync.
+    /// The kinds without which a copy isn't in sync.
     const CORE: [Self; 5] = [Self::Clusters, Self::Deployments, Self::Sets, Self::Machines, Self::Nodes];
 
     fn of_path(path: &str) -> Option<Self> {
@@ -50,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// The number of watches that a copy has of it. The witness has one of the Nodes too.
+    /// Returns the number of watches that a copy has of the kind. The witness has one of the Nodes too.
     fn watches(self) -> usize {
         if self == Self::Nodes { 2 } else { 1 }
     }
@@ -62,23 +63,23 @@ struct Watch {
     copy: usize,
     path: String,
     kind: Option<Kind>,
-    /// The revisions that it has come to, with when.
+    /// The revisions that it has reached, each with the time.
     reached: Vec<(Nanos, u64)>,
-    /// Set while it tells what is there already.
+    /// True while it delivers the initial list.
     lists: bool,
-    /// Set once an old event comes again: it may be resumed from there.
+    /// True once an old event is repeated: the watch may be resumed from there.
     is_outdated: bool,
-    /// Since when nothing of it arrives any more, nor its end.
+    /// The time since which nothing of it arrives, not even its end.
     silent_since: Option<Nanos>,
 }
 
-/// The watches of all copies, by number, and how far they have come.
+/// The watches of all copies, by number, and their progress.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     open: HashMap<u64, Watch>,
-    /// The newest revision that each copy was told of, by path.
+    /// The newest revision that each copy has received, by path.
     told: HashMap<(usize, String), u64>,
-    /// When each copy last lost its last watch of a kind.
+    /// The time at which each copy last lost its last watch of a kind.
     lost: HashMap<(usize, Kind), Nanos>,
 }
 
@@ -86,14 +87,14 @@ fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The revision of an event or a bookmark.
+/// Returns the revision of an event or a bookmark.
 fn revision(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("\"resourceVersion\":\"")?;
     rest.split('"').next()?.parse().ok()
 }
 
 impl Ledger {
-    /// A copy has begun a watch.
+    /// Records that a copy has begun a watch.
     pub(crate) fn watches(&mut self, copy: usize, number: u64, path: &str, query: &str) {
         let from = parameter(query, "resourceVersion").and_then(|text| text.parse().ok());
         let lists = parameter(query, "sendInitialEvents") == Some("true");
@@ -101,7 +102,7 @@ impl Ledger {
             self.find(Check::Watches, format!("copy {copy} watches {path} from no version, and asks for no list"));
         }
         let kind = Kind::of_path(path);
-        // Each of two watches of Nodes goes on where it was itself.
+        // Each of the two watches of Nodes resumes from its own version.
         let known = self.watches.told.get(&(copy, path.to_owned())).filter(|_| !lists && kind != Some(Kind::Nodes));
         if let (Some(from), Some(told)) = (from, known)
             && from < *told
@@ -114,13 +115,13 @@ impl Ledger {
         self.watches.open.insert(number, watch);
     }
 
-    /// A piece of a watch has arrived.
+    /// Records a chunk of a watch that has arrived.
     pub(crate) fn shown(&mut self, number: u64, piece: &[u8]) {
         let now = self.now;
         let Some(watch) = self.watches.open.get_mut(&number) else { return };
         for line in std::str::from_utf8(piece).unwrap_or_default().lines() {
             if watch.lists {
-                // The names come first, in no order of their versions.
+                // The initial events come first, in no order of their versions.
                 watch.lists = !line.contains("k8s.io/initial-events-end");
                 if watch.lists {
                     continue;
@@ -137,7 +138,7 @@ impl Ledger {
         watch.reached.drain(..old.saturating_sub(1));
     }
 
-    /// A piece of a watch comes once more, after a later one.
+    /// Records that a chunk of a watch is repeated after a later one.
     pub(crate) fn outdates(&mut self, number: u64) {
         if let Some(watch) = self.watches.open.get_mut(&number) {
             watch.is_outdated = true;
@@ -145,14 +146,14 @@ impl Ledger {
         }
     }
 
-    /// Nothing of a watch arrives any more from a time on.
+    /// Records that nothing of a watch arrives from a time on.
     pub(crate) fn silences(&mut self, number: u64, since: Nanos) {
         if let Some(watch) = self.watches.open.get_mut(&number) {
             watch.silent_since = Some(since);
         }
     }
 
-    /// A watch is over.
+    /// Records the end of a watch.
     pub(crate) fn unwatched(&mut self, number: u64) {
         if let Some(Watch { copy, kind: Some(kind), .. }) = self.watches.open.remove(&number)
             && !self.is_watched(copy, kind)
@@ -161,7 +162,7 @@ impl Ledger {
         }
     }
 
-    /// A copy has got a list: it knows the kind as it is now, and is to watch it from there.
+    /// Records a list that a copy has received: it knows the current state of the kind, and has to watch it from there.
     pub(super) fn lists(&mut self, copy: usize, path: &str) {
         if let Some(kind) = Kind::of_path(path)
             && !self.is_watched(copy, kind)
@@ -174,7 +175,8 @@ impl Ledger {
         self.watches.open.values().any(|watch| watch.copy == copy && watch.kind == Some(kind))
     }
 
-    /// A copy whose requests succeed watches every kind that it needs again soon, and gives up what is silent.
+    /// Checks that a copy whose requests succeed soon watches every kind that it needs again, and gives up silent
+    /// watches.
     pub(super) fn look_at_watches(&mut self) {
         let is_long = |watch: &&Watch| watch.silent_since.is_some_and(|since| self.now.saturating_sub(since) > SILENT);
         let silent = self.watches.open.values().filter(is_long).filter(|watch| self.is_well(watch.copy));
@@ -199,7 +201,7 @@ impl Ledger {
         }
     }
 
-    /// A copy has answered Refresh with OK: there is no kind that it hasn't watched for long.
+    /// Checks a Refresh that a copy has answered with OK: no kind may have been unwatched for long.
     pub(super) fn refreshed(&mut self, copy: usize) {
         let killed = self.last_killed.get(&copy).copied().unwrap_or_default();
         let is_stale = |kind: &Kind| {
@@ -213,19 +215,19 @@ impl Ledger {
         }
     }
 
-    /// A copy is gone, and with it all that it knew.
+    /// Forgets everything that a dead copy knew.
     pub(super) fn forget_watches(&mut self, copy: usize) {
         self.watches.open.retain(|_, watch| watch.copy != copy);
         self.watches.told.retain(|(of, _), _| *of != copy);
         self.watches.lost.retain(|(of, _), _| *of != copy);
     }
 
-    /// The copies that watch something.
+    /// Returns the copies that watch something.
     pub(super) fn copies(&self) -> BTreeSet<usize> {
         self.watches.open.values().map(|watch| watch.copy).collect()
     }
 
-    /// The revision of a kind that a copy had been shown at a time.
+    /// Returns the revision of a kind that a copy had received at a time.
     fn reached(&self, copy: usize, kind: Kind, at: Nanos) -> Option<u64> {
         let watches = self.watches.open.values().filter(|watch| watch.copy == copy && watch.kind == Some(kind));
         let reached = watches.map(|watch| {
@@ -237,7 +239,7 @@ impl Ledger {
         reached.filter(|all| all.len() >= kind.watches())?.into_iter().min()
     }
 
-    /// Tasks of copies don't run for these times.
+    /// Records the times in which tasks of copies don't run.
     pub(crate) fn paused(&mut self, pauses: &mut Vec<Pause>) {
         if pauses.is_empty() {
             return;
@@ -247,32 +249,33 @@ impl Ledger {
         self.pauses.append(pauses);
     }
 
-    /// A copy has stood still since a time: tasks that were to run again meanwhile run from now on.
+    /// Records that a copy has stood still since a time: tasks that were to run meanwhile run from now on.
     pub(crate) fn stood(&mut self, copy: usize, since: Nanos) {
         let now = self.now;
         let is_meant = |pause: &&mut Pause| pause.copy == copy && (since..=now).contains(&pause.ended);
         for pause in self.pauses.iter_mut().filter(is_meant) {
             pause.ended = now;
         }
-        // It reads now what came before the silence.
+        // The copy reads only now what arrived before the silence.
         for watch in self.watches.open.values_mut().filter(|watch| watch.copy == copy) {
             watch.silent_since = watch.silent_since.map(|silent| silent.max(now));
         }
     }
 
-    /// Returns true if a task of a copy didn't run at some time between these: what was shown may not have been taken in.
+    /// Returns true if a task of a copy didn't run at some time between these: what arrived may not have been
+    /// processed.
     pub(super) fn has_paused(&self, copy: usize, from: Nanos, to: Nanos) -> bool {
         self.pauses.iter().any(|pause| pause.copy == copy && pause.began <= to && pause.ended >= from)
     }
 
-    /// Returns true if a copy had been shown this revision of a kind at a time.
+    /// Returns true if a copy had received this revision of a kind at a time.
     pub(super) fn has_seen(&self, copy: usize, kind: Kind, revision: u64, at: Nanos) -> bool {
         self.reached(copy, kind, at).is_some_and(|reached| reached >= revision)
     }
 
-    /// Returns true if a copy had been shown a group at a time as it is now.
+    /// Returns true if a copy had received the current state of a group at a time.
     pub(super) fn knows(&self, copy: usize, group: &str, at: Nanos) -> bool {
-        // The watches of MachinePools aren't followed.
+        // The watches of MachinePools aren't recorded.
         let is_followed = !group.starts_with("MachinePool/");
         is_followed
             && Kind::OF_GROUP.into_iter().all(|kind| {
@@ -282,7 +285,7 @@ impl Ledger {
             })
     }
 
-    /// An object of a group has changed; of all groups, if it isn't known of which.
+    /// Records a change of an object of a group, or of all groups if its group is unknown.
     pub(super) fn change(&mut self, kind: Kind, group: &str) {
         self.changed.insert((kind, group.to_owned()), self.revision);
     }

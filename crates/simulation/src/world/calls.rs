@@ -1,4 +1,4 @@
-//! The way of calls and their answers between hosts and copies, and the faults on it.
+//! The path of calls and their answers between hosts and copies, and the faults on it.
 
 use super::{Calling, Event, Member, World, hash};
 use crate::{
@@ -67,7 +67,7 @@ impl World {
     }
 }
 
-/// Returns true for the path of a call that is to change something.
+/// Returns true for the path of a call that changes something.
 fn is_command(path: &str) -> bool {
     let commands = ["NodeGroupIncreaseSize", "NodeGroupDecreaseTargetSize", "NodeGroupDeleteNodes"];
     commands.contains(&path.rsplit('/').next().unwrap_or_default())

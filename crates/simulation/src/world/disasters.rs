@@ -1,4 +1,4 @@
-//! The options and disasters of copies: they end in good order or are killed, start again, stand still, and their clocks jump.
+//! The options and disasters of copies: they drain or are killed, start again, stand still, and their clocks jump.
 
 use anyhow::Result;
 use capi_autoscaler_provider::scale::{AtMinSize, ScaleOptions};
@@ -16,11 +16,11 @@ use crate::{
     tasks::Scheduler,
 };
 
-/// The number of the first kill that gives copies new rights.
+/// The ordinal of the first kill that gives copies new rights.
 pub(super) const RESTARTS: u64 = 1 << 20;
-/// The number of the first end in good order.
+/// The ordinal of the first drain.
 const DRAINS: u64 = 1 << 25;
-/// The number of the first kill at a write.
+/// The ordinal of the first kill at a write.
 pub(super) const AT_WRITES: u64 = 1 << 30;
 
 /// The options of a world's copies.
@@ -32,8 +32,8 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    /// In a sixth of the worlds no Machine is replaced at the minimum, and in a sixth of those with several copies the last
-    /// one writes nothing.
+    /// Draws the options. In a sixth of the worlds no Machine is replaced at the min size, and in a sixth of those with
+    /// several copies the last one is read-only.
     pub(super) fn of(chance: Chance, copies: usize) -> Self {
         let mut draw = chance.of("ways", 0, 0);
         let at_min_size = if draw.u32(0..6) == 0 { AtMinSize::Refuse } else { AtMinSize::Replace };
@@ -41,7 +41,7 @@ impl Ways {
         Self { at_min_size, read_only }
     }
 
-    /// Returns true if Machines are replaced at the minimum.
+    /// Returns true if Machines are replaced at the min size.
     pub(super) fn replaces(self) -> bool {
         self.at_min_size == AtMinSize::Replace
     }
@@ -53,7 +53,7 @@ impl Ways {
 }
 
 impl World {
-    /// Draws when copies are killed or frozen, and when their clocks jump.
+    /// Draws the times at which copies are killed or frozen, and at which their clocks jump.
     pub(super) fn plan_disasters(&mut self) {
         let most = [0, 2, 6][self.chance.of("disasters", 0, 0).usize(0..3)];
         for copy in 0..self.copies {
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Ends what a copy watches of a kind, of which it gets nothing for a while.
+    /// Ends a copy's watches of a kind at the start of its outage.
     pub(super) fn cut_watches(&mut self, outage: Outage) {
         if !self.faults.strikes(Outage::DECISION) {
             return;
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Asks a copy to end: it takes no more calls, and finishes what it has begun.
+    /// Asks a copy to end: it takes no more calls, and finishes its work.
     pub(super) fn drain(&mut self, copy: usize, ordinal: u64) {
         if self.draining.contains_key(&copy) || !self.faults.strikes(Decision { what: "drain", actor: copy, ordinal }) {
             return;
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// A copy that was asked to end has finished.
+    /// Handles the end of a copy that was asked to end.
     pub(super) fn drained(&mut self, host: HostId, is_done: bool) {
         let Some(copy) = self.copy_of(host) else { return };
         if let Some(ordinal) = self.draining.get(&copy).copied() {
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// A copy ends at its awaits, and starts again later.
+    /// Kills a copy at its awaits, to be started again later.
     fn end(&mut self, copy: usize, ordinal: u64) {
         if matches!(self.members[1 + copy], Member::Dead) {
             return;
@@ -149,7 +149,7 @@ impl World {
         self.at(self.now + seconds * SECOND, Event::Start(copy));
     }
 
-    /// A copy that was killed starts again.
+    /// Starts a killed copy again.
     pub(super) fn start(&mut self, copy: usize) -> Result<()> {
         self.trace.line(self.now, &format!("copy {copy} starts"));
         self.start_copy(copy)
@@ -164,7 +164,7 @@ impl World {
         Ok(())
     }
 
-    /// A copy on a new host of this number.
+    /// Creates a copy on a new host of this number.
     pub(super) fn new_copy(
         &self,
         id: HostId,

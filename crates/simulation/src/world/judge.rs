@@ -1,4 +1,4 @@
-//! The judgement at the quiet end of a world.
+//! The final checks at the quiet end of a world.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,15 @@ use serde_json::Value;
 use super::{MOST_AT_REST, Member, PROGRESS, REST, SETTLE, World};
 use crate::{entropy::SECOND, ledger::Check, network::HostId, setup::Group};
 
-/// The cause for which a Pod may wait for long: the group is judged by a Node whose labels Cluster API hadn't set.
+/// The cause for which a Pod may wait for long: Cluster Autoscaler uses a Node whose labels Cluster API hadn't set as
+/// the group's template.
 const REMEMBERED: &str = "Cluster Autoscaler remembers a Node of the group that had no labels yet";
 
-/// Another one: the infrastructure of a MachinePool chooses by itself, and takes a Node that runs the Pod for one that was drained.
+/// Another such cause: the infrastructure of a MachinePool chooses by itself, and takes a Node that runs the Pod
+/// instead of a drained one.
 const TAKES_ANY: &str = "the infrastructure of a MachinePool without Machines takes Nodes that nobody named";
 
-/// Numbers of requests.
+/// The number of requests at rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AtRest {
     watches: u64,
@@ -34,7 +36,7 @@ impl AtRest {
 }
 
 impl World {
-    /// Checks the quiet end.
+    /// Runs the final checks.
     pub(super) fn judge(&mut self, fresh: HostId) {
         self.ledger.at_rest();
         self.judge_progress();
@@ -49,7 +51,7 @@ impl World {
         self.judge_answers(fresh);
     }
 
-    /// No command is under way, and nothing is left of one.
+    /// Checks that no command is under way, and that no state of one remains.
     fn judge_lanes(&mut self) {
         let mut found = Vec::new();
         for (id, member) in self.members.iter().enumerate() {
@@ -64,7 +66,7 @@ impl World {
         }
     }
 
-    /// Copies have forgotten groups that are long gone, be they refreshed or not.
+    /// Checks that copies have forgotten groups that are long gone, with or without a Refresh.
     fn judge_groups(&mut self) {
         let mut found = Vec::new();
         for (id, member) in self.members.iter().enumerate() {
@@ -78,7 +80,7 @@ impl World {
         }
     }
 
-    /// Each copy answers like a fresh one. One that may not write sends no errors, and options of its own.
+    /// Checks that each copy answers like a fresh one. A read-only copy sends no errors and has options of its own.
     fn judge_answers(&mut self, fresh: HostId) {
         let copy_of = |id: HostId| match &self.members[id] {
             Member::Copy(copy) => Some(copy),
@@ -107,7 +109,7 @@ impl World {
         }
     }
 
-    /// The providerIDs of the Nodes that are ready.
+    /// Returns the providerIDs of the ready Nodes.
     fn ready_nodes(&self) -> BTreeSet<String> {
         let is_ready = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array();
@@ -118,7 +120,7 @@ impl World {
         ready.filter_map(|node| node["spec"]["providerID"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Compares what handlers and stores have with what the API has.
+    /// Compares handlers and stores with the API.
     fn judge_witnesses(&mut self) {
         let nodes = Resource::core("nodes");
         let there = self.api.api().list(&nodes, &Selection::default());
@@ -135,7 +137,7 @@ impl World {
         }
     }
 
-    /// Pods that have waited since the faults ended, though a group that isn't at its maximum would do for them.
+    /// Checks that no Pod has waited since the faults ended although a group below its max size fits it.
     fn judge_progress(&mut self) {
         let calm = self.plan.seconds * SECOND;
         let waited = self.now.saturating_sub(calm);

@@ -1,5 +1,5 @@
-//! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that gives every
-//! message its time.
+//! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that
+//! schedules every message.
 
 mod calls;
 mod disasters;
@@ -53,24 +53,24 @@ use crate::{
     workloads::{self, Waitlist},
 };
 
-/// The most that hosts run ahead while nothing is under way.
+/// The longest time that hosts run ahead while no message is under way.
 const QUANTUM: Nanos = SECOND;
-/// The end of a world, in which the API is to be left alone.
+/// The end of a world, in which the API must get few requests.
 const REST: Nanos = 300 * SECOND;
-/// Cluster Autoscaler must have brought Nodes for all Pods so long after faults have ended.
+/// The time after the end of faults in which Cluster Autoscaler must have brought Nodes for all Pods.
 const PROGRESS: Nanos = 800 * SECOND;
-/// Until then the last Pods come.
+/// The time after the end of faults in which the last Pods are created.
 const SETTLE: Nanos = 60 * SECOND;
-/// The most requests of a copy in that time, besides watches and Events, and the most watches that it begins.
+/// The max number of requests of a copy at rest besides watches and Events, and of watches that it begins.
 const MOST_AT_REST: u64 = 60;
 
-/// The API and its controllers.
+/// The host of the API and its controllers.
 const CLUSTER: HostId = 0;
 
-/// Runs a world on a thread of its own, whose chance and time are the seed's.
+/// Runs a world on a thread of its own, whose randomness and time come from the seed.
 ///
 /// # Errors
-/// When a runtime can't be made, or the world itself fails; a rule that is broken is in the report.
+/// Fails if a runtime can't be created, or the world itself fails; a broken rule is in the report.
 pub fn run(plan: &Plan) -> Result<Report> {
     let plan = plan.clone();
     let thread = std::thread::Builder::new().name(format!("seed {}", plan.seed)).spawn(move || {
@@ -93,7 +93,7 @@ enum Event {
     Unread(u64),
     Call(HostId, Option<CallFault>, Call),
     Reply(u64, RpcResult),
-    /// An answer arrives at who called.
+    /// An answer arrives at its caller.
     Heard(HostId, oneshot::Sender<RpcResult>, RpcResult),
     Kill(usize, u64),
     Drain(usize, u64),
@@ -102,7 +102,7 @@ enum Event {
     Freeze(usize, u64),
     Thaw(usize),
     Jump(usize, u64),
-    /// The watches of a kind end, of which a copy gets no other for a while.
+    /// An outage begins: the copy's watches of a kind end.
     Outage(Outage),
 }
 
@@ -111,7 +111,7 @@ struct Calling {
     from: HostId,
     copy: usize,
     fault: Option<CallFault>,
-    /// Set if it is to change something.
+    /// True if it changes something.
     is_command: bool,
     reply: oneshot::Sender<RpcResult>,
 }
@@ -121,12 +121,12 @@ struct Stream {
     to: HostId,
     name: String,
     pieces: mpsc::UnboundedSender<Bytes>,
-    /// When its newest piece arrives: none overtakes another, nor the head of the answer.
+    /// The arrival time of its newest chunk: none overtakes another, nor the head of the answer.
     newest: Nanos,
     sent: u64,
-    /// Nothing of it arrives any more.
+    /// True if nothing of it arrives any more.
     is_silent: bool,
-    /// Its last pieces, the newest one last.
+    /// Its last chunks, the newest one last.
     last: VecDeque<Bytes>,
 }
 
@@ -135,7 +135,7 @@ impl Stream {
         Self { to, name, pieces, newest, sent: 0, is_silent: false, last: VecDeque::new() }
     }
 
-    /// The path that it watches, of its name, which is `watch` and a URI.
+    /// Returns the watched path, from the name of `watch` and a URI.
     fn path(&self) -> &str {
         let uri = self.name.split_once(' ').map_or("", |(_, uri)| uri);
         uri.split_once('?').map_or(uri, |(path, _)| path)
@@ -167,7 +167,7 @@ struct World {
     events: BTreeMap<(Nanos, u64), Event>,
     next_event: u64,
     api: InProcess,
-    /// The same API, whatever is served.
+    /// The same API, independent of the served versions.
     inside: Api,
     streams: HashMap<u64, Stream>,
     next_stream: u64,
@@ -187,13 +187,13 @@ struct World {
     outage: Option<Outage>,
     copies: usize,
     ways: Ways,
-    /// The copies that were asked to end, with the number of that.
+    /// The copies that were asked to end, with the ordinal of that decision.
     draining: BTreeMap<usize, u64>,
     /// The schedulers of the copies, which outlive their kills.
     schedulers: Vec<Scheduler>,
     tasks: tasks::Shared,
     groups: Vec<setup::Group>,
-    /// Hosts that don't run, with since when.
+    /// The hosts that don't run, with the time since when.
     frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
     at_rest: AtRest,
@@ -301,7 +301,7 @@ impl World {
         Ok(world)
     }
 
-    /// Starts everybody who uses the cluster.
+    /// Starts all actors.
     fn start_actors(&mut self, shortage: Option<Shortage>) -> Result<()> {
         let (seed, copies) = (self.plan.seed, self.copies);
         let script = self.script.clone();
@@ -312,10 +312,10 @@ impl World {
         self.start_actor(|port| operator::run(port, copies, seed, script.clone()))?;
         self.start_actor(|port| workloads::run(port, seed, pools, script.clone(), waitlist))?;
         self.start_actor(|port| people::run(port, seed, groups.clone(), script.clone()))?;
-        // A copy that may not write is no use to it.
+        // Cluster Autoscaler can't use a read-only copy.
         let written = copies - usize::from(self.ways.read_only.is_some());
         self.start_actor(|port| autoscaler::run(port, written, seed, times))?;
-        // The numbers of all others stay as they are.
+        // These come last, so that the numbers of all other actors stay the same.
         if tenant::comes(seed) {
             self.start_actor(|port| tenant::run(port, seed, script.clone()))?;
         }
@@ -341,12 +341,12 @@ impl World {
         Ok(())
     }
 
-    /// The host of who calls by hand: the first one after the copies.
+    /// Returns the host of the operator: the first one after the copies.
     fn operator(&self) -> HostId {
         1 + self.copies
     }
 
-    /// The copy that a host is or was.
+    /// Returns the copy that a host is or was.
     fn copy_of(&self, host: HostId) -> Option<usize> {
         let is_copy = (1..=self.copies).contains(&host) || matches!(self.members.get(host), Some(Member::Copy(_)));
         is_copy.then(|| host - 1)
@@ -376,12 +376,12 @@ impl World {
         self.report.struck.append(&mut self.controllers.struck.lock());
         self.report.struck.append(&mut self.tasks.struck.lock());
         let report = std::mem::take(&mut self.report);
-        // To free what a world holds takes a thirtieth of its time, and its process ends with it.
+        // Freeing a world's memory takes a thirtieth of its time, and the process ends with it.
         std::mem::forget(self);
         Ok(report)
     }
 
-    /// Goes on to a time; a world that has broken a rule goes no further.
+    /// Runs to a time, or until a rule is broken.
     fn run_to(&mut self, end: Nanos) -> Result<()> {
         while self.now < end && !self.ledger.has_findings() {
             self.take_outbox();
@@ -416,7 +416,8 @@ impl World {
         Ok(())
     }
 
-    /// Runs all hosts up to `limit`, or until one has sent something: who asks first, so that who answers isn't ahead.
+    /// Runs all hosts up to `limit`, or until one has sent something. Clients run first, so that servers aren't ahead
+    /// of them.
     fn run_hosts(&mut self, limit: Nanos) {
         let mut limit = limit;
         for (id, member) in self.members.iter().enumerate().rev() {
@@ -440,7 +441,7 @@ impl World {
         }
     }
 
-    /// Gives a time to everything that was sent.
+    /// Schedules everything that was sent.
     fn take_outbox(&mut self) {
         let sent = std::mem::take(&mut *self.outbox.lock());
         for Sent { at, from, message } in sent {

@@ -1,4 +1,4 @@
-//! The way of requests, answers and pieces of watches between hosts and the API, and the faults on it.
+//! The path of requests, answers and chunks of watches between hosts and the API, and the faults on it.
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, stream};
@@ -23,7 +23,7 @@ use crate::{
     outages::Outage,
 };
 
-/// One of so many pieces may come once more after a later one.
+/// The number of recent chunks, of which one may be repeated after a later one.
 const REPEATED: usize = 8;
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
         }
-        // A copy is none the worse for what it can't do about a single Machine.
+        // A denied Machine doesn't count as trouble of its copy, which must do its other work.
         let fault = if is_copy { fault.or_else(|| self.denied(at, &request)) } else { fault };
         match fault {
             Some(RequestFault::LostBefore) => {
@@ -82,7 +82,7 @@ impl World {
         self.at(time, Event::Request { from, sent: at, fault, request });
     }
 
-    /// The fault of a copy's request for which it has no right any more.
+    /// Returns the fault of a copy's request that needs a lost right.
     fn lost_rights(&mut self, at: Nanos, from: HostId, request: &ApiRequest) -> Option<RequestFault> {
         let operator = self.operator();
         let by_hand = self.calls.values().any(|call| call.from == operator && 1 + call.copy == from);
@@ -105,7 +105,7 @@ impl World {
         struck.fault
     }
 
-    /// The fault of a copy's request while the API is overloaded.
+    /// Returns the fault of a copy's request while the API is overloaded.
     fn overload(&mut self, at: Nanos, from: HostId, ordinal: u64, request: &ApiRequest) -> Option<RequestFault> {
         if at >= self.faults.until {
             return None;
@@ -114,7 +114,7 @@ impl World {
         self.overloads.of_request((from - 1, ordinal), &request.parts, at, strikes)
     }
 
-    /// The fault of a copy's request about a Machine that is denied.
+    /// Returns the fault of a copy's request about a denied Machine.
     fn denied(&mut self, at: Nanos, request: &ApiRequest) -> Option<RequestFault> {
         self.denials.of_request(&request.parts, at, |decision| self.faults.strikes(decision))
     }
@@ -130,7 +130,7 @@ impl World {
             time += by;
         }
         stream.newest = time;
-        // Any of the last ones may be the one that comes once more.
+        // Any of the recent chunks may be repeated.
         let old = draw.usize(0..REPEATED);
         let before = stream.last.iter().rev().nth(old).or(stream.last.front()).cloned();
         stream.last.extend(piece.clone());
@@ -184,7 +184,7 @@ impl World {
         let answer = cluster.enter(async move { api.answer(parts, body) });
         self.ledger.observe(&self.inside, copy.map_or(Author::Foreign, Author::Copy));
         let status = answer.status().as_u16();
-        // A request that comes late may be one that was given up, or of a copy that is dead: nobody hears the answer.
+        // A late request may have been given up, or be of a dead copy: nobody receives the answer.
         let copy = copy.filter(|_| !reply.is_closed());
         if let Some(copy) = copy {
             self.ledger.served(copy, verb, uri.path(), status);
@@ -224,7 +224,7 @@ impl World {
                         }
                     }
                 }
-                // Of a silent connection nobody hears the end.
+                // On a silent connection the end doesn't arrive.
                 let _ = given_up.await;
                 port.send(Message::Unread(number));
             });
@@ -237,7 +237,7 @@ impl World {
                 }
                 self.at(at, Event::Piece(number, None));
             }
-            // Its body tells that nobody reads it any more by what it holds.
+            // The body holds a guard, whose drop reports that it is no longer read.
             let received = stream::unfold((received, held), |(mut received, held)| async move {
                 Some((received.recv().await?, (received, held)))
             });
@@ -267,7 +267,7 @@ impl World {
         self.at(time, Event::Answer(from, reply, answer));
     }
 
-    /// Nobody reads a watch any more.
+    /// Removes a watch that is no longer read.
     pub(super) fn unread(&mut self, number: u64) {
         self.ledger.unwatched(number);
         self.streams.remove(&number);
@@ -289,7 +289,7 @@ impl World {
     }
 }
 
-/// The event by which the API ends a watch whose version it doesn't have any more.
+/// Returns the event by which the API ends a watch whose version has expired.
 fn expired() -> Bytes {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": MADE_UP, "reason": "Expired",
@@ -298,7 +298,7 @@ fn expired() -> Bytes {
     Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": status})))
 }
 
-/// A body in one piece.
+/// Returns a body in one chunk.
 fn whole(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
@@ -308,7 +308,7 @@ fn is_bookmark(piece: &Bytes) -> bool {
         || piece.starts_with(b"{\"type\":\"BOOKMARK\"")
 }
 
-/// A Status of this code that is made up on the way.
+/// Returns a made-up Status of this code.
 fn refusal(code: u16) -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -1,5 +1,5 @@
-//! The policy's rules of annotations beside the program's parsers: in each row of the table both say the same, but for rows that say
-//! that CEL can't; and of no text at all does the policy say more than the program.
+//! Compares the policy's rules of annotations with the program's parsers: both must agree on each row of the table,
+//! except rows that CEL can't decide, and the policy must never report more than the program.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,19 +22,19 @@ const WORDS: &str =
 
 type Keys = BTreeSet<String>;
 
-/// The annotations that a warning or refusal names.
+/// Returns the annotations that a warning or refusal names.
 fn named(text: &str) -> Option<Keys> {
     let (_, keys) = text.split_once(WORDS)?;
     Some(keys.trim_end_matches('"').split(", ").map(str::to_owned).collect())
 }
 
-/// Those that the API server warns of.
+/// Returns the annotations that the API server warns of.
 fn warned(answer: &Answer) -> Result<Keys> {
     ensure!(answer.status < 300 && answer.warnings.len() <= 1, "{answer:?}");
     answer.warnings.first().map_or_else(|| Ok(Keys::new()), |text| named(text).with_context(|| text.clone()))
 }
 
-/// Those that the program sets aside of an object, whose other problems don't matter here.
+/// Returns the annotations of an object that the program ignores. The object's other problems don't matter here.
 fn set_aside(object: &Value) -> Result<Keys> {
     let context = Context::new("cluster.x-k8s.io");
     let rules = Rules {
@@ -90,7 +90,8 @@ pub(crate) async fn the_policy_and_the_program_agree(api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// Each text as the value of each annotation: the policy says no more than the program, and no less of most.
+/// Uses each text as the value of each annotation: the policy must report no more than the program, and for most texts
+/// as much.
 async fn of_each_text(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
     let (mut same, mut silent) = (0_usize, 0_usize);
     for text in texts::texts()? {
@@ -99,7 +100,7 @@ async fn of_each_text(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
                 together.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             let policy = warned(&api.try_create(&object(&all)).await?).with_context(|| format!("{all:?}"))?;
             let mut program = Keys::new();
-            // Each by itself: of one object only the first problems are told.
+            // Separately, since the program reports only the first problems of an object.
             for apart in &together {
                 let apart: Vec<(&str, &str)> =
                     apart.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -117,7 +118,8 @@ async fn of_each_text(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Objects with the text in all annotations, each as those that have to stand alone for the program.
+/// Returns objects with the text in all annotations, each with the sets of annotations that the program must get
+/// separately.
 fn together(text: &str) -> Vec<Vec<Vec<(String, String)>>> {
     let pair = |prefix: &str, name: &str, value: &str| (format!("{prefix}{name}"), value.to_owned());
     let one = |prefix: &'static str| move |name: &&str| vec![pair(prefix, name, text)];
@@ -144,7 +146,7 @@ fn together(text: &str) -> Vec<Vec<Vec<(String, String)>>> {
     ]
 }
 
-/// Nothing else is read of it.
+/// Checks objects that are no groups, of which nothing is reported, and owned ones that are groups.
 async fn of_what_is_no_group(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
     let cpu = format!("{CAPACITY}cpu");
     let owner =
@@ -171,10 +173,10 @@ async fn of_what_is_no_group(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// As much as an object may hold: it's judged within the API server's limits for the cost of expressions, and written.
+/// An object of the maximum size is checked within the API server's cost limits for expressions, and written.
 pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()> {
     let labels = format!("{CAPACITY}labels");
-    // Bytes are counted, and not characters.
+    // The limit counts bytes, not characters.
     let at_the_bound = "a=b,".repeat(4096);
     for (value, reported) in [
         (at_the_bound.clone(), false),
@@ -189,7 +191,7 @@ pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()
     let beyond = object(&[(&labels, &"a=b,".repeat(60_000))]);
     ensure!(warned(&api.try_create(&beyond).await?)? == Keys::from([labels.clone()]), "not reported");
 
-    // All that is read at its bound, right and wrong at its end, where a regular expression has the most to do.
+    // All lists at their limit, valid or invalid at their end, which is the worst case for a regular expression.
     for (end, reported) in [("", false), (",!", true)] {
         let lists = [
             (labels.clone(), "example.com/a=b,"),
@@ -198,14 +200,14 @@ pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()
             (format!("{OWN}resources"), "example.com/a=1,"),
             (format!("{OWN}overhead"), "memory=1,"),
         ];
-        // Of more than 500 taints the rest is set aside, which the policy doesn't count.
+        // Beyond 500 taints the program ignores the rest, which the policy doesn't count.
         let entries = |entry: &str| if entry.contains("NoSchedule") { 400 } else { (16_384 - end.len()) / entry.len() };
         let values: Vec<_> = lists.iter().map(|(key, entry)| (key, entry.repeat(entries(entry)) + end)).collect();
         let annotations: Vec<_> = values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let large = object(&annotations);
         let expected: Keys = lists.iter().filter(|_| reported).map(|(key, _)| key.clone()).collect();
         ensure!(warned(&api.try_create(&large).await?)? == expected, "{expected:?} aren't reported");
-        // An update is judged twice, as it is and as it was.
+        // An update is checked twice, for the new and the old object.
         let mut made = api.create(&named_anew(&large, "large")).await?;
         made.warnings.clear();
         let mut object = made.done()?;
@@ -216,7 +218,7 @@ pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()
         api.delete("MachineDeployment", "large").await?;
     }
 
-    // Of more annotations than are looked through none is reported, and the object is written all the same.
+    // Beyond the number of annotations that are searched none is reported, and the object is still written.
     let names: Vec<_> = (0..10_000).map(|number| format!("a{number}")).collect();
     let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
     let cpu = format!("{CAPACITY}cpu");
@@ -227,12 +229,12 @@ pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()
     Ok(())
 }
 
-/// All of an object's are in the audit log, whoever writes it and whatever the change is.
+/// All ignored annotations of an object are in the audit log, for every writer and every change.
 pub(crate) async fn what_is_set_aside_is_in_the_audit_log(cluster: &Cluster, api: &Api) -> Result<()> {
     let cpu = format!("{CAPACITY}cpu");
     let audited = named_anew(&object(&[(&cpu, "x")]), "audited");
     ensure!(warned(&api.create(&audited).await?)? == Keys::from([cpu.clone()]), "not warned of");
-    // Requests of administrators aren't in this log.
+    // This audit log omits requests of administrators.
     let program = Api::of_release(&cluster.plane).await?;
     let change = json!({ "metadata": { "annotations": { "example.com/a": "b" } } });
     program.patch("MachineDeployment", "audited", &change).await?.done()?;
@@ -264,7 +266,7 @@ fn named_anew(object: &Value, name: &str) -> Value {
 
 pub(crate) async fn a_change_is_refused_only_for_what_it_makes_worse(cluster: &Cluster, api: &Api) -> Result<()> {
     let [cpu, memory, max] = [format!("{CAPACITY}cpu"), format!("{CAPACITY}memory"), format!("{SIZES}max-size")];
-    // Written while it was warned of only.
+    // Written while the policy only warned.
     let old = named_anew(&object(&[(&cpu, "old")]), "old");
     ensure!(warned(&api.create(&old).await?)? == Keys::from([cpu.clone()]), "not warned of");
     let no_group = named_anew(&object(&[(&cpu, "old"), (&max, "0")]), "no-group");
@@ -288,13 +290,13 @@ pub(crate) async fn a_change_is_refused_only_for_what_it_makes_worse(cluster: &C
     let annotate = |annotations: Value| json!({ "metadata": { "annotations": annotations } });
     let patch =
         async |name: &str, annotations: Value| api.patch("MachineDeployment", name, &annotate(annotations)).await;
-    // An annotation that was wrong before and isn't touched hinders nobody.
+    // An annotation that was already wrong and isn't changed blocks no write.
     patch("old", json!({ "example.com/a": "b" })).await?.done()?;
     api.patch("MachineDeployment", "old", &json!({ "spec": { "replicas": 4 } })).await?.done()?;
     refuses(&patch("old", json!({ &memory: "x" })).await?, &[&memory])?;
     refuses(&patch("old", json!({ &cpu: "other" })).await?, &[&cpu])?;
     patch("old", json!({ &memory: "16Gi" })).await?.done()?;
-    // A node group comes to be one whose annotation is set aside.
+    // An object becomes a node group although one of its annotations is ignored.
     refuses(&patch("no-group", json!({ &max: "5" })).await?, &[&cpu])?;
     patch("no-group", json!({ &max: "5", &cpu: "4" })).await?.done()?;
     refuses(&patch("no-group", json!({ &max: "-1" })).await?, &[&max])?;

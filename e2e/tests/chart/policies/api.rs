@@ -1,4 +1,4 @@
-//! Requests to an API server as somebody, with the warnings that it answers.
+//! Requests to an API server as a given user, with the warnings in its answers.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{control_plane::ControlPlane, installed::Installed, objects::CAPI_GROUP};
@@ -6,7 +6,8 @@ use http::{Method, Request};
 use kube::{Client, Config, client::Body, config::KubeConfigOptions};
 use serde_json::{Map, Value};
 
-/// Requests of one user, who is impersonated and has all rights, so that only policies refuse anything; or by a token of its own.
+/// Requests of one user, who is impersonated with all rights, so that only policies refuse requests, or who has a token
+/// of its own.
 #[derive(Clone)]
 pub(crate) struct Api {
     client: Client,
@@ -22,13 +23,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Fails unless it was done, and without a warning.
+    /// Fails unless the request succeeded without a warning.
     pub(crate) fn done(self) -> Result<Value> {
         ensure!(matches!(self.status, 200 | 201) && self.warnings.is_empty(), "{self:?}");
         Ok(self.body)
     }
 
-    /// Fails unless a policy refused it with these words.
+    /// Fails unless a policy refused the request with this message.
     pub(crate) fn refused(&self, code: u16, words: &str) -> Result<()> {
         let message = self.body["message"].as_str().unwrap_or_default();
         ensure!(self.status == code && message.contains(words), "{self:?}, expected {code} with {words:?}");
@@ -36,18 +37,18 @@ impl Answer {
     }
 }
 
-/// Where the objects of a kind are.
+/// Returns the path of the objects of a kind.
 pub(crate) fn path(kind: &str) -> String {
     format!("/apis/{CAPI_GROUP}/v1beta2/namespaces/team-a/{}s", kind.to_lowercase())
 }
 
 impl Api {
-    /// Somebody whom no policy knows.
+    /// Returns requests of a user that no policy mentions.
     pub(crate) async fn of_somebody(plane: &ControlPlane) -> Result<Self> {
         Ok(Self { client: plane.plain_client().await?, user: Some("mallory".to_owned()) })
     }
 
-    /// The release's own ServiceAccount, with the rights that it has.
+    /// Returns requests of the release's own ServiceAccount, with its rights.
     pub(crate) async fn of_release(plane: &ControlPlane) -> Result<Self> {
         let installed = Installed::read(plane, "team-a").await?;
         let kubeconfig = serde_json::from_value(installed.kubeconfig(plane).await?)?;
@@ -55,7 +56,7 @@ impl Api {
         Ok(Self { client: Client::try_from(config)?, user: None })
     }
 
-    /// The same of another user.
+    /// Returns the same for another user.
     pub(crate) fn as_user(&self, user: &str) -> Self {
         Self { client: self.client.clone(), user: Some(user.to_owned()) }
     }
@@ -65,7 +66,7 @@ impl Api {
         self.send(Method::POST, &path(kind), "application/json", object).await
     }
 
-    /// Has it judged as if it were created, and creates nothing.
+    /// Creates an object in a dry run.
     pub(crate) async fn try_create(&self, object: &Value) -> Result<Answer> {
         let kind = object["kind"].as_str().context("no kind")?;
         self.send(Method::POST, &format!("{}?dryRun=All", path(kind)), "application/json", object).await
@@ -76,7 +77,7 @@ impl Api {
         self.send(Method::PUT, &format!("{}/{name}", path(kind)), "application/json", object).await
     }
 
-    /// A merge patch of an object, or of a part of it such as `workers/status`.
+    /// Applies a merge patch to an object, or to a subresource such as `workers/status`.
     pub(crate) async fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<Answer> {
         self.send(Method::PATCH, &format!("{}/{name}", path(kind)), "application/merge-patch+json", patch).await
     }

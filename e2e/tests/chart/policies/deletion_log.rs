@@ -1,4 +1,4 @@
-//! The annotations `deleting` and `replaced` are written by the program and Cluster API, and by nobody else.
+//! Only the program and Cluster API may write the annotations `deleting` and `replaced`.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::wait::eventually;
@@ -20,7 +20,7 @@ fn annotated(key: &str, value: &Value) -> Value {
     json!({ "metadata": { "annotations": { key: value } } })
 }
 
-/// As a policy that denies answers.
+/// Fails unless the policy denied the request.
 fn denied(answer: &Answer) -> Result<()> {
     answer.refused(403, WORDS)
 }
@@ -73,7 +73,7 @@ async fn of_a_kind(somebody: &Api, kind: &str) -> Result<()> {
     for key in [LOG, REPLACED] {
         let with = group(kind, "made-with", &json!({ key: "text" }));
         denied(&somebody.try_create(&with).await?).context("creating")?;
-        // A MachineSet is made with a copy of what its MachineDeployment has.
+        // A MachineSet is created with a copy of its MachineDeployment's annotations.
         cluster_api.try_create(&with).await?.done()?;
 
         denied(&somebody.patch(kind, "workers", &annotated(key, &json!("text"))).await?).context("adding")?;
@@ -83,13 +83,13 @@ async fn of_a_kind(somebody: &Api, kind: &str) -> Result<()> {
         denied(&somebody.patch(kind, "workers", &annotated(key, &json!("other"))).await?).context("changing")?;
         denied(&somebody.patch(kind, "workers", &annotated(key, &Value::Null)).await?).context("taking off")?;
         let mut object = somebody.patch(kind, "workers", &annotated("example.com/a", &json!("c"))).await?.done()?;
-        // A write that leaves it as it is may change all else.
+        // A write that keeps the annotation may change everything else.
         object["metadata"]["labels"] = json!({ "a": "b" });
         let mut object = somebody.replace(&object).await?.done()?;
         object["metadata"]["annotations"].as_object_mut().context("no annotations")?.remove(key);
         denied(&somebody.replace(&object).await?).context("replacing without it")?;
 
-        // Status and scale change no annotation.
+        // Writes of status and scale change no annotation.
         let status = json!({ "metadata": { "annotations": { key: "other" } }, "status": { "replicas": 1 } });
         let after = somebody.patch(kind, "workers/status", &status).await?.done()?;
         ensure!(after["metadata"]["annotations"][key] == "second", "changed by way of status: {after}");
@@ -99,19 +99,19 @@ async fn of_a_kind(somebody: &Api, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// Objects of a Cluster that another release may serve.
+/// Checks objects of a Cluster that another release may serve.
 async fn of_others(somebody: &Api) -> Result<()> {
     let mut other = group("MachineDeployment", "of-another", &json!({ LOG: "[]" }));
     other["spec"]["clusterName"] = json!("test");
     other["spec"]["template"]["spec"]["clusterName"] = json!("test");
     somebody.create(&other).await?.done()?;
-    // A label doesn't make it one of this Cluster, nor one of this Cluster another's.
+    // A label neither makes an object part of this Cluster, nor moves it out of this one.
     let label = |name: &str| json!({ "metadata": { "labels": { "cluster.x-k8s.io/cluster-name": name }, "annotations": { LOG: "[1]" } } });
     somebody.patch("MachineDeployment", "of-another", &label("prod")).await?.done()?;
     denied(&somebody.patch("MachineDeployment", "workers", &label("test")).await?)
 }
 
-/// As the program writes it.
+/// Checks writes with the program's own token.
 async fn by_the_programs_own_token(cluster: &Cluster, somebody: &Api) -> Result<()> {
     let program = Api::of_release(&cluster.plane).await?;
     program.patch("MachineDeployment", "workers", &annotated(LOG, &json!("[]"))).await?.done()?;

@@ -1,4 +1,4 @@
-//! The policies as they are rendered: off by default, for whom and where they hold.
+//! Tests of the rendered policies: off by default, and their users and scope.
 
 use e2e::helm::Values;
 use serde_json::{Value, json};

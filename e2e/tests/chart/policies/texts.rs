@@ -1,17 +1,17 @@
-//! Values of annotations, right and wrong, and those about which CEL has to keep silent.
+//! Values of annotations: valid ones, invalid ones, and those that CEL can't judge.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The verdicts on an object, whose annotations are set aside or not.
+/// The verdicts on an object: its annotations are ignored or not.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said {
-    /// By neither.
+    /// Neither reports a problem.
     Fine,
-    /// By both, of the same annotations.
+    /// Both report the same annotations.
     SetAside,
-    /// By the program, and the policy can't say it.
+    /// Only the program reports them, since the policy can't.
     SetAsideInSilence,
 }
 
@@ -44,7 +44,7 @@ const LONG: &str = "a123456789b123456789c123456789d123456789e123456789f123456789
 
 type Row = (Said, &'static [(&'static str, &'static str)]);
 
-/// Of a node group with a maximum of 5, in addition.
+/// The annotations of each row, besides those of a node group with max size 5.
 pub(super) const ROWS: &[Row] = &[
     (Fine, &[]),
     // Sizes.
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
     (SetAside, &[(size!("max"), "2147483648")]),
     (SetAside, &[(size!("max"), "99999999999999999999999999")]),
     (SetAside, &[(size!("min"), "one"), (size!("max"), "two")]),
-    // Only the sizes are told of a group whose sizes can't be used.
+    // With invalid sizes only the sizes are reported.
     (SetAside, &[(size!("min"), "6"), (capacity!("cpu"), "x")]),
     // Options.
     (Fine, &[(option!("scaledownutilizationthreshold"), "-1")]),
@@ -155,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
     (SetAside, &[(capacity!("taints"), "=b:NoSchedule")]),
     (SetAside, &[(capacity!("taints"), "a=b=c:NoSchedule")]),
     (SetAside, &[(capacity!("taints"), "a:NoSchedule :")]),
-    // This program's own.
+    // This program's own annotations.
     (Fine, &[(own!("resources"), "nvidia.com/gpu=2, hugepages-2Mi=1Gi,a=0,b=2000m")]),
     (SetAside, &[(own!("resources"), "cpu=4")]),
     (SetAside, &[(own!("resources"), "a=1, pods=4")]),
@@ -168,7 +168,7 @@ pub(super) const ROWS: &[Row] = &[
     (Fine, &[(own!("overhead"), "cpu=100m"), (capacity!("cpu"), "4")]),
     (SetAside, &[(own!("overhead"), "cpu=-1"), (capacity!("cpu"), "4")]),
     (SetAside, &[(own!("overhead"), "memory")]),
-    // It depends on what the Node has.
+    // These depend on the Node's capacity.
     (SetAsideInSilence, &[(own!("overhead"), "cpu=5"), (capacity!("cpu"), "4")]),
     (SetAsideInSilence, &[(own!("overhead"), "memory=1")]),
     (Fine, &[(own!("price-per-hour"), " 0.096\n")]),
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Row] = &[
     (SetAside, &[(GRACE, "5M")]),
     (SetAside, &[(GRACE, "-1s")]),
     (SetAside, &[(GRACE, "soon")]),
-    // Several at once.
+    // Several problems at once.
     (
         SetAside,
         &[(capacity!("cpu"), "x"), (capacity!("labels"), "x"), (own!("x"), "x"), (GRACE, "x"), (option!("x"), "x")],
@@ -203,7 +203,7 @@ pub(super) const ROWS: &[Row] = &[
 /// Kept inputs of the fuzzers of these parsers.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus-kept");
 
-/// The values of the rows, those of the kept corpus, and what comes of them by small changes: the same in each run.
+/// Returns the values of the rows, those of the kept corpus, and small mutations of both: the same in each run.
 pub(super) fn texts() -> Result<Vec<String>> {
     let mut texts: Vec<String> =
         ROWS.iter().flat_map(|(_, annotations)| annotations.iter()).map(|(_, value)| (*value).to_owned()).collect();
@@ -231,7 +231,7 @@ pub(super) fn texts() -> Result<Vec<String>> {
 }
 
 const MUTATED: usize = 150;
-/// Characters and words that parsers look for.
+/// Characters and words with a meaning to the parsers.
 const PIECES: [&str; 24] = [
     "0",
     "1",
@@ -259,7 +259,7 @@ const PIECES: [&str; 24] = [
     "5",
 ];
 
-/// A text with one to three pieces put in, taken out or put in another's place.
+/// Returns a text with one to three pieces inserted, removed or replaced.
 fn mutated(seeds: &[String], random: &mut fastrand::Rng) -> String {
     let mut text: Vec<char> = seeds[random.usize(..seeds.len())].chars().take(200).collect();
     for _ in 0..random.usize(1..=3) {

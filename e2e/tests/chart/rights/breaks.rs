@@ -1,4 +1,5 @@
-//! The need for each right, by what breaks without it: one row for each verb of each resource, in the words of `check`.
+//! The need for each right, by the breakage without it: one row for each verb of each resource, with the names that
+//! `check` uses.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -32,7 +33,7 @@ pub(super) enum Breaks {
 }
 
 impl Breaks {
-    /// Of a right; none where no test needs it.
+    /// Returns the function that needs a right, or `None` if no test covers it.
     pub(super) fn of(grant: &Grant) -> Option<Self> {
         if is_of_templates(grant) {
             return match grant.verb.as_str() {
@@ -68,7 +69,7 @@ impl Breaks {
         }
     }
 
-    /// The word of `check`.
+    /// Returns the name that `check` uses.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::FirstList => "first_list",
@@ -88,7 +89,7 @@ impl Breaks {
         }
     }
 
-    /// Fails unless it is broken.
+    /// Fails unless the function is broken.
     pub(super) async fn shows(self, release: &Release, grant: &Grant) -> Result<()> {
         let resource = grant.resource.as_str();
         match self {
@@ -116,7 +117,7 @@ impl Breaks {
     }
 }
 
-/// A server that is started without the right comes to refuse Refresh, and says why.
+/// Checks that a server that is started without the right refuses Refresh, with the reason.
 async fn never_ready(release: &Release, flags: &[&str], words: &[&str]) -> Result<()> {
     let mut provider = release.another(flags)?;
     eventually("a refused Refresh", SOON, async || {
@@ -164,12 +165,12 @@ async fn no_deletion_is_written(release: &Release, kind: Scalable) -> Result<()>
     release.scale_is(&missing, 2).await?;
     match kind {
         Scalable::MachineDeployment | Scalable::MachineSet => no_machine_is_replaced(release, kind, &lower).await,
-        // Its instances are what its infrastructure provider has made.
+        // The infrastructure provider determines its instances.
         Scalable::MachinePool => Ok(()),
     }
 }
 
-/// At the least size, a Machine that never became a Node.
+/// Checks that a Machine that never became a Node isn't replaced at the min size.
 async fn no_machine_is_replaced(release: &Release, kind: Scalable, resource: &str) -> Result<()> {
     let name = format!("replaced-{}", kind.kind().to_lowercase());
     let group = release.group(Pool::new(&name).of(kind).pending(1).bounds(1, 5)).await?;
@@ -180,7 +181,7 @@ async fn no_machine_is_replaced(release: &Release, kind: Scalable, resource: &st
     release.scale_is(&group, 1).await
 }
 
-/// Another write has come before, and the watch hasn't told of it.
+/// Checks that a write isn't repeated after another write came first and the watch is behind.
 async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<()> {
     let name = format!("repeats-{}", kind.kind().to_lowercase());
     let group = release.group(Pool::new(&name).of(kind).running(1).missing(1)).await?;
@@ -191,12 +192,12 @@ async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<(
     release.scale_is(&group, 3).await?;
     match kind {
         Scalable::MachineSet => a_machine_that_is_left_stays(release, "left-repeats").await,
-        // Their smaller sizes are carried out by MachineSets and by infrastructure providers.
+        // MachineSets and infrastructure providers carry out their smaller sizes.
         Scalable::MachineDeployment | Scalable::MachinePool => Ok(()),
     }
 }
 
-/// A Machine whose deletion a smaller size has been spent on another one for.
+/// Checks that a Machine stays after its smaller size has taken another one.
 async fn a_machine_that_is_left_stays(release: &Release, name: &str) -> Result<()> {
     let group = release.group(Pool::new(name).of(Scalable::MachineSet).running(2)).await?;
     release.provider.delete(&group.id, &group.nodes[..1]).await?;
@@ -206,7 +207,7 @@ async fn a_machine_that_is_left_stays(release: &Release, name: &str) -> Result<(
     Ok(())
 }
 
-/// Waits until the server says that it can't finish a group's deletions.
+/// Waits until the server reports that it can't finish a group's deletions.
 async fn cannot_finish(release: &Release, id: &str) -> Result<()> {
     eventually(&format!("{id}: deletions that can't be finished"), SOON, async || {
         let said = release.provider.process.output();
@@ -252,7 +253,7 @@ async fn nothing_is_deleted_by_name(release: &Release) -> Result<()> {
     a_machine_that_is_left_stays(release, "left-delete").await
 }
 
-/// By a server of its own: after a refusal nothing is posted for a while.
+/// Uses a server of its own: after a refusal no Event is posted for a while.
 async fn no_event_is_there(release: &Release) -> Result<()> {
     let group = release.group(Pool::new("events").running(1)).await?;
     let mut provider = release.another(&[])?;
@@ -305,7 +306,7 @@ async fn a_changed_template_is_not_seen(release: &Release) -> Result<()> {
     let before = provider.template(&id).await?;
     let status = json!({ "capacity": { "cpu": "16", "memory": "64Gi" } });
     release.world.objects.patch_status("DevMachineTemplate", "big", status).await?;
-    // The server that watches since it had the right sees it.
+    // The server that has watched since it had the right sees the change.
     eventually("the changed template", SOON, async || {
         let now = release.provider.template(&id).await?;
         ensure!(now.node_bytes != before.node_bytes, "it is as it was");
@@ -316,7 +317,7 @@ async fn a_changed_template_is_not_seen(release: &Release) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a server says that it may not read templates.
+/// Waits until a server reports that it may not read templates.
 async fn says_forbidden(provider: &e2e::provider::Provider, verb: &str) -> Result<()> {
     eventually("a template that is forbidden", SOON, async || {
         let said = provider.process.output();

@@ -1,4 +1,4 @@
-//! Everything that works with all rights: every RPC, deletions to their end, and Events.
+//! Checks everything that works with all rights: every RPC, complete deletions, and Events.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -20,7 +20,7 @@ use super::Release;
 
 const THRESHOLD: &str = "cluster.x-k8s.io/autoscaling-options-scaledownutilizationthreshold";
 
-/// All 15 RPCs.
+/// Checks all 15 RPCs.
 pub(super) async fn all_work(release: &Release) -> Result<()> {
     let workers = release.group(Pool::new("all-workers").sized().annotate(THRESHOLD, "0.7").running(2)).await?;
     let set = release.group(Pool::new("all-set").of(Scalable::MachineSet).running(3)).await?;
@@ -46,7 +46,7 @@ pub(super) async fn all_work(release: &Release) -> Result<()> {
     Ok(())
 }
 
-/// `Refresh` and `NodeGroups` have answered before.
+/// Checks the reads. `Refresh` and `NodeGroups` have been called before.
 async fn reads(provider: &Provider, group: &Group) -> Result<()> {
     let (id, node) = (&group.id, &group.nodes[0]);
     let found = provider.group_of(node).await?.context("a Node without a group")?;
@@ -71,7 +71,7 @@ async fn reads(provider: &Provider, group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// One that asks for a core.
+/// Returns a Pod that requests one CPU.
 fn pod() -> Pod {
     let core = ("cpu".to_owned(), Quantity { string: Some("1".to_owned()) });
     let resources = ResourceRequirements { requests: [core].into_iter().collect(), ..Default::default() };
@@ -80,7 +80,8 @@ fn pod() -> Pod {
     Pod { spec: Some(spec), ..Default::default() }
 }
 
-/// The smaller size takes another Machine than the one named, which is deleted by name then.
+/// Checks a complete deletion: the smaller size takes another Machine than the named one, which is then deleted by
+/// name.
 async fn a_deletion_comes_to_its_end(release: &Release, set: &Group) -> Result<()> {
     let machine = &set.machines[0];
     release.provider.delete(&set.id, &set.nodes[..1]).await?;
@@ -92,7 +93,7 @@ async fn a_deletion_comes_to_its_end(release: &Release, set: &Group) -> Result<(
         Ok(())
     })
     .await?;
-    // As its controller does once the rest of it is gone.
+    // The controller does this at the end of a deletion.
     release.world.objects.patch("Machine", machine, json!({ "metadata": { "finalizers": null } })).await?;
     eventually("the end of the deletion", SOON, async || {
         let log = release.log_of(set).await?;
@@ -111,7 +112,7 @@ async fn a_machine_is_replaced(release: &Release) -> Result<()> {
     release.scale_is(&group, 1).await
 }
 
-/// An Event that repeats is counted at the latest when the server ends, which this one does.
+/// Checks that a repeated Event is counted, at the latest when its server ends.
 pub(super) async fn repeated_events_are_counted(release: &mut Release) -> Result<()> {
     let group = release.group(Pool::new("all-series").running(1)).await?;
     let mut provider = release.another(&[])?;
@@ -121,7 +122,7 @@ pub(super) async fn repeated_events_are_counted(release: &mut Release) -> Result
     Ok(())
 }
 
-/// The Event of a server that refuses the same twice, and ends.
+/// Returns the Event of a server that refuses the same request twice, and ends.
 pub(super) async fn refused_twice(release: &Release, provider: &mut Provider, group: &Group) -> Result<DynamicObject> {
     for _ in 0..2 {
         assert_refused(provider.increase(&group.id, 1000).await, Code::FailedPrecondition, &["1001"])?;
@@ -138,14 +139,14 @@ pub(super) async fn refused_twice(release: &Release, provider: &mut Provider, gr
     events.pop().context("the Event is gone")
 }
 
-/// Events about a node group.
+/// Returns the Events about a node group.
 pub(super) async fn events_of(release: &Release, group: &Group) -> Result<Vec<DynamicObject>> {
     let mut events = release.world.objects.list("Event", "").await?;
     events.retain(|event| event.data["regarding"]["name"] == *group.name);
     Ok(events)
 }
 
-/// A Machine is gone, as after its controller has done all that it does.
+/// Deletes a Machine completely, as its controller does.
 pub(super) async fn machine_goes(release: &Release, machine: &str) -> Result<()> {
     release.world.objects.patch("Machine", machine, json!({ "metadata": { "finalizers": null } })).await?;
     release.world.objects.delete("Machine", machine).await

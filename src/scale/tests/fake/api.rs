@@ -1,4 +1,5 @@
-//! The API server: the sandbox's, without controllers, with faults on demand and with what controllers and others would write.
+//! A fake API server: the sandbox's API without controllers, with faults on demand and with the writes of controllers and
+//! others.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,40 +18,40 @@ use tokio::sync::Notify;
 
 use super::{DELETE_MACHINE, NAMESPACE, workers};
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// This answer instead of doing it.
+    /// Sends this answer instead of carrying out the request.
     Answer(u16, Value),
-    /// The same, with the header Retry-After.
+    /// Sends an answer with this code and the Retry-After header instead of carrying out the request.
     AnswerAfter(u16, u64),
-    /// The connection is cut before it is done.
+    /// Cuts the connection before the request is carried out.
     CutBefore,
-    /// It is done, and then the connection is cut.
+    /// Carries out the request, and then cuts the connection.
     CutAfter,
-    /// It is done, and then this answer is sent.
+    /// Carries out the request, and then sends an answer with this code.
     DoneBut(u16),
-    /// The size is this by the time it arrives.
+    /// Sets this size before the request is carried out.
     SizeIs(i32),
-    /// It waits for [`FakeApi::release`].
+    /// Holds the request until [`FakeApi::release`].
     Hold,
-    /// It waits for [`FakeApi::release`], and is then answered so instead of being done.
+    /// Holds the request until [`FakeApi::release`], and then answers with this code instead of carrying it out.
     HoldBut(u16),
-    /// It is done, and its answer waits for [`FakeApi::release`].
+    /// Carries out the request, and holds its answer until [`FakeApi::release`].
     HoldAnswer,
-    /// The connection is cut, and it is done at [`FakeApi::arrive`].
+    /// Cuts the connection, and carries out the request at [`FakeApi::arrive`].
     Late,
 }
 
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
-    /// Faults of the calls that contain a text, in order.
+    /// The faults in order, each for a call that contains the text.
     faults: VecDeque<(&'static str, Fault)>,
     late: Vec<(Method, Path, Vec<u8>)>,
 }
 
-/// The API server.
+/// A fake API server.
 #[derive(Clone)]
 pub(crate) struct FakeApi {
     pub(crate) objects: sandbox::api::Api,
@@ -87,7 +88,7 @@ impl FakeApi {
         i32::try_from(object["spec"]["replicas"].as_i64().unwrap_or_default()).expect("an i32")
     }
 
-    /// The names in the log of deletions: `b wanted`, `b lowered`, `b soft`.
+    /// Returns the entries of the log of deletions, such as `b wanted`, `b lowered` or `b lowered soft`.
     pub(crate) fn log(&self) -> Vec<String> {
         let object = self.object("machinedeployments", "workers").expect("the group");
         let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
@@ -98,14 +99,14 @@ impl FakeApi {
         log.entries().iter().map(entry).collect()
     }
 
-    /// The tickets of the log's entries.
+    /// Returns the tickets of the log's entries.
     pub(crate) fn tickets(&self) -> Vec<String> {
         let object = self.object("machinedeployments", "workers").expect("the group");
         let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
         log.entries().iter().map(|entry| entry.ticket.to_string()).collect()
     }
 
-    /// The Machines that are marked.
+    /// Returns the names of the marked Machines.
     pub(crate) fn marked(&self) -> Vec<String> {
         let machines = self.all("machines");
         let marked = machines.iter().filter(|machine| machine["metadata"]["annotations"][DELETE_MACHINE].is_string());
@@ -117,7 +118,7 @@ impl FakeApi {
         machine["metadata"]["annotations"][DELETE_MACHINE].as_str().map(str::to_owned)
     }
 
-    /// Every call so far, as `PATCH scale`, `GET group`, `PATCH machine a`, `LIST machines`.
+    /// Returns every call so far, such as `PATCH scale`, `GET group`, `PATCH machine a` or `LIST machines`.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state.lock().calls.clone()
     }
@@ -127,12 +128,12 @@ impl FakeApi {
         self.held.notified().await;
     }
 
-    /// Lets the held call go on.
+    /// Lets the held call proceed.
     pub(crate) fn release(&self) {
         self.released.notify_one();
     }
 
-    /// Lets the calls arrive that are late.
+    /// Lets the late calls arrive.
     pub(crate) fn arrive(&self) {
         let late = std::mem::take(&mut self.state.lock().late);
         for (method, path, body) in late {
@@ -140,25 +141,26 @@ impl FakeApi {
         }
     }
 
-    /// Somebody else changes an object.
+    /// Changes an object in the name of somebody else.
     pub(crate) fn change(&self, plural: &str, name: &str, patch: Value) {
         let patched =
             self.objects.patch(&resource(plural), NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch);
         patched.expect("patched");
     }
 
-    /// Somebody else writes the log of deletions.
+    /// Writes the log of deletions in the name of somebody else.
     pub(crate) fn set_log(&self, text: &str) {
         self.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: text}}}));
     }
 
-    /// The MachineDeployment's controller passes size and log on to the MachineSet, and its controller acts on them.
+    /// Plays the controllers: size and log are passed on to the MachineSet, whose controller observes them.
     pub(crate) fn follow(&self) {
         let generation = self.pass_on();
         self.status("machinesets", "workers-1", &json!({"observedGeneration": generation}));
     }
 
-    /// The same, but the controller's reconcile of the MachineSet ends with an error: only the condition says what it saw.
+    /// Does the same, but the reconcile of the MachineSet ends with an error: only a condition shows the observed
+    /// generation.
     pub(crate) fn follow_with_errors(&self) {
         let generation = self.pass_on();
         let condition = json!({
@@ -168,7 +170,8 @@ impl FakeApi {
         self.status("machinesets", "workers-1", &json!({"observedGeneration": 0, "conditions": [condition]}));
     }
 
-    /// The MachineDeployment's controller passes size and log on to the MachineSet, whose generation by that is returned.
+    /// Passes size and log on to the MachineSet, as the MachineDeployment's controller does. Returns the MachineSet's
+    /// generation.
     fn pass_on(&self) -> Value {
         let group = self.object("machinedeployments", "workers").expect("the group");
         let size = &group["spec"]["replicas"];
@@ -182,14 +185,14 @@ impl FakeApi {
         set["metadata"]["generation"].clone()
     }
 
-    /// An object's status is this too.
+    /// Merges this into the status of an object.
     pub(crate) fn status(&self, plural: &str, name: &str, status: &Value) {
         let (resource, patch) = (resource(plural), json!({"status": status}));
         let patched = self.objects.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Status, patch);
         patched.expect("patched");
     }
 
-    /// A newer MachineSet of the group takes its first Machine.
+    /// Begins a rollout: a newer MachineSet of the group has its first Machine.
     pub(crate) fn roll_out(&self) {
         let revision = |number: &str| json!({"machinedeployment.clusters.x-k8s.io/revision": number});
         self.change("machinesets", "workers-1", json!({"metadata": {"annotations": revision("1")}}));
@@ -208,33 +211,33 @@ impl FakeApi {
         machine["metadata"]["deletionTimestamp"].is_string()
     }
 
-    /// The MachinePool's controller has seen its newest spec.
+    /// Lets the MachinePool's controller observe its newest spec.
     pub(crate) fn follow_pool(&self) {
         let pool = self.object("machinepools", "pool").expect("the pool");
         self.pool_status(&json!({"observedGeneration": pool["metadata"]["generation"]}));
     }
 
-    /// The MachinePool's status is this too.
+    /// Merges this into the status of the MachinePool.
     pub(crate) fn pool_status(&self, status: &Value) {
         self.status("machinepools", "pool", status);
     }
 
-    /// Somebody else deletes the group and makes it anew with this size.
+    /// Deletes the group in the name of somebody else, and creates it anew with this size.
     pub(crate) fn make_group_anew(&self, replicas: i32) {
         let deployments = resource("machinedeployments");
         self.objects.delete(&deployments, NAMESPACE, "workers", &DeleteOptions::default()).expect("deleted");
         self.objects.load_values(vec![workers(replicas)]).expect("loaded");
     }
 
-    /// Somebody else deletes a Machine, and it is gone at once.
+    /// Deletes a Machine in the name of somebody else; it is gone at once.
     pub(crate) fn remove(&self, machine: &str) {
         self.change("machines", machine, json!({"metadata": {"finalizers": null}}));
-        // One that was being deleted is gone by that.
+        // A Machine that was being deleted is gone already.
         let _ = self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default());
         assert!(self.object("machines", machine).is_none(), "{machine} is still there");
     }
 
-    /// Somebody else deletes a Machine, which takes its time.
+    /// Begins to delete a Machine in the name of somebody else.
     pub(crate) fn begin_to_delete(&self, machine: &str) {
         self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
     }
@@ -325,7 +328,7 @@ fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().expect("a name")
 }
 
-/// `…/namespaces/team-a/machines/a`, `…/machinedeployments/workers/scale`.
+/// The parts of a path such as `…/namespaces/team-a/machines/a` or `…/machinedeployments/workers/scale`.
 struct Path {
     plural: String,
     name: String,

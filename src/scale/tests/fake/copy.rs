@@ -1,4 +1,4 @@
-//! A copy of the program, with a watch that shows what is there when a test says so.
+//! A copy of the program, whose watches are updated when a test says so.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,7 +30,7 @@ impl WatchedMachines for Watched {
     }
 }
 
-/// One copy of the program, over the API of a world.
+/// One copy of the program, on the API of a world.
 #[derive(Clone)]
 pub(crate) struct Copy {
     pub(crate) index: Arc<Index>,
@@ -66,7 +66,7 @@ impl Copy {
         copy
     }
 
-    /// The watches show all that there is.
+    /// Lets the watches show all objects.
     pub(crate) fn watch(&self) {
         let kinds = [
             (ScalableKind::MachineDeployment, "machinedeployments"),

@@ -1,5 +1,5 @@
 //! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers; faults on demand
-//! between it and the commands; and a watch that shows what is there when a test says so.
+//! between that API and the commands; and watches that are updated when a test says so.
 
 mod api;
 mod copy;
@@ -24,7 +24,7 @@ use nodegroup::GroupId;
 const NAMESPACE: &str = "team-a";
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
-/// The scale room over a fake API, with an index that knows the same.
+/// The scale module over a fake API, with an index of the same objects.
 pub(crate) struct World {
     pub(crate) api: FakeApi,
     pub(crate) index: Arc<Index>,
@@ -33,12 +33,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A MachineDeployment of this size, bounds 1 and 10, with these running Machines.
+    /// Builds a MachineDeployment of this size, with the bounds 1 and 10 and these running Machines.
     pub(crate) fn new(replicas: i32, machines: &[&str]) -> Self {
         Self::with_options(replicas, machines, ScaleOptions::default())
     }
 
-    /// The same, where deletes of instances that are no Machines are refused.
+    /// Builds a world in which deletes of instances that aren't Machines are refused.
     pub(crate) fn that_refuses_instances(replicas: i32) -> Self {
         Self::with_options(
             replicas,
@@ -64,30 +64,30 @@ impl World {
         Self { api, index: Arc::clone(&copy.index), scale: copy.scale.clone(), copy }
     }
 
-    /// Another copy of the program, whose watches show what there is now.
+    /// Returns another copy of the program, whose watches show the present objects.
     pub(crate) fn another_copy(&self) -> Copy {
         Copy::new(&self.api, ScaleOptions::default())
     }
 
-    /// The watches show all that there is.
+    /// Lets the watches show all objects.
     pub(crate) fn watch(&self) {
         self.copy.watch();
     }
 
-    /// Somebody else sets the size, and the watch shows it.
+    /// Sets the size in the name of somebody else, and lets the watch show it.
     pub(crate) fn resize(&self, replicas: i32) {
         self.api.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
         self.watch();
     }
 
-    /// The group has this minimum, and the watch shows it.
+    /// Sets the minimum of the group, and lets the watch show it.
     pub(crate) fn set_min(&self, min: i32) {
         let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min.to_string()});
         self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": annotations}}));
         self.watch();
     }
 
-    /// A MachinePool `team-a/pool` of this size that lists these instances; none of them is a Machine.
+    /// Creates a MachinePool `team-a/pool` of this size that lists these instances, none of which is a Machine.
     pub(crate) fn pool(&self, replicas: i32, provider_ids: &[&str]) -> GroupId {
         let pool = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool",
@@ -105,18 +105,18 @@ impl World {
         self.api.object("machinepools", "pool").expect("the pool")["spec"]["replicas"].as_i64().expect("a size")
     }
 
-    /// A Machine is there, or is so now, and the watch shows it.
+    /// Creates or changes a Machine, and lets the watch show it.
     pub(crate) fn machine(&self, name: &str, status: &Value, metadata: &Value) {
         load_machine(&self.api, name, status, metadata);
         self.watch();
     }
 
-    /// A Machine is so now, and the watch hasn't shown it.
+    /// Creates or changes a Machine that the watch doesn't show.
     pub(crate) fn machine_unseen(&self, name: &str, status: &Value, metadata: &Value) {
         load_machine(&self.api, name, status, metadata);
     }
 
-    /// The workload cluster shows a Node, by this providerID and with these annotations.
+    /// Adds a Node with this providerID and these annotations to the workload cluster.
     pub(crate) fn node(&self, name: &str, provider_id: Option<&str>, annotations: &Value) {
         let value = json!({
             "metadata": {"name": name, "uid": format!("uid-of-node-{name}"), "annotations": annotations},
@@ -127,8 +127,8 @@ impl World {
         self.index.apply_quietly(Change::Node(Arc::new(node)));
     }
 
-    /// Runs a command of one Machine whose log is written, with an error for an answer, and taken back by another copy before it
-    /// is looked at. Returns its ticket then, and the one under which it is logged once the call `mark` comes.
+    /// Runs a command of one Machine whose log is written, answered with an error, and taken back by another copy before it
+    /// is read. Returns the ticket of that log, and the one under which it is logged when the call `mark` arrives.
     pub(crate) async fn tickets_of_a_log_taken_back(
         &self,
         command: impl Future<Output = Result<(), ScaleError>> + Send + 'static,
@@ -188,7 +188,7 @@ pub(crate) fn group() -> GroupId {
     GroupId::parse("MachineDeployment/team-a/workers").expect("an id")
 }
 
-/// Nodes by the names of their Machines.
+/// Returns the Nodes of the Machines with these names.
 pub(crate) fn nodes(names: &[&str]) -> Vec<NodeName> {
     let node = |name: &&str| NodeName {
         name: (*name).to_owned(),
@@ -198,7 +198,7 @@ pub(crate) fn nodes(names: &[&str]) -> Vec<NodeName> {
     names.iter().map(node).collect()
 }
 
-/// An instance that has no Node, as Cluster Autoscaler names it.
+/// Returns an instance without a Node, as Cluster Autoscaler names it.
 pub(crate) fn instance(id: &str) -> Vec<NodeName> {
     vec![NodeName { name: id.to_owned(), provider_id: id.to_owned(), ..NodeName::default() }]
 }

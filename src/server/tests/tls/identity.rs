@@ -1,4 +1,4 @@
-//! The identity of a client: its sessions end with its connection, its key may be named, and it has a name for the log.
+//! The identity of a client: its sessions end with its connection, its key may be pinned, and it has a name for the log.
 
 use rustls::HandshakeKind;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -7,19 +7,19 @@ use super::*;
 use crate::server::{AllowedClients, AllowedName, KeyPin, tls::client_of};
 
 impl Client {
-    /// Makes a connection, and takes what the server sends after its handshake.
+    /// Connects, and reads what the server sends after the handshake.
     async fn handshake(&self, grpc: &GrpcThread) -> HandshakeKind {
         let stream = TcpStream::connect(tcp(grpc)).await.unwrap();
         let name = ServerName::try_from(self.host).unwrap();
         let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        // The server's SETTINGS come after its tickets.
+        // The server's SETTINGS follow its tickets.
         stream.read_exact(&mut [0; 9]).await.unwrap();
         stream.get_ref().1.handshake_kind().unwrap()
     }
 }
 
-/// A session that is taken up again would be good beyond the end of its certificate, and of its authority.
+/// A resumed session would outlive the certificate and its authority.
 #[rstest]
 #[case::tls_1_3(&TLS13)]
 #[case::tls_1_2(&TLS12)]

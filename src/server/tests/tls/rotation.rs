@@ -1,8 +1,8 @@
-//! New files come into force without a call that fails, and bad ones don't.
+//! New files come into force without a failed call, and bad ones don't come into force.
 
 use super::*;
 
-/// Clients that trust both authorities ask without pause, on one connection and on new ones, while certificate, key and
+/// Clients that trust both authorities call without pause, on one connection and on new ones, while certificate, key and
 /// client authority change several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotation_under_load_fails_no_call() {
@@ -16,7 +16,7 @@ async fn rotation_under_load_fails_no_call() {
         let stream = TcpStream::connect(address).await.unwrap();
         let stream = TlsConnector::from(config).connect(ServerName::try_from(HOST).unwrap(), stream).await.unwrap();
         let stream = parking_lot::Mutex::new(Some(hyper_util::rt::TokioIo::new(stream)));
-        // It can connect only once: a connection that was dropped would fail the calls after it.
+        // It connects only once: a dropped connection would fail the later calls.
         let connector = service_fn(move |_| {
             let stream = stream.lock().take().ok_or_else(|| std::io::Error::other("the connection was dropped"));
             async move { stream }
@@ -60,7 +60,7 @@ async fn after_a_rotation_the_old_client_authority_counts_no_more() {
     running.ask(&of_old).await.unwrap();
     running.mount.swap(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", &new.pem)]);
     running.until_metric("tls_reloads_total{result=\"ok\"}", "1").await;
-    // No session of before is taken up again without its certificate.
+    // No earlier session is resumed without its certificate.
     assert!(running.ask(&of_old).await.is_err());
     running.ask(&of_new).await.unwrap();
     running.end().await;
@@ -91,7 +91,7 @@ async fn a_bad_new_file_keeps_the_old_one_and_says_so(#[case] name: &str, #[case
     running.end().await;
 }
 
-/// A start with files that can't be used names the file and the remedy, and nothing that a key holds.
+/// A start with unusable files names the file and the remedy, and no content of a key.
 #[rstest]
 #[case::missing("tls.crt", None, "can't read it")]
 #[case::not_pem("tls.crt", Some("text"), "it holds no certificate")]

@@ -1,4 +1,4 @@
-//! Clients that say nothing, or nothing more, in the handshake: they hold up nobody.
+//! Clients that send nothing, or nothing more, in the handshake: they delay no other client.
 
 use super::*;
 
@@ -29,7 +29,7 @@ async fn an_address_of_many_silent_connections_holds_up_no_other() {
     running.end().await;
 }
 
-/// Silent connections from addresses of the loopback network, so many of each.
+/// Opens this number of silent connections from each of these addresses of the loopback network.
 async fn silent(running: &Running, addresses: std::ops::Range<u8>, of_each: usize) -> Vec<TcpStream> {
     let mut silent = Vec::new();
     for address in addresses {
@@ -76,7 +76,7 @@ async fn clients_that_fall_silent_in_the_handshake_make_room() {
         let mut hello = rustls::ClientConnection::new(Arc::clone(&client.config), name).unwrap();
         let mut bytes = Vec::new();
         hello.write_tls(&mut bytes).unwrap();
-        // Those that had to make room already fail.
+        // Those that were evicted already fail.
         let _ = stream.write_all(&bytes).await;
         running.ask(&client).await.unwrap();
     }

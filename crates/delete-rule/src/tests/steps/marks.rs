@@ -6,14 +6,14 @@ use super::{
 };
 use crate::steps::{Mark, NotMarked, SIDE_BY_SIDE, Steps as _};
 
-/// An entry of `a`, which is alive and has a Node.
+/// Creates a world whose log has this entry. Its Machine is alive and has a Node.
 fn world(text: &str) -> World {
     let mut world = World::of(3, &["a", "b", "c"]);
     world.write(3, log(&[text]));
     world
 }
 
-/// The entry of `a` in the log, of one that never joined unless it is hard.
+/// Returns the entry in the log.
 fn entry(world: &World) -> Entry {
     world.group.log.entries()[0].clone()
 }
@@ -57,7 +57,7 @@ fn owned(calls: &[&str]) -> Vec<String> {
     calls.iter().map(|call| (*call).to_owned()).collect()
 }
 
-/// The watch hasn't shown the Machine: who may annotate a group has no right to others' Machines.
+/// The watch hasn't shown the Machine, and the right to annotate a group is none to delete others' Machines.
 #[rstest]
 #[case::it_is_the_groups("b", Owner::Unseen, &["owner b", "mark b"], "Alive")]
 #[case::it_is_not_known_as_such("b", Owner::Another, &["owner b"], "failed, Unknown")]
@@ -108,7 +108,8 @@ fn one_that_never_joined_is_marked_in_a_version_without_a_node(
     assert_eq!(world.marks().len(), usize::from(expected == "Alive"));
 }
 
-/// Its Machine says nothing of the Node yet, so that no version tells: the watch of the Nodes is looked at before each mark.
+/// The Machine doesn't refer to its Node yet, so its version shows nothing: the watch of the Nodes is checked before
+/// each mark.
 #[rstest]
 #[case::before_its_mark(Some(0), ("mark", Happens::Nothing), true, &["whole b"])]
 #[case::while_the_log_is_read(None, ("group", Happens::Before(|world| world.machine("b").has_node = true)), false, &["whole b", "group for b", "whole b"])]
@@ -127,7 +128,7 @@ fn one_whose_node_is_shown_is_not_marked(
     assert_eq!(world.marks(), [""; 0]);
 }
 
-/// The watch shows a Node for it that isn't its own any more: it isn't read for ever.
+/// The watch shows a Node that isn't the Machine's any more: the Machine isn't read forever.
 #[test]
 fn one_that_is_read_without_a_node_twice_is_marked() {
     let mut world = world("b~");
@@ -153,7 +154,7 @@ fn not_more_marks_are_under_way_than_calls_are_made_at_once() {
     assert_eq!((world.marks().len(), world.group.replicas), (20, 10));
 }
 
-/// Its mark's answer was lost, or another copy has marked it.
+/// The response to its mark was lost, or another copy has marked it.
 #[rstest]
 #[case::it_waits(false)]
 #[case::it_has_joined_since(true)]
@@ -168,7 +169,7 @@ fn one_that_never_joined_and_has_its_mark_counts_as_marked(#[case] has_joined: b
     assert_eq!(world.marks(), ["b: t"]);
 }
 
-/// It is carried on by a copy that knows nothing of the mark, and goes for its own smaller size.
+/// A copy that doesn't know of the mark carries on with the entry, and the Machine goes for its own smaller size.
 #[test]
 fn one_that_joins_after_its_mark_is_lowered_and_not_taken_back() {
     let mut world = world("b~");

@@ -1,4 +1,4 @@
-//! Machines that never became Nodes, at the least size.
+//! Machines that never became Nodes, at the min size.
 
 use super::{
     world::{Happens, World},
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::replacement::Replaced;
 
-/// A group of the least size whose only Machine never joined.
+/// Creates a group of the min size whose only Machine never joined.
 fn world() -> World {
     let mut world = World::of(1, &["a"]);
     world.machine("a").has_node = false;
@@ -64,7 +64,7 @@ fn none_is_replaced(#[case] change: impl FnOnce(&mut World), #[case] expected: &
     assert_eq!(world.calls.len(), 0, "nothing is written");
 }
 
-/// The write is refused, or another copy was faster; or the Machine has changed, or goes.
+/// The write is refused or another copy was faster; or the Machine has changed or is going.
 #[rstest]
 #[case::another_copy_was_faster(
     "note",

@@ -1,4 +1,4 @@
-//! A look of the finisher that is carried out, call by call.
+//! A pass of the finisher, carried out call by call.
 
 use super::{
     super::finish::{Machine, machine},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::steps::Settle;
 
-/// A group of three Machines whose MachineSet has followed its log, which has these entries.
+/// Creates a group of three Machines whose MachineSet has followed its log, which has these entries.
 fn world(entries: &[&str]) -> World {
     let mut world = World::of(2, &["a", "b", "c"]);
     world.write(2, log(entries));
@@ -15,7 +15,7 @@ fn world(entries: &[&str]) -> World {
     world
 }
 
-/// A look of a copy whose watch shows these Machines.
+/// Begins the pass of a copy whose watch shows these Machines.
 fn settle(world: &World, machines: &[Machine]) -> Settle<Text, Machine> {
     let set = finish::set(&[], |set| set.log = world.followed.clone());
     let followed = finish::followed(Kind::MachineDeployment, &[set]);
@@ -43,7 +43,7 @@ fn nothing_is_deleted_by_name_when_another_deletion_is_decided_upon_just_before(
     assert!(look.has_ended());
 }
 
-/// As many as can be made at once are asked for, so that none is decided upon before others have come to their end.
+/// No more deletions are decided than can be made at once, so that none is decided before earlier calls have ended.
 #[test]
 fn a_delete_by_name_is_decided_upon_when_it_is_made() {
     let names: Vec<_> = (0..20).map(|number| format!("m{number:02}")).collect();
@@ -91,7 +91,7 @@ fn what_is_over_is_taken_out_of_the_log_that_is_there_then() {
     assert_eq!(world.ended, ["d over"]);
 }
 
-/// A failure is reported, and the others are done.
+/// A failure is reported, and the other steps are taken.
 #[test]
 fn one_failure_holds_up_nothing_else() {
     let mut world = world(&["d!", "e!"]);

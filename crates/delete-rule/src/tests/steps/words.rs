@@ -1,9 +1,9 @@
-//! Calls and answers as texts.
+//! The calls and answers as strings.
 
 use super::{world::Failed, *};
 use crate::steps::{Call, CallerId, MarkCall, NotReplaced};
 
-/// A call as a text.
+/// Formats a call.
 pub(super) fn shown(call: &Call<Text>) -> String {
     match call {
         Call::ReadGroup(_) => "read group".to_owned(),
@@ -41,7 +41,7 @@ fn log_shown(log: &DeletionLog) -> String {
     log.entries().iter().map(entry).collect()
 }
 
-/// The answers of callers as texts.
+/// Formats the answers of callers.
 pub(super) fn answers(ends: &[(CallerId, Result<(), NotDone>)]) -> Vec<String> {
     let end = |(caller, end): &(CallerId, Result<(), NotDone>)| match end {
         Ok(()) => format!("{caller}: done"),

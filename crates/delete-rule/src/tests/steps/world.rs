@@ -66,7 +66,6 @@ impl crate::steps::Group<Text> for Version {
     }
 }
 
-/// A Machine.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub(super) deleting: bool,
@@ -83,22 +82,22 @@ fn alive() -> Machine {
 #[derive(Clone, Copy)]
 pub(super) enum Happens {
     Nothing,
-    /// It isn't done. A pause is the last.
+    /// The call isn't executed. After a failed pause there is no other attempt.
     Fails(Failure),
-    /// It is done, and the answer is lost.
+    /// The call is executed, and its response is lost.
     Lost,
-    /// Something else happens before.
+    /// This function runs before the call.
     Before(fn(&mut World)),
 }
 
 /// The owner of the Machines.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Owner {
-    /// The watch has shown that it is the group.
+    /// The group, as the watch has shown.
     Known,
-    /// It is the group, which the watch hasn't shown.
+    /// The group, although the watch hasn't shown it.
     Unseen,
-    /// It is another group, which the watch hasn't shown.
+    /// Another group, which the watch hasn't shown.
     Another,
 }
 
@@ -106,13 +105,13 @@ pub(super) enum Owner {
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Shown {
     Nothing,
-    /// Those that are there.
+    /// The Nodes that exist.
     Present,
-    /// One of each Machine, whatever a read of the Machine says.
+    /// A Node of each Machine, whatever a read of the Machine says.
     All,
 }
 
-/// The callers of all commands.
+/// The state of the callers of all commands.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Callers {
     Wait,
@@ -124,31 +123,31 @@ pub(super) struct World {
     machines: BTreeMap<String, Machine>,
     /// The writer of the last size.
     writer: u32,
-    /// The tickets and writers that were drawn.
+    /// The number of tickets and writers that were drawn.
     drawn: Cell<u32>,
     pub(super) callers: Callers,
-    /// True if the watch of Machines has come far enough.
+    /// True if the watch of Machines has reached the group's version.
     pub(super) knows_lives: bool,
     pub(super) shown_nodes: Shown,
     pub(super) owner: Owner,
     /// The Machines that somebody else has marked, as the watch shows.
     pub(super) marked_by_another: Vec<&'static str>,
-    /// The fate of the next call that begins so.
+    /// The fates of later calls, each for the next call whose text has this prefix.
     events: Vec<(&'static str, Happens)>,
     waiting: Vec<Call<Text>>,
     /// The calls that were made.
     pub(super) calls: Vec<String>,
     ends: Vec<(CallerId, Result<(), NotDone>)>,
     pub(super) filled: Vec<String>,
-    /// The Machines whose marks couldn't be taken off.
+    /// The Machines whose marks couldn't be removed.
     pub(super) stays: Vec<String>,
-    /// True if Machines are replaced.
+    /// True if Machines may be replaced.
     pub(super) replaces: bool,
-    /// The last replacement that the group tells of, or the reason for which nobody can read it.
+    /// The last replacement that the group holds; `unread` is the reason why it can't be read.
     pub(super) replaced: Option<Replaced<Uid>>,
     pub(super) unread: Option<&'static str>,
     pub(super) time: WallTime,
-    /// The ends of entries that a finisher tells of, and of Machines that were replaced.
+    /// The ended entries that a finisher reports, and the replaced Machines.
     pub(super) ended: Vec<String>,
     /// The entries that the MachineSet has followed.
     pub(super) followed: DeletionLog,
@@ -185,19 +184,19 @@ impl World {
         self.machines.get_mut(name).unwrap()
     }
 
-    /// A new Machine comes, and then something else happens.
+    /// Adds a Machine, and then runs a function.
     pub(super) fn grow(&mut self, name: &str, then: fn(&mut Self)) {
         self.machines.insert(name.into(), alive());
         then(self);
     }
 
-    /// Somebody writes size and log.
+    /// Writes size and log as somebody else.
     pub(super) fn write(&mut self, replicas: i32, log: DeletionLog) {
         self.group.generation += i64::from(replicas != self.group.replicas);
         (self.group.replicas, self.group.log, self.writer) = (replicas, log, 0);
     }
 
-    /// This happens with the next call that begins so, for which nothing else is said before.
+    /// Sets the fate of the next call with this prefix that has none yet.
     pub(super) fn happens(&mut self, call: &'static str, happens: Happens) {
         self.events.push((call, happens));
     }
@@ -206,7 +205,7 @@ impl World {
         answers(&self.ends)
     }
 
-    /// The marks of Machines.
+    /// Returns the marks of the Machines.
     pub(super) fn marks(&self) -> Vec<String> {
         let mark = |(name, machine): (&String, &Machine)| Some(format!("{name}: {}", machine.mark.as_ref()?));
         self.machines.iter().filter_map(mark).collect()
@@ -216,7 +215,7 @@ impl World {
         self.run_until(steps, "the end");
     }
 
-    /// Makes calls until the next one is this, and leaves that.
+    /// Makes calls until the next one is `until`, which isn't made.
     pub(super) fn run_until(&mut self, steps: &mut impl Steps<Text>, until: &str) {
         for _ in 0..100 {
             let asked = steps.next(&*self);
@@ -471,7 +470,7 @@ impl Now<Text> for World {
     }
 }
 
-/// The outcome of a call that has failed.
+/// Returns the outcome of a call that has failed.
 fn failed(call: Call<Text>, failed: Failed) -> Outcome<Text> {
     match call {
         Call::ReadGroup(_) => Outcome::Group(Err(failed)),

@@ -1,4 +1,4 @@
-//! Deletes and what goes along.
+//! Deletes and their cascades.
 
 use rstest::rstest;
 

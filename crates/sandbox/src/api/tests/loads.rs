@@ -1,4 +1,4 @@
-//! Manifests.
+//! Loading of manifests.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn an_object_that_cannot_be_stored_is_named() {
     assert!(error.to_string().starts_with("ConfigMap A: "), "{error}");
 }
 
-/// The `managedFields` of a Machine as they were loaded and as a watch or list sends them.
+/// Returns the `managedFields` of a Machine as a list or watch sends them, and checks that a read returns the same.
 fn managed_fields(api: &Api, name: &str) -> Value {
     let (_, object) = api.object(&machines(), "default", name).unwrap();
     let mut sent = bytes::BytesMut::from(&b"{"[..]);
@@ -83,7 +83,7 @@ fn what_is_loaded_is_managed_field_by_field_also_where_many_objects_share_that()
     api.load_values(loaded.iter().map(|(name, finalizer, spec)| machine(name, finalizer, spec.clone())).collect())
         .unwrap();
     for (name, finalizer, spec) in loaded {
-        // A copy that nothing is shared with.
+        // A separate API, so that nothing is shared.
         let alone = self::api();
         alone.load_values(vec![machine(name, finalizer, spec)]).unwrap();
         assert_eq!(managed_fields(&api, name), managed_fields(&alone, name), "{name}");

@@ -1,4 +1,4 @@
-//! The server as such.
+//! The basics of serving.
 
 use super::*;
 

@@ -101,7 +101,7 @@ async fn bookmarks_come_to_those_who_want_them() -> Result<()> {
     let settings = ServerSettings { bookmark_interval: Duration::from_millis(20), ..ServerSettings::default() };
     let world = World::start_with(settings).await?;
     let mut watch = world.watch("allowWatchBookmarks=true").await?;
-    // A change of another kind moves the bookmark on too.
+    // A change of another kind moves the bookmark forward too.
     let map = json!({"metadata": {"namespace": "default", "name": "a"}});
     world.api.create(&Resource::core("configmaps"), map)?;
     loop {

@@ -1,4 +1,4 @@
-//! A deleted object goes step by step, and takes along what it owns.
+//! A deleted object goes step by step, together with the objects that it owns.
 
 use super::*;
 

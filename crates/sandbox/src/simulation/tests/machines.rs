@@ -1,4 +1,4 @@
-//! One Machine's way: phases, conditions, its Node, and how it can fail to get there.
+//! The lifecycle of a Machine: its phases, conditions, Node, and failures.
 
 use rstest::rstest;
 

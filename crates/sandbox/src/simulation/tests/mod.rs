@@ -1,4 +1,4 @@
-//! Stories: given these objects and this time, the controllers have done that.
+//! Scenarios: the actions of the controllers for given objects after a given time.
 
 mod deletion;
 mod machines;
@@ -22,7 +22,7 @@ use crate::{
 
 const NAMESPACE: &str = "team-a";
 
-/// Two APIs, the controllers and a clock that only the test moves.
+/// Two APIs, the controllers and a clock that only the test advances.
 struct World {
     management: Api,
     workload: Api,
@@ -31,7 +31,7 @@ struct World {
     simulation: Simulation,
 }
 
-/// Times that are told apart by their sums.
+/// Times whose sums are all different.
 const TIMES: Times = Times {
     react: Duration::ZERO,
     bootstrap: Duration::from_secs(1),
@@ -59,14 +59,14 @@ impl World {
         world
     }
 
-    /// Loads an object of Cluster API, in the namespace of these tests.
+    /// Loads an object of Cluster API in the namespace of these tests.
     fn load(&self, mut object: Value) {
         object["apiVersion"] = json!(self.contract.api_version());
         object["metadata"]["namespace"] = json!(NAMESPACE);
         self.management.load_values(vec![object]).unwrap();
     }
 
-    /// A MachineDeployment `workers` with all its Nodes.
+    /// Creates a MachineDeployment `workers` with all its Nodes.
     async fn with_workers(times: Times, replicas: i64) -> Self {
         let world = Self::new(times);
         world.load(group("MachineDeployment", "workers", replicas));
@@ -84,7 +84,7 @@ impl World {
         tokio::time::timeout(Duration::from_secs(60), self.simulation.settle()).await.expect("it settles");
     }
 
-    /// Lets time pass in steps of a second; what is beyond a few minutes in one leap.
+    /// Lets time pass in steps of a second, and the part beyond a few minutes in one step.
     async fn pass(&self, seconds: u64) {
         let steps = seconds.min(200);
         self.settle().await;
@@ -130,19 +130,19 @@ impl World {
         self.list(plural).iter().map(|object| object.name().to_owned()).collect()
     }
 
-    /// The phases of all Machines, in the order of their names.
+    /// Returns the phases of all Machines, in the order of their names.
     fn phases(&self) -> Vec<String> {
         self.list("machines").iter().map(|one| one.text("/status/phase").unwrap_or("none").to_owned()).collect()
     }
 
-    /// The names of Machines that run.
+    /// Returns the names of the running Machines.
     fn running(&self) -> Vec<String> {
         let machines = self.list("machines");
         let running = machines.iter().filter(|machine| machine.text("/status/phase") == Some("Running"));
         running.map(|machine| machine.name().to_owned()).collect()
     }
 
-    /// `spec.replicas` of the MachineSets, by revision.
+    /// Returns `spec.replicas` of the MachineSets, by revision.
     fn sets(&self) -> Vec<(String, i64)> {
         let mut sets: Vec<_> = self
             .list("machinesets")
@@ -154,7 +154,7 @@ impl World {
     }
 }
 
-/// A group of Machines of any kind.
+/// Returns a group of Machines of any kind.
 fn group(kind: &str, name: &str, replicas: i64) -> Value {
     json!({
         "kind": kind,
@@ -167,14 +167,14 @@ fn group(kind: &str, name: &str, replicas: i64) -> Value {
     })
 }
 
-/// A MachineDeployment `workers` whose Machines turn out as the label says.
+/// Returns a MachineDeployment `workers` whose Machines have this behaviour.
 fn workers_that(behaviour: &str, replicas: i64) -> Value {
     let mut group = group("MachineDeployment", "workers", replicas);
     group["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = json!(behaviour);
     group
 }
 
-/// The condition of a Machine in its contract's own place.
+/// Returns a condition of a Machine, from the path of the contract version.
 fn condition<'a>(object: &'a Value, contract: Contract, kind: &str) -> &'a Value {
     let all = match contract {
         Contract::V1Beta1 => &object["status"]["v1beta2"]["conditions"],

@@ -1,4 +1,4 @@
-//! Another template gives way to the one before, within bounds.
+//! A new template replaces the old one, within bounds.
 
 use super::*;
 

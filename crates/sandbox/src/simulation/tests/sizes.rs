@@ -1,4 +1,4 @@
-//! A size is kept: up, down, by whom the Machines to go are chosen.
+//! Sizes: scaling up and down, and the order in which Machines are deleted.
 
 use super::*;
 

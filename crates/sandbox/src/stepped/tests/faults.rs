@@ -1,4 +1,4 @@
-//! Errors before and after acting, and what a controller does after its own writes.
+//! Errors before and after a write, and the behaviour of a controller after its own writes.
 
 use rstest::rstest;
 
@@ -18,7 +18,7 @@ fn a_write_fails_before_or_after_it_is_done(
     world.step(Controller::MachineSet);
     assert_eq!(general(&world.fail(Controller::MachineSet, fault).unwrap()), format!("deletes Machine {outcome}"));
     assert_eq!(world.machines(), machines);
-    // Either way it tries again, and comes to the same end.
+    // A retry leads to the same result either way.
     world.pass(30);
     assert_eq!(world.machines(), (1, 0));
 }

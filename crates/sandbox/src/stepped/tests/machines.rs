@@ -1,4 +1,4 @@
-//! Tests of the fates of Machines.
+//! The fates of Machines.
 
 use super::*;
 use crate::settings::Behaviour;
@@ -11,14 +11,14 @@ fn fate() -> Fate {
     Fate::plain(TIMES)
 }
 
-/// A world with one Machine that is about to be made.
+/// Creates a world with one Machine that is about to be created.
 fn one(fate: Fate) -> World {
     let world = World::new(CapiVersion::V1_14, fate);
     world.load(group("MachineSet", 1));
     world
 }
 
-/// The phase of the Machine, whether it refers to a Node, and how many Nodes there are and are Ready.
+/// Returns the phase of the Machine, true if it refers to a Node, the number of Nodes, and of those that are Ready.
 fn state(world: &World) -> (String, bool, usize, usize) {
     let machine = world.list("machines").into_iter().next();
     let machine = machine.as_deref().unwrap_or(&Value::Null);

@@ -1,4 +1,4 @@
-//! Stories in which somebody decides who sees what and who acts next.
+//! Scenarios in which the test decides which controller sees a change and which acts next.
 
 mod faults;
 mod machines;
@@ -17,7 +17,7 @@ use crate::{
 
 const NAMESPACE: &str = "team-a";
 
-/// Times that are told apart by their sums.
+/// Times whose sums are all different.
 const TIMES: Times = Times {
     react: Duration::ZERO,
     bootstrap: Duration::from_secs(1),
@@ -50,7 +50,7 @@ impl World {
         world
     }
 
-    /// A world with a group `workers` that has come to rest.
+    /// Creates a world with a settled group `workers`.
     fn with_group(version: CapiVersion, kind: &str, replicas: i64, fate: Fate) -> Self {
         let mut world = Self::new(version, fate);
         world.load(group(kind, replicas));
@@ -64,7 +64,7 @@ impl World {
         self.api.load_values(vec![object]).unwrap();
     }
 
-    /// Lets time pass second by second, with everyone up to date.
+    /// Lets time pass second by second, with all controllers up to date.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             assert!(self.controllers.settle(10_000));
@@ -90,7 +90,7 @@ impl World {
         self.api.list(&Resource::core("nodes"), &Selection::default()).unwrap()
     }
 
-    /// The number of Machines, and of those that are being deleted.
+    /// Returns the number of Machines, and of those that are being deleted.
     fn machines(&self) -> (usize, usize) {
         let machines = self.list("machines");
         (machines.len(), machines.iter().filter(|machine| machine.deleting()).count())
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// One controller sees everything and does all there is to do.
+    /// Shows everything to one controller, and lets it do everything that is due.
     fn only(&mut self, controller: Controller) {
         self.see_all(controller);
         self.acts(controller);
@@ -126,13 +126,13 @@ impl World {
         Some(text.split_once(": ").map(|(_, act)| act.to_owned()).unwrap_or_default())
     }
 
-    /// All that a controller does now, without what the names of Machines and MachineSets add to it.
+    /// Returns all actions of a controller at this time, without the generated names of Machines and MachineSets.
     fn acts(&mut self, controller: Controller) -> Vec<String> {
         std::iter::from_fn(|| self.step(controller)).map(|act| general(&act)).collect()
     }
 }
 
-/// An act without generated names.
+/// Removes generated names from an action.
 fn general(act: &str) -> String {
     act.split(' ').filter(|word| !word.starts_with("workers")).collect::<Vec<_>>().join(" ")
 }

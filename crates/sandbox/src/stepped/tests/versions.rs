@@ -1,4 +1,4 @@
-//! Ways that differ between versions of Cluster API.
+//! Behaviour that differs between versions of Cluster API.
 
 use rstest::rstest;
 
@@ -54,7 +54,7 @@ fn up_to_1_11_a_machine_deployment_that_lags_writes_the_old_size_once_more(
     world.see(Controller::MachineDeployment, Kind::MachineDeployment);
     world.acts(Controller::MachineDeployment);
     assert_eq!(shown(&world).1, 1);
-    // Its own status is a change that has it look again, though it doesn't see its MachineSet's new state.
+    // The change of its own status triggers another reconcile, although it doesn't see its MachineSet's new state.
     world.see(Controller::MachineDeployment, Kind::MachineDeployment);
     world.clock.advance(Duration::from_secs(1));
     world.step(Controller::MachineDeployment);
@@ -104,7 +104,7 @@ fn in_1_8_an_unhealthy_machine_may_go_before_a_marked_one(
     crate::controllers::node::set_ready(&mut unready, false, world.clock.now());
     world.api.update_status(&Resource::core("nodes"), unready).unwrap();
     world.patch("machines", machines[1].name(), json!({ "metadata": { "annotations": { keys::DELETE_MACHINE: "" } } }));
-    // The kubelet doesn't get to put it right.
+    // The kubelet gets no step to make it Ready again.
     world.clock.advance(Duration::from_secs(2));
     world.only(Controller::Machine);
     assert!(conditions::is_false(&world.list("machines")[0], Contract::V1Beta2, "NodeHealthy"));

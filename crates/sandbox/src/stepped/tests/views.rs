@@ -1,4 +1,4 @@
-//! Controllers act on what they see.
+//! Controllers act on their views.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_controller_that_misses_the_deletion_of_a_machine_counts_it_as_alive() {
     let mut world = World::with_group(CapiVersion::V1_14, "MachineSet", 2, Fate::plain(TIMES));
     let machines = world.list("machines");
     let resource = Resource::new(keys::GROUP, "v1beta2", "machines");
-    // Of the two the first goes by its name. Somebody else has deleted the other one.
+    // Of the two, the first one goes by its name, but somebody else has deleted the other one.
     world.api.delete(&resource, NAMESPACE, machines[1].name(), &DeleteOptions::default()).unwrap();
     world.resize("machinesets", 1);
     world.see(Controller::MachineSet, Kind::MachineSet);

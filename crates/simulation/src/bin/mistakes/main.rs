@@ -54,7 +54,7 @@ struct Arguments {
 
 /// A mistake that can be put back.
 struct Mistake {
-    /// Its number and a few words.
+    /// The number and a few words.
     name: String,
     /// The mistake in a sentence.
     what: String,
@@ -63,7 +63,7 @@ struct Mistake {
 
 /// The first finding of a mistake.
 struct Found {
-    /// The first seed.
+    /// The first seed that breaks a rule.
     seed: u64,
     /// The rule that it broke.
     rule: String,
@@ -107,7 +107,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     Ok(found.iter().all(Option::is_some))
 }
 
-/// Looks for all mistakes, several at a time, each on one processor: so the first seed that finds one is told exactly.
+/// Searches for all mistakes, several at a time, each on one processor: so the first seed that finds one is exact.
 fn search_all(arguments: &Arguments, mistakes: &[&Mistake], programs: &Programs) -> Result<Vec<Option<Found>>> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Option<Found>)>> {
@@ -142,7 +142,7 @@ fn search_all(arguments: &Arguments, mistakes: &[&Mistake], programs: &Programs)
     Ok(found)
 }
 
-/// All mistakes, in the order of their numbers.
+/// Returns all mistakes in the order of their numbers.
 fn mistakes(root: &Path) -> Result<Vec<Mistake>> {
     let mut mistakes = Vec::new();
     for entry in fs::read_dir(root.join("crates/simulation/mistakes"))? {
@@ -159,7 +159,7 @@ fn mistakes(root: &Path) -> Result<Vec<Mistake>> {
     Ok(mistakes)
 }
 
-/// The mistakes that `only` names, in its order; all if it names none.
+/// Returns the mistakes that `only` names, in its order, or all if it is empty.
 fn chosen<'a>(mistakes: &'a [Mistake], only: &[String]) -> Result<Vec<&'a Mistake>> {
     if only.is_empty() {
         return Ok(mistakes.iter().collect());
@@ -174,17 +174,17 @@ fn chosen<'a>(mistakes: &'a [Mistake], only: &[String]) -> Result<Vec<&'a Mistak
     only.iter().map(find).collect()
 }
 
-/// A program, and the mistake that it is to choose.
+/// A program, and the mistake that it activates.
 struct Program {
     path: PathBuf,
     choice: Option<String>,
 }
 
-/// The programs that mistakes are looked for with.
+/// The programs that are searched.
 struct Programs {
-    /// It has all mistakes that can stand side by side, and none if it isn't told which.
+    /// The program with all mistakes that can coexist, none of them active by default.
     switched: PathBuf,
-    /// Those of the other mistakes, by name.
+    /// The programs of the other mistakes, by name.
     own: HashMap<String, PathBuf>,
 }
 
@@ -201,13 +201,13 @@ impl Programs {
     }
 }
 
-/// The place where mistakes are put back: a copy of the tree, and what is built of it.
+/// The workspace in which mistakes are put back: a copy of the tree, and its build output.
 struct Bench {
-    /// The commit that the tree is, changes that aren't committed included; new files must be known to git.
+    /// The commit of the tree with its uncommitted changes; new files must be known to git.
     commit: String,
     tree: PathBuf,
     target: PathBuf,
-    /// The programs that are kept.
+    /// The directory of the built programs.
     kept: PathBuf,
 }
 
@@ -215,14 +215,15 @@ impl Bench {
     fn new(root: &Path) -> Result<Self> {
         let kept = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let kept = std::path::absolute(kept)?.join("mistakes");
-        // Not where the tree itself is built: by the times of its files Cargo would take one for the other.
+        // The target directory must not be the tree's own: by the files' times Cargo would take one build for the
+        // other.
         let (tree, target) = (kept.join("tree"), kept.join("target"));
         fs::create_dir_all(&kept)?;
         if !tree.join(".git").exists() {
             let to = tree.to_str().context("a path that is no text")?;
             git(root, &["clone", "--quiet", "--shared", "--no-checkout", ".", to])?;
         }
-        // It has no objects of its own, and may have been made of another clone, which is gone.
+        // The clone has no objects of its own, and may stem from another clone that is gone.
         let objects = git(root, &["rev-parse", "--path-format=absolute", "--git-path", "objects"])?;
         fs::write(tree.join(".git/objects/info/alternates"), objects + "\n")?;
         let changed = git(root, &["stash", "create"])?;
@@ -230,7 +231,7 @@ impl Bench {
         Ok(Self { commit, tree, target, kept })
     }
 
-    /// Makes the tree what it is without a mistake.
+    /// Resets the copy of the tree to the state without a mistake.
     fn restore(&self) -> Result<()> {
         git(&self.tree, &["checkout", "--quiet", "--force", "--detach", &self.commit]).map(drop)
     }
@@ -240,7 +241,7 @@ impl Bench {
         git(&self.tree, &["apply", patch]).map(drop)
     }
 
-    /// The files that a mistake changes.
+    /// Returns the files that a mistake changes.
     fn changes(&self, mistake: &Mistake) -> Result<Changes> {
         self.put_back(mistake)?;
         let mut changes = Changes::new();
@@ -253,7 +254,7 @@ impl Bench {
         Ok(changes)
     }
 
-    /// Puts all mistakes that can stand side by side into the tree, and returns the others.
+    /// Puts all mistakes that can coexist into the tree, and returns the others.
     fn put_all<'a>(&self, all: &'a [Mistake]) -> Result<Vec<&'a Mistake>> {
         self.restore()?;
         let mut switched = Switched::default();
@@ -282,7 +283,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Builds one program of all mistakes that can stand side by side, and one for each other one that is chosen.
+    /// Builds one program of all mistakes that can coexist, and one for each other chosen mistake.
     fn build(&self, all: &[Mistake], chosen: &[&Mistake]) -> Result<Programs> {
         let mut alone = self.put_all(all)?;
         let together = all.len() - alone.len();
@@ -299,7 +300,7 @@ impl Bench {
         Ok(Programs { switched, own })
     }
 
-    /// Builds the tree as it is, and keeps its program.
+    /// Builds the tree as it is, and keeps the program.
     fn program(&self, name: &str) -> Result<PathBuf> {
         self.cargo("build")?;
         let built = self.target.join("simulation/simulation");
@@ -328,7 +329,7 @@ fn git(directory: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The first seed that breaks a rule with the mistake and none without it.
+/// Returns the first seed that breaks a rule with the mistake and none without it.
 fn search(arguments: &Arguments, program: &Program, plain: &Program) -> Result<Option<Found>> {
     let mut first = 1;
     while first <= arguments.seeds {
@@ -363,7 +364,7 @@ fn worlds(arguments: &Arguments, program: &Program, seed: u64, seeds: u64) -> Re
     }
 }
 
-/// The lowest seed that is printed, with the first rule that it broke.
+/// Returns the lowest printed seed, with the first rule that it broke.
 fn lowest(text: &str) -> Option<Found> {
     let mut all = Vec::new();
     for line in text.lines() {

@@ -1,5 +1,5 @@
-//! Many mistakes in one program: each function that a mistake changes has a body for each mistake and one without any, and an
-//! environment variable chooses among them when the program runs.
+//! Combines many mistakes in one program: each function that a mistake changes gets a body per mistake and one without
+//! any, and an environment variable chooses among them at run time.
 
 use std::{collections::BTreeMap, ops::Range, path::PathBuf};
 
@@ -9,13 +9,13 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// The variable that chooses a mistake by its name.
+/// The environment variable that names the active mistake.
 pub(super) const CHOICE: &str = "MISTAKE";
 
 /// The files that a mistake changes, each with its text before and after.
 pub(super) type Changes = BTreeMap<PathBuf, (String, String)>;
 
-/// Files with a body for each mistake.
+/// The files with a body for each mistake.
 #[derive(Default)]
 pub(super) struct Switched {
     files: BTreeMap<PathBuf, File>,
@@ -24,7 +24,7 @@ pub(super) struct Switched {
 struct File {
     text: String,
     bodies: Vec<Body>,
-    /// By the number of the body, each mistake's name and what it makes of it.
+    /// The mistakes by the number of the body, each with its name and its body.
     mistaken: BTreeMap<usize, Vec<(String, String)>>,
 }
 
@@ -32,12 +32,12 @@ struct File {
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Body {
     place: Range<usize>,
-    /// Set if two bodies can't stand in it side by side: a constant function, or one whose type only its body tells.
+    /// True if two bodies can't coexist in it: a constant function, or one whose return type depends on its body.
     is_fixed: bool,
 }
 
 impl Switched {
-    /// Adds a mistake; returns false if it changes more than bodies of functions, and needs a program of its own.
+    /// Adds a mistake. Returns false if it changes more than function bodies, and so needs a program of its own.
     pub(super) fn add(&mut self, mistake: &str, changes: &Changes) -> Result<bool> {
         let mut files = Vec::new();
         for (path, (before, after)) in changes {
@@ -68,7 +68,7 @@ impl Switched {
         Ok(true)
     }
 
-    /// The texts of all files that mistakes change.
+    /// Returns the texts of all files that mistakes change.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&PathBuf, String)> {
         self.files.iter().map(|(path, file)| (path, file.with_choices()))
     }
@@ -88,7 +88,7 @@ impl File {
     }
 }
 
-/// A function that tells whether a mistake is chosen.
+/// Returns a function that reports whether a mistake is active.
 fn chooser() -> String {
     format!(
         "fn is_put_back(mistake: &str) -> bool {{ \
@@ -98,14 +98,14 @@ fn chooser() -> String {
     )
 }
 
-/// The bodies of a file's functions, the outermost ones, in their order.
+/// Returns the bodies of a file's outermost functions, in order.
 fn bodies(text: &str) -> Result<Vec<Body>> {
     let mut found = Found::default();
     found.visit_file(&syn::parse_file(text)?);
     Ok(found.0)
 }
 
-/// A text with all of these bodies empty.
+/// Returns the text with all of these bodies empty.
 fn without(text: &str, bodies: &[Body]) -> String {
     let mut text = text.to_owned();
     for body in bodies.iter().rev() {
