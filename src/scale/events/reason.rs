@@ -176,7 +176,8 @@ impl EventContent {
         Self {
             reason: EventReason::DeletedByName,
             note: format!(
-                "Machine {machine} was named, and the smaller size has taken another one, which was going already or                  marked by somebody else: it is deleted by name, and the other one's place is filled anew"
+                "Machine {machine} was named, and the smaller size has taken another one, which was going already or \
+                 marked by somebody else: it is deleted by name, and the other one's place is filled anew"
             ),
         }
     }
@@ -217,5 +218,25 @@ pub(in crate::scale) fn asked_by(text: String, clients: Option<&str>) -> String 
     match clients {
         Some(clients) => format!("{text} (asked for by {clients})"),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EventContent;
+
+    #[test]
+    fn the_texts_of_events_have_no_gaps() {
+        let contents = [
+            EventContent::scaled(2, 1, &["a".into()]),
+            EventContent::replaced("a", "no capacity"),
+            EventContent::deleted_by_name("a"),
+            EventContent::put_back(1, 2, "kubectl"),
+            EventContent::held_back(1, "paused"),
+            EventContent::chosen_by_provider(2),
+        ];
+        for content in contents {
+            assert!(!content.note().contains("  "), "{}", content.note());
+        }
     }
 }
