@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout};
 use opentelemetry::context::FutureExt as _;
 use prost_types::Any;
 use tonic::{Code, Request, Response, Status};
@@ -42,7 +43,6 @@ use crate::{
     server::{Client, Connection},
     traces::Traces,
 };
-use nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout};
 
 /// The maximum length of an error's message in bytes: clients accept at least 16 KiB of headers.
 const LONGEST_MESSAGE: usize = 4096;

@@ -130,8 +130,8 @@ pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
 /// Returns the error of a Machine without a Node for which the size was lowered already; it is deleted after the rollout.
 pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
     ScaleError::Unavailable(format!(
-        "{id}: the size was lowered for Machine {machine} already; if the rollout leaves it, it is deleted by name when one MachineSet \
-         alone has Machines: if the rollout doesn't go on, see what its new Machines wait for"
+        "{id}: the size was lowered for Machine {machine} already; if the rollout leaves it, it is deleted by name when \
+         the rollout has ended: if the rollout doesn't go on, see what its new Machines wait for"
     ))
 }
 

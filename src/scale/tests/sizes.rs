@@ -395,3 +395,8 @@ fn with_retry_after(seconds: u32) -> Value {
     busy["details"] = json!({"retryAfterSeconds": seconds});
     busy
 }
+
+#[test]
+fn the_programs_own_name_is_known_as_that_of_a_copy() {
+    assert!(nodegroup::writing::is_own(env!("CARGO_PKG_NAME")));
+}

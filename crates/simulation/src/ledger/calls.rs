@@ -43,9 +43,11 @@ pub(super) struct Asked {
     pub(super) applied: i64,
     /// The time at which it was last applied.
     pub(super) applied_at: Nanos,
-    /// True if the command goes on after its caller has left: its first write was sent later, since its copy stood still, or
-    /// it is a delete of a Machine that was wanted by then, so that it had joined that deletion.
-    goes_on: bool,
+    /// True if its first write was sent after its caller had left, since its copy stood still: the command goes on.
+    began_late: bool,
+    /// The Machines named by a delete that were wanted when its caller left: it had joined their deletion, so that its size
+    /// write goes on.
+    joined: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -166,7 +168,8 @@ impl Ledger {
             decided,
             applied: 0,
             applied_at: 0,
-            goes_on: false,
+            began_late: false,
+            joined: BTreeSet::new(),
         };
         self.asked.insert(number, asked);
         // Calls end in nearly the order in which they came.
@@ -201,7 +204,7 @@ impl Ledger {
             && let Some(group) = self.groups.get(group)
         {
             let is_wanted = |entry: &Entry| !entry.is_lowered && !entry.is_soft;
-            asked.goes_on = uids.iter().filter_map(|uid| group.log.get(uid)).any(is_wanted);
+            asked.joined = uids.iter().filter(|uid| group.log.get(*uid).is_some_and(is_wanted)).cloned().collect();
         }
         asked.is_ok = answered.code == Some(Code::Ok);
         asked.is_refused = answered.code.is_some_and(|code| code != Code::Ok && !is_open(code));
@@ -302,7 +305,7 @@ impl Ledger {
                 names && asked.copy == copy && asked.at <= sent
             };
             let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
-            let waits = |asked: &&Asked| self.is_in_time(asked, sent) || asked.goes_on || goes_on(asked);
+            let waits = |asked: &&Asked| self.is_in_time(asked, sent) || asked.began_late || goes_on(asked);
             let mut waiting = self.asked.values().filter(names).filter(waits).peekable();
             if waiting.peek().is_none() {
                 if self.asked.values().any(|asked| names(&asked)) {
@@ -386,7 +389,9 @@ impl Ledger {
                 if let Some(ended) = asked.ended
                     && sent > ended + AT_ONCE
                 {
-                    late = number.filter(|_| !asked.goes_on).map(|number| (number, asked.at, ended));
+                    late = number
+                        .filter(|_| !asked.began_late && asked.joined.is_empty())
+                        .map(|number| (number, asked.at, ended));
                 }
             }
             None => {
@@ -406,7 +411,7 @@ impl Ledger {
             let began = self.writer.as_ref().and_then(|writer| self.counts.first_sent(writer)).unwrap_or(sent);
             if began <= ended + AT_ONCE || self.stood_still(copy, ended, began) {
                 if let Some(asked) = self.asked.get_mut(&number) {
-                    asked.goes_on = true;
+                    asked.began_late = true;
                 }
                 *self.exceptions.entry(STOOD_STILL).or_default() += 1;
                 return;
