@@ -356,11 +356,11 @@ async fn inform<T: Send + Sync + 'static>(
     let factory = Factory::new(client, tokio::runtime::Handle::current(), settings);
     let informer: Informer<T> = factory.informer(Query::all(resource), projection);
     let (updated, news) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (counted, told) = (Arc::clone(&updated), Arc::clone(&news));
+    let (counted, reported) = (Arc::clone(&updated), Arc::clone(&news));
     let registration = informer.add_handler(move |event: Event<T>| {
         if let Event::Updated { .. } = event {
             counted.fetch_add(1, Ordering::Relaxed);
-            told.notify_one();
+            reported.notify_one();
         }
     });
     registration.synced().await;

@@ -58,7 +58,7 @@ pub enum Breaks {
     /// `list` of Machines, which deletes also need.
     MachineList,
     /// `watch` of a kind of the index.
-    Picture,
+    Watches,
     /// `get` of the kubeconfig Secret.
     WorkloadAccess,
     /// `patch` of `/scale`.
@@ -88,7 +88,7 @@ impl Breaks {
     pub const ALL: [Self; 14] = [
         Self::FirstList,
         Self::MachineList,
-        Self::Picture,
+        Self::Watches,
         Self::WorkloadAccess,
         Self::Sizes,
         Self::Deletions,
@@ -108,7 +108,7 @@ impl Breaks {
         match self {
             Self::FirstList => "first_list",
             Self::MachineList => "machine_list",
-            Self::Picture => "picture",
+            Self::Watches => "picture",
             Self::WorkloadAccess => "workload_access",
             Self::Sizes => "sizes",
             Self::Deletions => "deletions",
@@ -135,7 +135,7 @@ impl fmt::Display for Breaks {
                 "where the API server doesn't stream lists, it never comes to be ready: Refresh fails, and nothing is \
                  scaled; and a delete that names a Machine which is going already, or a replica without one, is refused"
             }
-            Self::Picture => "its changes aren't seen: Refresh fails after --max-staleness, and nothing is scaled",
+            Self::Watches => "its changes aren't seen: Refresh fails after --max-staleness, and nothing is scaled",
             Self::WorkloadAccess => {
                 "the workload cluster isn't reached: it never comes to be ready, Refresh fails, and nothing is scaled"
             }
@@ -156,7 +156,7 @@ impl fmt::Display for Breaks {
             Self::DeletesByName => {
                 "a Machine that a smaller size has left stays, drained, and no Machine is replaced at the least size"
             }
-            Self::Events => "no Events tell what was done",
+            Self::Events => "no Events show what was done",
             Self::EventSeries => "Events that repeat aren't counted",
             Self::Templates => {
                 "where the API server doesn't stream lists, node groups whose capacity only the template says can't \
@@ -234,8 +234,8 @@ struct Row {
     writes: bool,
 }
 
-const READ: &[(&str, Breaks)] = &[("list", Breaks::FirstList), ("watch", Breaks::Picture)];
-const READ_MACHINES: &[(&str, Breaks)] = &[("list", Breaks::MachineList), ("watch", Breaks::Picture)];
+const READ: &[(&str, Breaks)] = &[("list", Breaks::FirstList), ("watch", Breaks::Watches)];
+const READ_MACHINES: &[(&str, Breaks)] = &[("list", Breaks::MachineList), ("watch", Breaks::Watches)];
 const CHANGE: &[(&str, Breaks)] = &[("get", Breaks::Repeats), ("patch", Breaks::Deletions)];
 const RESIZE: &[(&str, Breaks)] = &[("patch", Breaks::Sizes)];
 const OF_MACHINES: &[(&str, Breaks)] =

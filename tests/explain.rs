@@ -41,7 +41,7 @@ fn said(output: &Output) -> String {
 #[case::a_wrong_flag(&["--colour"], 2, "unexpected argument")]
 #[case::no_cluster(&["--management-kubeconfig", "/nonexistent/config"], 2, "management cluster: kubeconfig file")]
 #[case::no_server(&["--management-kubeconfig", "KUBECONFIG", "--timeout", "300ms"], 2, "workload/nodes")]
-fn the_exit_code_tells_a_check_what_is_wrong(#[case] flags: &[&str], #[case] code: i32, #[case] part: &str) {
+fn the_exit_code_shows_a_check_what_is_wrong(#[case] flags: &[&str], #[case] code: i32, #[case] part: &str) {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("config");
     // A loopback port without a listener.
@@ -117,7 +117,7 @@ const FILES: [&str; 4] =
     ["cluster.yaml", "from-zero-by-annotations.yaml", "from-zero-by-status-capacity.yaml", "paused.yaml"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_clusters_the_same_is_told_as_of_their_manifests() {
+async fn of_clusters_the_same_is_reported_as_of_their_manifests() {
     let files = FILES.map(|file| format!("{}/examples/node-groups/{file}", env!("CARGO_MANIFEST_DIR")));
     let manifests = files.iter().flat_map(|file| read_manifests(Path::new(file)).unwrap()).collect();
     let sandbox = Sandbox::start(SandboxOptions { manifests, ..SandboxOptions::default() }).await.unwrap();

@@ -269,8 +269,8 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
     let machines = ApiResource::from_gvk_with_plural(&kind, "machines");
     let informer = factory.informer(Query::all(machines), Machine::projection(&Context::new(DEFAULT_GROUP)));
-    let (told, news) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-    let (with_call_log, ring) = (Arc::clone(&told), Arc::clone(&news));
+    let (reported, news) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+    let (with_call_log, ring) = (Arc::clone(&reported), Arc::clone(&news));
     let registration = informer.add_handler(move |_: Event<Machine>| {
         if with_call_log.fetch_add(1, Ordering::Relaxed) % MACHINES as u64 == MACHINES as u64 - 1 {
             ring.notify_one();
@@ -286,7 +286,7 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     let before = polls.load(Ordering::Relaxed);
     let allocations = measure(|| (0..ROUNDS).for_each(|_| round())).count_total;
     let polls = polls.load(Ordering::Relaxed) - before;
-    assert_eq!(told.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
+    assert_eq!(reported.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
     assert_eq!(informer.status().events.updated, (ROUNDS * MACHINES) as u64);
     let each = allocations.div_ceil((ROUNDS * MACHINES) as u64);
     // One is the old object of a handler's event, of which the store keeps only the content.

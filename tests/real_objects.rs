@@ -41,7 +41,7 @@ fn change(object: &Value, context: &Context) -> Option<Change> {
     }
 }
 
-fn picture(moment: &str, version: &str) -> Index {
+fn index_of(moment: &str, version: &str) -> Index {
     let context = Context::new("cluster.x-k8s.io");
     let index = Index::new(Rules {
         keys: context.keys.clone(),
@@ -98,7 +98,7 @@ fn a_moment_reads_alike_in_both_contract_versions(
     #[case] expected: &[&str],
     #[values("v1beta1", "v1beta2")] version: &str,
 ) {
-    let index = picture(moment, version);
+    let index = index_of(moment, version);
     let groups: Vec<_> = index.groups().iter().map(|group| (group.text.to_string(), group.bounds)).collect();
     assert_eq!(groups, [(GROUP.to_owned(), nodegroup::Bounds { min: 0, max: 10 })]);
     assert_eq!(index.target_size(&GroupId::parse(GROUP).unwrap()), Some(3));
@@ -108,7 +108,7 @@ fn a_moment_reads_alike_in_both_contract_versions(
 
 #[rstest]
 fn the_template_is_that_of_the_infrastructure_template(#[values("v1beta1", "v1beta2")] version: &str) {
-    let index = picture("steady", version);
+    let index = index_of("steady", version);
     let served = index.served(&GroupId::parse(GROUP).unwrap()).unwrap();
     let node = pb::Node::decode(served.template.clone().unwrap()).unwrap();
     let quantity = |name: &str| node.status.as_ref()?.allocatable.get(name)?.string.clone();
@@ -123,7 +123,7 @@ fn the_template_is_that_of_the_infrastructure_template(#[values("v1beta1", "v1be
 
 #[rstest]
 fn workers_lead_to_their_group_and_the_control_plane_to_none(#[values("v1beta1", "v1beta2")] version: &str) {
-    let index = picture("steady", version);
+    let index = index_of("steady", version);
     let annotations = HashMap::new();
     let group = |name: &str| {
         let provider_id = format!("in-memory://{name}");

@@ -267,7 +267,7 @@ async fn a_group_scales_up_from_zero_and_the_named_node_goes(
 #[case::no_capacity("no-capacity", 1, Contract::V1Beta1)]
 #[case::no_capacity("no-capacity", 1, Contract::V1Beta2)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_does_not_come_is_told_with_the_class_of_its_error(
+async fn a_machine_that_does_not_come_is_reported_with_the_class_of_its_error(
     #[case] behaviour: &str,
     #[case] class: i32,
     #[case] contract: Contract,

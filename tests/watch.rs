@@ -221,7 +221,7 @@ fn router() -> (Router, watch::Receiver<Vec<Value>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_write_is_told_with_the_manager_that_made_it() {
+async fn each_write_is_reported_with_the_manager_that_made_it() {
     let world = World::start().await;
     let mut watching = world.watch(&["machines", "-o", "json"]).await;
     let (user, controller) = (world.api.as_manager("kubectl-edit"), world.api.as_manager("capi"));

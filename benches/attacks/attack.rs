@@ -124,7 +124,7 @@ impl World {
         self.api.misbehave(Misbehaviour::None);
     }
 
-    async fn tell(&self, kind: &str, number: usize, annotations: &str, infrastructure: &str) {
+    async fn send(&self, kind: &str, number: usize, annotations: &str, infrastructure: &str) {
         let event = tenants_event(kind, number, self.api.next_version(), annotations, infrastructure);
         self.api.send("machinedeployments", event).await;
         self.done.fetch_add(1, Ordering::Relaxed);
@@ -136,14 +136,14 @@ impl World {
         let count = self.count(OBJECTS);
         if is_first {
             for number in 0..count {
-                self.tell("ADDED", number, &annotations(number, number), "null").await;
+                self.send("ADDED", number, &annotations(number, number), "null").await;
             }
         }
         let mut changes = interval(BETWEEN_CHANGES);
         for change in 0.. {
             changes.tick().await;
             let seed = self.done.load(Ordering::Relaxed);
-            self.tell("MODIFIED", change % count, &annotations(change, seed), "null").await;
+            self.send("MODIFIED", change % count, &annotations(change, seed), "null").await;
         }
     }
 
@@ -152,7 +152,7 @@ impl World {
         let (count, annotations) = (self.count(KINDS), bounds().to_string());
         if is_first {
             for number in 0..count {
-                self.tell("ADDED", number, &annotations, &template(number)).await;
+                self.send("ADDED", number, &annotations, &template(number)).await;
             }
         }
         for change in 0.. {
@@ -160,7 +160,7 @@ impl World {
                 sleep(BETWEEN_CHANGES).await;
             }
             let other = count + self.done.load(Ordering::Relaxed);
-            self.tell("MODIFIED", change % count, &annotations, &template(other)).await;
+            self.send("MODIFIED", change % count, &annotations, &template(other)).await;
         }
     }
 

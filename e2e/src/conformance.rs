@@ -173,7 +173,7 @@ fn etcd(url: &str) -> Result<Client> {
 async fn compact(etcd: &Client) -> Result<()> {
     let range = json!({ "key": "AA==", "count_only": true });
     let state = post(etcd, "/v3/kv/range", &range).await?;
-    let revision = state["header"]["revision"].as_str().context("etcd tells no revision")?.to_owned();
+    let revision = state["header"]["revision"].as_str().context("etcd answered no revision")?.to_owned();
     let answer = post(etcd, "/v3/kv/compaction", &json!({ "revision": revision, "physical": true })).await?;
     ensure!(answer["header"].is_object(), "etcd answered the compaction with {answer}");
     Ok(())

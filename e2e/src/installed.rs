@@ -69,9 +69,9 @@ impl Installed {
     /// Returns a kubeconfig with a token of the release's own ServiceAccount.
     pub async fn kubeconfig(&self, plane: &ControlPlane) -> Result<Value> {
         let account = self.pod()?.service_account_name.clone().context("no service account")?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let service_accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let request = TokenRequest::default();
-        let answer = accounts.create_token_request(&account, &PostParams::default(), &request).await?;
+        let answer = service_accounts.create_token_request(&account, &PostParams::default(), &request).await?;
         let token = answer.status.context("a token request without an answer")?.token;
         let mut kubeconfig = plane.kubeconfig(&User::administrator());
         kubeconfig["users"][0]["user"]["token"] = json!(token);

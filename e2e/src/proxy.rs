@@ -239,15 +239,15 @@ mod tests {
         let mut client = TcpStream::connect(proxy.address).await?;
         let (mut carried, _) = server.accept().await?;
         carried.write_all(b"before").await?;
-        let mut told = [0; 6];
-        client.read_exact(&mut told).await?;
+        let mut recorded = [0; 6];
+        client.read_exact(&mut recorded).await?;
         proxy.cut().await;
         carried.write_all(b"after").await.ok();
         drop(carried);
         proxy.mend();
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.ok();
-        assert_eq!((&told, rest.as_slice()), (b"before", b"".as_slice()));
+        assert_eq!((&recorded, rest.as_slice()), (b"before", b"".as_slice()));
         Ok(())
     }
 }

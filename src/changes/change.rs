@@ -1,4 +1,4 @@
-//! One change of one object, as it is told: to programs as a line of JSON whose form is stable
+//! One change of one object, as it is reported: to programs as a line of JSON whose form is stable
 //! (`docs/reference/watch.md`), to people as lines by path.
 
 use std::sync::Arc;

@@ -188,7 +188,7 @@ fn people_read_what_changed_by_path(#[case] old: Value, #[case] new: Value, #[ca
 }
 
 #[test]
-fn a_new_object_is_told_without_what_names_it() {
+fn a_new_object_is_reported_without_what_names_it() {
     let object =
         json!({"kind": "Machine", "metadata": {"name": "one", "uid": "u", "labels": {"a": "b"}}, "spec": {"x": [1]}});
     let change = Change::added(identity(&machine()), snapshot(&machine(), &[], &object), false);

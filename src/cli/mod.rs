@@ -67,7 +67,7 @@ pub enum Command {
     Groups(Box<GroupsArgs>),
     /// Show or change what a running server logs
     LogLevel(LogLevelArgs),
-    /// Explain node groups: what Cluster Autoscaler is told of them, where each value comes from, and what is wrong
+    /// Explain node groups: what Cluster Autoscaler is answered about them, where each value comes from, and what is wrong
     ///
     /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
     ///

@@ -19,14 +19,14 @@ type Caches = Vec<(&'static str, Status)>;
 
 /// Reports the caches until `look` says that no more will be added and all of them are complete.
 pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Option<&MultiProgress>) {
-    let mut told = Told::new(bars);
+    let mut reported = Reported::new(bars);
     let mut ticks = tokio::time::interval(LOOK);
     loop {
         ticks.tick().await;
         let (caches, all_there) = look();
         // A broken cache isn't waited for; a check that needs it keeps `all_there` false.
         let complete = caches.iter().all(|(_, status)| status.synced || status.reason.is_some());
-        told.look(&caches, Instant::now());
+        reported.look(&caches, Instant::now());
         if all_there && complete {
             return;
         }
@@ -34,7 +34,7 @@ pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Optio
 }
 
 /// The progress that was reported so far. Dropping it removes its bars from the screen.
-struct Told<'a> {
+struct Reported<'a> {
     bars: Option<&'a MultiProgress>,
     caches: Vec<Cache>,
 }
@@ -65,7 +65,7 @@ impl Drop for Cache {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> Reported<'a> {
     fn new(bars: Option<&'a MultiProgress>) -> Self {
         Self { bars, caches: Vec::new() }
     }
@@ -84,7 +84,7 @@ impl<'a> Told<'a> {
                 self.caches.len() - 1
             });
             if let Some(cache) = self.caches.get_mut(known) {
-                cache.tell(status, now);
+                cache.report(status, now);
             }
         }
     }
@@ -99,7 +99,7 @@ impl Cache {
         Self { name, begun: now, next_line: now + FIRST_LINE, pause: FIRST_LINE, complete: false, bar }
     }
 
-    fn tell(&mut self, status: &Status, now: Instant) {
+    fn report(&mut self, status: &Status, now: Instant) {
         if self.complete {
             return;
         }
@@ -191,9 +191,9 @@ mod tests {
     fn said(bars: Option<&MultiProgress>, looks: &[(u64, Caches)]) -> Vec<String> {
         let begun = Instant::now();
         let text = Said::of(|| {
-            let mut told = Told::new(bars);
+            let mut reported = Reported::new(bars);
             for (seconds, caches) in looks {
-                told.look(caches, begun + Duration::from_secs(*seconds));
+                reported.look(caches, begun + Duration::from_secs(*seconds));
             }
         });
         text.lines().map(|line| line.split_once("progress: ").unwrap().1.to_owned()).collect()
@@ -202,7 +202,7 @@ mod tests {
     const OF: &str = "cluster=\"management\" resource=\"machines.v1beta2.cluster.x-k8s.io\" namespaces=\"team-a\"";
 
     #[test]
-    fn a_list_that_takes_long_is_told_of_in_growing_pauses_and_at_its_end() {
+    fn a_list_that_takes_long_is_reported_in_growing_pauses_and_at_its_end() {
         let looks: Vec<_> = (0..=10).map(|seconds| (seconds, machines(100, None, false))).collect();
         let lines =
             said(None, &[looks, vec![(11, machines(200, None, true)), (12, machines(201, None, true))]].concat());

@@ -225,7 +225,7 @@ fn an_unknown_architecture_is_amd64_with_a_warning(
 #[case::loopback_as_ipv6_has_it(&["--admin-listen", "[::ffff:127.0.0.1]:0"], Some("[::ffff:127.0.0.1]:0"), false)]
 #[case::allowed_in_vain(&["--admin-allow-remote"], Some("127.0.0.1:8081"), false)]
 #[case::remote_on_purpose(&["--admin-allow-remote", "--admin-listen", "0.0.0.0:8081"], Some("0.0.0.0:8081"), true)]
-fn the_admin_listener_stays_on_loopback_unless_told(
+fn the_admin_listener_stays_on_loopback_unless_configured(
     #[case] flags: &[&str],
     #[case] listen: Option<&str>,
     #[case] warned: bool,

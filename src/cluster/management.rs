@@ -97,8 +97,8 @@ impl Management {
                         | crate::discovery::LookupError::NoVersion { .. }
                         | crate::discovery::LookupError::NoKind { .. } => error.to_string(),
                     };
-                    let told = inner.failure.lock().replace(why.clone());
-                    if told.as_ref() != Some(&why) {
+                    let reported = inner.failure.lock().replace(why.clone());
+                    if reported.as_ref() != Some(&why) {
                         tracing::warn!("can't discover Cluster API's kinds on the management cluster: {why}");
                     }
                     sleep(pause).await;

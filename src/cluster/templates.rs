@@ -172,7 +172,7 @@ impl Templates {
     /// Evaluates the named kinds whenever they change, and when discovery is due. Drop the future to stop.
     pub(super) async fn follow(self: Arc<Self>, tasks: TaskTracker, ended: CancellationToken) {
         let mut changed = self.index.wanted_kinds_changed();
-        let (told, mut news) = mpsc::unbounded_channel();
+        let (sender, mut news) = mpsc::unbounded_channel();
         let mut following = BTreeMap::<KindRef, Following>::new();
         let mut questions =
             Questions { answer: Err(ArcStr::new()), asked: None, pause: FIRST_PAUSE, broken: false, lost: false };
@@ -202,11 +202,11 @@ impl Templates {
                     found(followed, Ok(resource));
                 } else {
                     number += 1;
-                    let followed = self.start(&kind, number, resource, (&tasks, &ended, &told));
+                    let followed = self.start(&kind, number, resource, (&tasks, &ended, &sender));
                     following.insert(kind, followed);
                 }
             }
-            self.tell_of_others(&named, &unserved, &following);
+            self.report_to_others(&named, &unserved, &following);
             questions.rest(unserved.is_empty());
             questions.lost = unserved.keys().any(|kind| following.contains_key(kind));
             // A kind that isn't served may be installed later.
@@ -236,7 +236,7 @@ impl Templates {
         let dropped = CancellationToken::new();
         let (templates, ended, news) = (Arc::clone(self), ended.clone(), news.clone());
         let (kind, is_dropped) = (kind.clone(), dropped.clone());
-        self.tell(&kind, KindState::Pending);
+        self.report(&kind, KindState::Pending);
         self.spawner.spawn_tracked(tasks, async move {
             let followed = templates.follow_kind(&kind, served, &is_dropped, &news);
             if ended.run_until_cancelled(followed).await.is_some() {
@@ -261,7 +261,7 @@ impl Templates {
             let found = served.borrow_and_update().clone();
             match found {
                 Err(why) => {
-                    self.tell(kind, KindState::Unreadable(why));
+                    self.report(kind, KindState::Unreadable(why));
                     dropped.run_until_cancelled(served.changed()).await;
                 }
                 Ok(resource) => {
@@ -315,7 +315,7 @@ impl Templates {
                 (false, None) => KindState::Pending,
                 (false, Some(broken)) => KindState::Unreadable(broken.reason.as_str().into()),
             };
-            self.tell(kind, state);
+            self.report(kind, state);
             if broken_since.is_some_and(|since| since.elapsed() > BROKEN) {
                 broken_since = None;
                 // Nobody listens at the end.
@@ -336,7 +336,7 @@ impl Templates {
     }
 
     /// Reports the reason of each kind that isn't followed, and forgets kinds that aren't named any more.
-    fn tell_of_others(
+    fn report_to_others(
         &self,
         named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
         unserved: &BTreeMap<KindRef, ArcStr>,
@@ -377,7 +377,7 @@ impl Templates {
         }
     }
 
-    fn tell(&self, kind: &KindRef, state: KindState) {
+    fn report(&self, kind: &KindRef, state: KindState) {
         let known = Known { state: state.clone(), is_followed: true };
         let before = self.states.lock().insert(kind.clone(), known);
         if before.map(|known| known.state).as_ref() != Some(&state) {

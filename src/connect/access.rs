@@ -103,27 +103,27 @@ impl Access {
             Origin::Workload(WorkloadSource::Secret(_), _) => periods.secret,
             Origin::Own(_) | Origin::Workload(WorkloadSource::Own(_), _) => periods.files,
         };
-        let mut told = None;
+        let mut reported = None;
         let mut looked = Instant::now();
         loop {
             // Wakes for the first of both; repeated 401s must not cause reads without a pause.
             let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
             sleep_until(looked + periods.least).await;
             looked = Instant::now();
-            self.look(origin, &mut told).await;
+            self.look(origin, &mut reported).await;
         }
     }
 
-    async fn look(&self, origin: &Origin<'_>, told: &mut Option<String>) {
+    async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
             Origin::Own(source) => source.find().await,
             Origin::Workload(source, management) => source.find(management).await,
         };
         let found = match found {
             Ok(found) => found,
-            Err(error) => return Self::keep(origin, &error, told),
+            Err(error) => return Self::keep(origin, &error, reported),
         };
-        *told = None;
+        *reported = None;
         let mut used = self.shared.used.lock();
         if *used == found.fingerprint {
             return;
@@ -135,11 +135,11 @@ impl Access {
     }
 
     /// Keeps the configuration in force, since the new one can't be read or used. Each distinct error is logged once.
-    fn keep(origin: &Origin<'_>, error: &ConnectError, told: &mut Option<String>) {
+    fn keep(origin: &Origin<'_>, error: &ConnectError, reported: &mut Option<String>) {
         let why = error.to_string();
-        if told.as_ref() != Some(&why) {
+        if reported.as_ref() != Some(&why) {
             warn!(source = %origin, "the configuration can't be read anew, the one in force stays: {why}");
-            *told = Some(why);
+            *reported = Some(why);
         }
     }
 }

@@ -36,12 +36,12 @@ pub(super) struct Answered<'a> {
 pub(super) struct CallLog {
     slow: Duration,
     traces: Traces,
-    told: Mutex<HashMap<(Rpc, Code), Told>>,
+    logged: Mutex<HashMap<(Rpc, Code), Logged>>,
 }
 
 /// The last logged read of one RPC and code.
 #[derive(Debug)]
-struct Told {
+struct Logged {
     at: Instant,
     /// The number of reads since then.
     more: u64,
@@ -50,7 +50,7 @@ struct Told {
 impl CallLog {
     /// Returns a record for which reads are slow that take longer than `slow`.
     pub(super) fn new(slow: Duration, traces: Traces) -> Self {
-        Self { slow, traces, told: Mutex::default() }
+        Self { slow, traces, logged: Mutex::default() }
     }
 
     pub(super) fn traces(&self) -> &Traces {
@@ -63,7 +63,7 @@ impl CallLog {
     }
 
     /// Logs an answer, or counts it.
-    pub(super) fn tell(&self, answered: Answered<'_>, now: Instant) {
+    pub(super) fn record(&self, answered: Answered<'_>, now: Instant) {
         let Some(more) = self.counted(&answered, now) else { return };
         let Answered { rpc, code, took, asked, message, metadata } = answered;
         let asked: String = asked.chars().take(LONGEST_ID).collect();
@@ -82,25 +82,25 @@ impl CallLog {
 
     /// Counts an answer. Returns the number of answers since the last logged one if this one has to be logged.
     fn counted(&self, answered: &Answered<'_>, now: Instant) -> Option<u64> {
-        let mut all = self.told.lock();
-        let Some(told) = all.get_mut(&(answered.rpc, answered.code)) else {
-            all.insert((answered.rpc, answered.code), Told { at: now, more: 0 });
+        let mut all = self.logged.lock();
+        let Some(logged) = all.get_mut(&(answered.rpc, answered.code)) else {
+            all.insert((answered.rpc, answered.code), Logged { at: now, more: 0 });
             return Some(0);
         };
-        if now.saturating_duration_since(told.at) < PAUSE {
-            told.more += 1;
+        if now.saturating_duration_since(logged.at) < PAUSE {
+            logged.more += 1;
             return None;
         }
-        let more = std::mem::take(&mut told.more);
-        told.at = now;
+        let more = std::mem::take(&mut logged.more);
+        logged.at = now;
         Some(more)
     }
 
     /// Logs the counts whose minute is over. It has to be called from time to time.
     pub(super) fn sum_up(&self, now: Instant) {
-        let is_over = |told: &Told| now.saturating_duration_since(told.at) >= PAUSE;
-        let over: Vec<_> = self.told.lock().extract_if(|_, told| is_over(told)).collect();
-        for ((rpc, code), Told { more, .. }) in over {
+        let is_over = |logged: &Logged| now.saturating_duration_since(logged.at) >= PAUSE;
+        let over: Vec<_> = self.logged.lock().extract_if(|_, logged| is_over(logged)).collect();
+        for ((rpc, code), Logged { more, .. }) in over {
             if more > 0 {
                 tracing::warn!(rpc = rpc.as_str(), code = code_name(code), more, "further RPCs were slow or failed");
             }
@@ -161,7 +161,7 @@ mod tests {
     #[case::no_price(Rpc::PricingNodePrice, Code::Unimplemented, QUICK, false)]
     #[case::no_template_and_slow(Rpc::NodeGroupTemplateNodeInfo, Code::Unimplemented, Duration::from_secs(1), true)]
     #[case::unimplemented_where_it_is_a_failure(Rpc::NodeGroups, Code::Unimplemented, QUICK, true)]
-    fn slow_and_failed_reads_are_told(
+    fn slow_and_failed_reads_are_reported(
         #[case] rpc: Rpc,
         #[case] code: Code,
         #[case] took: Duration,
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_told_at_once_and_those_that_follow_are_summed_up() {
+    fn the_first_is_reported_at_once_and_those_that_follow_are_summed_up() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let said = Said::of(|| {
             for _ in 0..35_000 {
-                call_log.tell(failed("MachineDeployment/a/b", &metadata), begun);
+                call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
             }
-            call_log.tell(failed("MachineDeployment/a/c", &metadata), begun + PAUSE);
+            call_log.record(failed("MachineDeployment/a/c", &metadata), begun + PAUSE);
         });
         let lines: Vec<_> = said.lines().collect();
         let [first, second] = lines[..] else { panic!("{said}") };
@@ -195,7 +195,7 @@ mod tests {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let said = Said::of(|| {
             for _ in 0..3 {
-                call_log.tell(failed("MachineDeployment/a/b", &metadata), begun);
+                call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
             }
             call_log.sum_up(begun);
             call_log.sum_up(begun + PAUSE);
@@ -207,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn another_code_of_the_same_rpc_is_told_by_itself() {
+    fn another_code_of_the_same_rpc_is_reported_by_itself() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let slow = Answered { code: Code::Ok, took: Duration::from_secs(2), message: "", ..failed("b", &metadata) };
         let said = Said::of(|| {
-            call_log.tell(failed("a", &metadata), begun);
-            call_log.tell(slow, begun);
+            call_log.record(failed("a", &metadata), begun);
+            call_log.record(slow, begun);
         });
         assert!(
             said.lines().any(|line| line.contains("an RPC was slow") && line.contains("milliseconds=2000")),
@@ -224,7 +224,7 @@ mod tests {
     fn an_id_of_many_pages_is_cut() {
         let (call_log, metadata) = (call_log(), MetadataMap::new());
         let long = "a".repeat(100_000);
-        let said = Said::of(|| call_log.tell(failed(&long, &metadata), Instant::now()));
+        let said = Said::of(|| call_log.record(failed(&long, &metadata), Instant::now()));
         assert!(said.len() < 1_000, "{} bytes", said.len());
     }
 }

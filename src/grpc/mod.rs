@@ -103,13 +103,13 @@ impl Service {
         let code = code_of(&result);
         let took = call.answered(code);
         if self.call_log.is(rpc, code, took) {
-            self.tell(rpc, request, &result, took);
+            self.record(rpc, request, &result, took);
         }
         result.map(Response::new)
     }
 
     #[cold]
-    fn tell<Q: Asked, T>(&self, rpc: Rpc, request: &Request<Q>, result: &Result<T, Status>, took: Duration) {
+    fn record<Q: Asked, T>(&self, rpc: Rpc, request: &Request<Q>, result: &Result<T, Status>, took: Duration) {
         let answered = Answered {
             rpc,
             code: code_of(result),
@@ -118,7 +118,7 @@ impl Service {
             message: result.as_ref().err().map(Status::message).unwrap_or_default(),
             metadata: request.metadata(),
         };
-        self.call_log.tell(answered, Instant::now());
+        self.call_log.record(answered, Instant::now());
     }
 
     /// Answers a write of a group. Its command is logged by the scale module.
@@ -140,7 +140,7 @@ impl Service {
             Err(status) => {
                 let result = Err(cut(status));
                 let took = call.answered(code_of(&result));
-                self.tell(rpc, &request, &result, took);
+                self.record(rpc, &request, &result, took);
                 return result;
             }
         };

@@ -228,7 +228,7 @@ impl LiveState {
             ("pools_by_node", self.pools_by_node.is_empty()),
             ("groups_by_cluster", self.groups_by_cluster.is_empty()),
             ("groups_by_template", self.groups_by_template.is_empty()),
-            ("lessons", self.resources.is_empty()),
+            ("observations", self.resources.is_empty()),
             ("observations", self.observations.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),

@@ -99,13 +99,13 @@ impl LiveState {
     pub(super) fn resources_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
         let templates = Templates::of(object);
         let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
-        let other_templates = if same_templates.is_some() { None } else { self.lesson_of_other_templates(id) };
+        let other_templates = if same_templates.is_some() { None } else { self.resources_of_other_templates(id) };
         RealNodes { same_templates, other_templates, ..RealNodes::default() }
     }
 
     /// Returns the observed resources of a Node that was made from the templates of an older MachineSet of the group:
     /// the newest such MachineSet.
-    fn lesson_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
+    fn resources_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
         let observation = |set: &ObjectKey| {
             let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
             let observation = self.resources.get(&Templates::of(set), id)?;

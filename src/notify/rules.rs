@@ -194,7 +194,7 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
     let rules: Vec<_> = file.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();
     match rules.iter().find(|rule| !names.insert(rule.name.as_str())) {
-        Some(twice) => Err(wrong(&twice.name, "name", &"another rule has it too: the log tells rules apart by it")),
+        Some(twice) => Err(wrong(&twice.name, "name", &"another rule has it too, and the log names rules by it")),
         None => Ok(rules),
     }
 }
@@ -229,7 +229,7 @@ fn wrong(rule: &str, field: &'static str, reason: &dyn ToString) -> RulesError {
 fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     let name = form.name;
     if name.trim().is_empty() || name.contains("://") {
-        return Err(wrong(&name, "name", &"give it a name, by which the log tells rules apart"));
+        return Err(wrong(&name, "name", &"give it a name, by which the log shows the rule"));
     }
     // These names are quoted later if they aren't among the watched kinds and namespaces.
     for (field, text) in

@@ -41,8 +41,8 @@ impl StatusPage {
 
     fn of_group(&self, path: &str, view: &View) -> Option<Markup> {
         let id = GroupId::parse(path.strip_prefix("/groups/")?)?;
-        let (state, told) = self.source.read_group(&id);
-        group::group(&state, told.as_ref(), view)
+        let (state, reported) = self.source.read_group(&id);
+        group::group(&state, reported.as_ref(), view)
     }
 }
 

@@ -36,9 +36,10 @@ impl World {
         let applied = Arc::new(Mutex::new(vec![price(&prices)]));
         let mut registry = Registry::default();
         let metrics = PriceMetrics::register(&mut registry);
-        let told = Arc::clone(&applied);
+        let reported = Arc::clone(&applied);
         let settings = Settings { interval: Duration::from_millis(2) };
-        let following = tokio::spawn(file.follow(settings, metrics, move |prices| told.lock().push(price(&prices))));
+        let following =
+            tokio::spawn(file.follow(settings, metrics, move |prices| reported.lock().push(price(&prices))));
         Self { dir, applied, registry, following }
     }
 

@@ -111,7 +111,7 @@ impl History {
     }
 
     /// Records an outcome that an Event reports too.
-    pub(super) fn told(&self, group: &GroupId, content: &EventContent, code: Option<&'static str>) {
+    pub(super) fn reported(&self, group: &GroupId, content: &EventContent, code: Option<&'static str>) {
         let outcome = Outcome::of_reason(content.reason());
         self.add(group, outcome, content.reason().as_str(), code, content.note());
     }
@@ -174,21 +174,21 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_told_first_and_repetitions_in_a_row_are_one() {
+    fn the_newest_is_reported_first_and_repetitions_in_a_row_are_one() {
         let history = History::default();
         let id = group("workers");
-        history.told(&id, &EventContent::scaled(2, 3, &[]), None);
+        history.reported(&id, &EventContent::scaled(2, 3, &[]), None);
         for _ in 0..3 {
             history.answered(&id, "increase", &refused("no"), None);
         }
-        history.told(&id, &EventContent::scaled(3, 4, &[]), None);
-        let told: Vec<_> = history.of(&id).into_iter().map(|it| (it.outcome, it.what, it.text, it.times)).collect();
+        history.reported(&id, &EventContent::scaled(3, 4, &[]), None);
+        let reported: Vec<_> = history.of(&id).into_iter().map(|it| (it.outcome, it.what, it.text, it.times)).collect();
         let expected = [
             (Outcome::Done, "ScaledUp", "3→4", 1),
             (Outcome::Refused, "increase", "no", 3),
             (Outcome::Done, "ScaledUp", "2→3", 1),
         ];
-        assert_eq!(told, expected.map(|(outcome, what, text, times)| (outcome, what, text.to_owned(), times)));
+        assert_eq!(reported, expected.map(|(outcome, what, text, times)| (outcome, what, text.to_owned(), times)));
         assert_eq!(history.of(&group("others")), []);
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn of_a_group_only_the_last_are_kept() {
         let history = History::default();
         for size in 0..50 {
-            history.told(&group("workers"), &EventContent::scaled(size, size + 1, &[]), None);
+            history.reported(&group("workers"), &EventContent::scaled(size, size + 1, &[]), None);
         }
         let kept = history.of(&group("workers"));
         assert_eq!(kept.len(), MOST_OF_A_GROUP);

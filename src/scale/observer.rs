@@ -76,7 +76,7 @@ async fn observe(work: &Work, observed: &mut Observed) {
         Some((size, why)) => {
             if observed.held_back.insert(work.id.clone(), why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(group = %work.id, size, "no Machine is made for the size that was written: {why}");
-                work.tell(EventContent::held_back(size, &why));
+                work.report(EventContent::held_back(size, &why));
             }
         }
     }
@@ -101,7 +101,7 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
     let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
     work.shared.metrics.count_put_back(&manager);
     tracing::warn!(group = %work.id, from, to, %manager, times, "somebody keeps putting the size back");
-    work.tell(EventContent::put_back(from, to, &manager));
+    work.report(EventContent::put_back(from, to, &manager));
 }
 
 impl Observed {

@@ -117,24 +117,24 @@ impl Work {
     }
 
     /// Reports an event of the group.
-    pub(super) fn tell(&self, content: EventContent) {
+    pub(super) fn report(&self, content: EventContent) {
         self.report_with_code(content, None);
     }
 
     /// Reports an event of the group. Unless a command is carried out, the note names the tickets of the log's entries.
     pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
         let is_asked_for = self.is_asked_for.load(Ordering::Relaxed);
-        self.tell(if is_asked_for { content } else { content.of_tickets(tickets) });
+        self.report(if is_asked_for { content } else { content.of_tickets(tickets) });
     }
 
     /// Reports that an infrastructure provider chooses the instances.
     pub(super) fn report_chosen_by_provider(&self, instances: usize) {
-        self.tell(EventContent::chosen_by_provider(instances));
+        self.report(EventContent::chosen_by_provider(instances));
     }
 
     fn report_with_code(&self, content: EventContent, code: Option<&'static str>) {
         let content = content.asked_by(self.clients().as_deref());
-        self.shared.history.told(&self.id, &content, code);
+        self.shared.history.reported(&self.id, &content, code);
         if let Some(uid) = self.index().uid(&self.id) {
             self.shared.events.record(&self.id, &uid, content);
         }

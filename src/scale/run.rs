@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
                     let why = instance::of_machine(view).error;
                     let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
                     tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the least size: {why}");
-                    work.tell(EventContent::replaced(&machine.name, &why));
+                    work.report(EventContent::replaced(&machine.name, &why));
                 }
                 Effect::Over(entries) => {
                     let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();

@@ -116,7 +116,7 @@ impl StateSource {
         self.whole(&snapshot, groups, left_out)
     }
 
-    /// The picture now with one group alone, and the report on that: `None` where there is no such object.
+    /// The live state now with one group alone, and the report on that: `None` where there is no such object.
     pub(crate) fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
         let snapshot = self.snapshot(&selection);

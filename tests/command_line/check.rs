@@ -59,7 +59,7 @@ fn lines(report: &Value, check: CheckId) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_tells_of_each_check() {
+async fn a_line_reports_each_check() {
     let sandbox = world(Vec::new()).await;
     let output = check_prod(&sandbox, &[]).await;
     assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
@@ -125,7 +125,7 @@ async fn a_right_that_is_missing_is_named_with_what_breaks_and_what_grants_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_may_not_be_read_at_all_is_told_at_once_and_hides_no_other_check() {
+async fn a_kind_that_may_not_be_read_at_all_is_reported_at_once_and_hides_no_other_check() {
     let sandbox = world(Vec::new()).await;
     let machines = Fault::refuse(403, "Forbidden", "not for you").on_method("GET").on_path("/machines").unwrap();
     sandbox.management().faults().add(machines);
@@ -223,7 +223,7 @@ async fn what_is_wrong_with_node_groups_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scope_without_a_node_group_is_told_with_what_there_is() {
+async fn a_scope_without_a_node_group_is_reported_with_what_there_is() {
     let sandbox = world(vec![deployment("plain", &json!({}), &json!({}), "AWSMachineTemplate")]).await;
     let (m, w) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
     let flags = ["--management-kubeconfig", m.to_str().unwrap(), "--workload-kubeconfig", w.to_str().unwrap()];
@@ -328,7 +328,7 @@ async fn certificates_are_looked_at(#[case] change: fn(&mut CertificateParams), 
 }
 
 #[tokio::test]
-async fn who_may_connect_is_told() {
+async fn who_may_connect_is_reported() {
     let files = Files::new();
     files.issue(&["provider"], |_| ());
     let found = files.found(&["--tls-allowed-client-names=cluster-autoscaler"]).await;

@@ -209,11 +209,11 @@ fn state(size: i32) -> String {
 }
 
 #[test]
-fn groups_tells_an_older_server_another_program_and_another_schema_apart() {
+fn groups_distinguishes_an_older_server_another_program_and_another_schema() {
     let cases: [(u16, &str, &str); 4] = [
         (404, "", "has no /debug/state: what answers there is an older version"),
         (200, "<html>", "is it another program?"),
-        (200, "{\"schemaVersion\": 2}", "tells its state in schema version 2, and this program reads 1"),
+        (200, "{\"schemaVersion\": 2}", "serves its state in schema version 2, and this program reads 1"),
         (
             421,
             "host \"a\" isn't\u{1b}[31m answered",
@@ -276,7 +276,7 @@ fn watch(flags: &[&str]) -> Output {
 }
 
 #[test]
-fn watch_tells_a_wrong_call_in_one_line_with_exit_code_2() {
+fn watch_reports_a_wrong_call_in_one_line_with_exit_code_2() {
     let calls: [(&[&str], &str); 4] = [
         (&["-l", "app in x"], "error: --selector: \"app in x\" can't be used"),
         (&["--ignore", "status"], "error: --ignore: \"status\" can't be used: a path is a JSON pointer"),
@@ -292,7 +292,7 @@ fn watch_tells_a_wrong_call_in_one_line_with_exit_code_2() {
 }
 
 #[test]
-fn watch_tells_what_failed_in_one_line_with_exit_code_1() {
+fn watch_reports_what_failed_in_one_line_with_exit_code_1() {
     let output = watch(&["machines", "--management-kubeconfig=/nonexistent/config"]);
     assert_fails(&output, 1, "error: management cluster: kubeconfig file /nonexistent/config: can't read it");
     assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);

@@ -98,7 +98,7 @@ fn the_image_is_built_from_every_member_of_the_workspace() {
 }
 
 #[test]
-fn every_action_is_pinned_by_its_commit_and_tells_its_version() {
+fn every_action_is_pinned_by_its_commit_and_names_its_version() {
     for (path, workflow) in workflows() {
         let used = workflow.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "));
         for action in used.filter(|action| !action.starts_with("./")) {

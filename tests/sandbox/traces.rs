@@ -111,7 +111,7 @@ async fn a_command_that_fails_has_its_code_in_its_trace() {
     world.increase(100).await.unwrap_err();
     let rpc = collector.until_span("NodeGroupIncreaseSize").await;
     assert_eq!(attribute(&rpc, "code"), "FAILED_PRECONDITION");
-    assert!(rpc.status.unwrap().message.contains("max"), "why is told");
+    assert!(rpc.status.unwrap().message.contains("max"), "it names the bound");
     // A failed read has a span, a successful one has none.
     world.target_size().await;
     let nobody = proto::NodeGroupTargetSizeRequest { id: "MachineDeployment/team-a/nobody".to_owned() };

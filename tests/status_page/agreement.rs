@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::world::{Log, World, cluster, deployment, of_template, text_of, until};
 
 /// A fault and the views that report it. The comment beside a view that is `false` gives the reason.
-struct Told {
+struct Expected {
     fault: &'static str,
     /// The group that it concerns, or `None` for all.
     group: Option<&'static str>,
@@ -25,8 +25,8 @@ struct Told {
     event: Option<&'static str>,
 }
 
-const TOLD: [Told; 6] = [
-    Told {
+const EXPECTED: [Expected; 6] = [
+    Expected {
         fault: "403 on an infrastructure template",
         group: Some("denied"),
         words: "templates are none of your business",
@@ -40,7 +40,7 @@ const TOLD: [Told; 6] = [
         // Events report commands, and no command was carried out or refused.
         event: None,
     },
-    Told {
+    Expected {
         fault: "a bad annotation",
         group: Some("mistyped"),
         words: "\"ten\"",
@@ -53,7 +53,7 @@ const TOLD: [Told; 6] = [
         ),
         event: None,
     },
-    Told {
+    Expected {
         fault: "a rollout",
         group: Some("turning"),
         words: "rolling out",
@@ -66,7 +66,7 @@ const TOLD: [Told; 6] = [
         ),
         event: Some("ScaleDownRefused"),
     },
-    Told {
+    Expected {
         fault: "a write that the API server refuses",
         group: Some("unwritten"),
         words: "sizes are frozen this week",
@@ -77,7 +77,7 @@ const TOLD: [Told; 6] = [
         metric: ("commands_total{command=\"increase\",result=\"permission_denied\"}", "1"),
         event: Some("ScaleUpFailed"),
     },
-    Told {
+    Expected {
         fault: "a watch that is cut and can't be resumed",
         group: None,
         words: "etcd has gone fishing",
@@ -88,7 +88,7 @@ const TOLD: [Told; 6] = [
         metric: ("informer_watch_errors_total{cluster=\"management\",resource=\"machines.", ""),
         event: None,
     },
-    Told {
+    Expected {
         fault: "an expired certificate",
         group: None,
         words: "is valid from 2000-01-01T00:00:00Z to 2001-01-01T00:00:00Z only",
@@ -101,9 +101,9 @@ const TOLD: [Told; 6] = [
     },
 ];
 
-impl Told {
+impl Expected {
     fn of(fault: &str) -> &'static Self {
-        TOLD.iter().find(|told| told.fault == fault).unwrap()
+        EXPECTED.iter().find(|expected| expected.fault == fault).unwrap()
     }
 
     /// Waits until every view reports it.
@@ -147,7 +147,7 @@ impl Told {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_view_tells_of_a_fault_in_the_same_words() {
+async fn every_view_shows_a_fault_in_the_same_words() {
     let log = Log::keep();
     let max = |size: &str| json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": size });
     let manifests = vec![
@@ -165,8 +165,8 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
     .await;
     let management = world.sandbox.management();
     world.refresh().await;
-    Told::of("a bad annotation").everywhere(&world, &log).await;
-    Told::of("403 on an infrastructure template").everywhere(&world, &log).await;
+    Expected::of("a bad annotation").everywhere(&world, &log).await;
+    Expected::of("403 on an infrastructure template").everywhere(&world, &log).await;
 
     world.change(
         "machinedeployments",
@@ -179,19 +179,19 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
     let id = "MachineDeployment/team-a/turning".to_owned();
     let mut client = world.client().await;
     client.node_group_delete_nodes(proto::NodeGroupDeleteNodesRequest { id, nodes }).await.unwrap_err();
-    Told::of("a rollout").everywhere(&world, &log).await;
+    Expected::of("a rollout").everywhere(&world, &log).await;
 
     let frozen = Fault::refuse(403, "Forbidden", "sizes are frozen this week").on_verb("patch");
     management.faults().add(frozen.on_path("/unwritten/scale").unwrap());
     let id = "MachineDeployment/team-a/unwritten".to_owned();
     client.node_group_increase_size(proto::NodeGroupIncreaseSizeRequest { id, delta: 1 }).await.unwrap_err();
-    Told::of("a write that the API server refuses").everywhere(&world, &log).await;
+    Expected::of("a write that the API server refuses").everywhere(&world, &log).await;
 
     let gone = Fault::refuse(503, "ServiceUnavailable", "etcd has gone fishing");
     management.faults().add(gone.on_path("/machines").unwrap());
     management.faults().add(Fault::watch(WatchFault::CutAfter(0)).on_path("/machines").unwrap());
     world.pass(60).await;
-    Told::of("a watch that is cut and can't be resumed").everywhere(&world, &log).await;
+    Expected::of("a watch that is cut and can't be resumed").everywhere(&world, &log).await;
     management.faults().clear();
     world.stop().await;
 
@@ -219,7 +219,7 @@ async fn expired_certificate(log: &Log) {
     let world = World::start(vec![cluster()], &flags.each_ref().map(String::as_str)).await;
     assert!(text_of(&world.page("/").await).contains("server: ! expires soon"));
     write(date_time_ymd(2001, 1, 1));
-    Told::of("an expired certificate").everywhere(&world, log).await;
+    Expected::of("an expired certificate").everywhere(&world, log).await;
     until("the one in force is expired", async || world.page("/").await.contains("expired</span>").then_some(())).await;
     until("the log says so", async || log.text().contains("the certificate in force has expired").then_some(())).await;
     world.stop().await;

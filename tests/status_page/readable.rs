@@ -1,6 +1,6 @@
 //! Tests of the pages in a real browser, at the widths of a phone and of a desktop, light and dark. They need Chromium:
 //! without the variable CHROMIUM, which names its binary, the test is skipped with a message. `UPDATE_DOCS=1` renews
-//! the pictures in `docs/images`.
+//! the screenshots in `docs/images`.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ const PHONE: (u32, u32) = (390, 844);
 const DESKTOP: (u32, u32) = (1280, 860);
 /// The contrast that WCAG requires of text at level AA; large text may have less.
 const CONTRAST: f64 = 4.5;
-/// The size below which a picture is blank.
+/// The size below which a screenshot is blank.
 const BLANK: usize = 12_000;
 /// A script that returns the lowest contrast of any text with its background, and its place.
 const LEAST_CONTRAST: &str = r"(() => {
@@ -124,9 +124,9 @@ fn look(browser: &mut Browser, url: &str, (width, height): (u32, u32), dark: boo
         background.as_str().unwrap().split(|c: char| !c.is_ascii_digit()).filter_map(|it| it.parse().ok()).max();
     let lightest: u32 = lightest.unwrap();
     assert_eq!(lightest < 100, dark, "{case}: {background}");
-    let picture = browser.screenshot();
-    assert!(picture.starts_with(b"\x89PNG") && picture.len() > BLANK, "{case}: {} bytes", picture.len());
-    picture
+    let screenshot = browser.screenshot();
+    assert!(screenshot.starts_with(b"\x89PNG") && screenshot.len() > BLANK, "{case}: {} bytes", screenshot.len());
+    screenshot
 }
 
 fn text(browser: &mut Browser) -> String {
@@ -146,12 +146,13 @@ async fn the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing()
     let seen = tokio::task::spawn_blocking(move || {
         let mut browser = Browser::start(&binary);
         let url = |path: &str| format!("http://{admin}{path}");
-        let mut pictures = Vec::new();
+        let mut screenshots = Vec::new();
         for (page, path) in [("overview", "/"), ("group", "/groups/MachineDeployment/team-a/workers")] {
             for (device, size) in [("phone", PHONE), ("desktop", DESKTOP)] {
                 let [light, dark] = [false, true].map(|dark| look(&mut browser, &url(path), size, dark));
                 assert_ne!(light, dark, "{path} looks the same in light and dark");
-                pictures.extend([(format!("{page}-{device}-light"), light), (format!("{page}-{device}-dark"), dark)]);
+                screenshots
+                    .extend([(format!("{page}-{device}-light"), light), (format!("{page}-{device}-dark"), dark)]);
             }
         }
         for name in ["zz-hostile", "zz-labelled", "gpus", "rolling", "paused"] {
@@ -162,9 +163,9 @@ async fn the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing()
         look(&mut browser, &url("/groups/MachineDeployment/team-a/zz-labelled"), PHONE, false);
         let label = text(&mut browser);
         look(&mut browser, &url("/"), DESKTOP, false);
-        (pictures, label, text(&mut browser))
+        (screenshots, label, text(&mut browser))
     });
-    let (pictures, label, overview) = seen.await.unwrap();
+    let (screenshots, label, overview) = seen.await.unwrap();
     assert!(label.contains("<script>document.title"), "a hostile label is shown as text: {label}");
     for text in
         ["MachineDeployment/team-a/workers", "last command refused", "rolling out", "failed instances", "<script>"]
@@ -175,8 +176,8 @@ async fn the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing()
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/images");
         fs::create_dir_all(&folder).unwrap();
         for kept in ["overview-desktop-light", "overview-phone-dark", "group-desktop-dark", "group-phone-light"] {
-            let (_, picture) = pictures.iter().find(|(name, _)| name == kept).unwrap();
-            fs::write(folder.join(format!("status-{kept}.png")), picture).unwrap();
+            let (_, screenshot) = screenshots.iter().find(|(name, _)| name == kept).unwrap();
+            fs::write(folder.join(format!("status-{kept}.png")), screenshot).unwrap();
         }
     }
     world.stop().await;

@@ -16,7 +16,7 @@ use super::{
     driver::{Driver, Look},
     fields::upcoming_node,
     pods::{Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
-    rooms::Rooms,
+    snapshot::ClusterSnapshot,
 };
 
 /// The age below which Pods may have others coming after them: if all are younger, the loop waits.
@@ -46,7 +46,7 @@ impl Driver {
     /// choose, nor on upcoming ones. Returns true if a group was increased.
     pub(crate) async fn scale_up(&mut self, look: &Look) -> Result<bool> {
         self.memory.cooldown.this_loop = false;
-        let pending = self.without_room(look);
+        let pending = self.unschedulable(look);
         if pending.is_empty() {
             return Ok(false);
         }
@@ -89,23 +89,23 @@ impl Driver {
     }
 
     /// Returns the Pods that fit on no existing or upcoming Node, among them those that are about to lose theirs.
-    fn without_room<'a>(&self, look: &'a Look) -> Vec<&'a Pod> {
-        let mut rooms = Rooms::default();
+    fn unschedulable<'a>(&self, look: &'a Look) -> Vec<&'a Pod> {
+        let mut snapshot = ClusterSnapshot::default();
         let mut starting = BTreeSet::new();
         for group in &look.groups {
             starting.extend(self.starting(&group.id));
             if let Some(shape) = self.memory.shapes.get(&group.id) {
-                rooms.add_coming(shape, self.counted_upcoming(&group.id));
+                snapshot.add_coming(shape, self.counted_upcoming(&group.id));
             }
         }
         for node in look.all_nodes() {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             if !starting.contains(name) && !look.going.contains_key(name) {
-                rooms.add(node, &look.pods);
+                snapshot.add(node, &look.pods);
             }
         }
         let is_pending = |pod: &&Pod| is_unschedulable(pod) || loses_its_node(look, pod);
-        look.pods.iter().filter(is_pending).filter(|pod| !rooms.place(pod)).collect()
+        look.pods.iter().filter(is_pending).filter(|pod| !snapshot.place(pod)).collect()
     }
 
     /// Returns the number of Nodes of a group that count as upcoming.
@@ -142,18 +142,18 @@ impl Driver {
 
     /// Returns the candidates below their max size, capped by it: other groups bring the rest in the next loop.
     async fn candidates<'a>(&self, look: &'a Look, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
-        let mut room = BTreeMap::new();
+        let mut headroom = BTreeMap::new();
         for group in look.groups.iter().filter(|group| self.is_safe(&group.id)) {
             // A group whose size call fails is skipped.
             let Ok(size) = self.caller.target_size(&group.id).await else { continue };
             if size < group.max_size {
-                room.insert(&group.id, group.max_size - size);
+                headroom.insert(&group.id, group.max_size - size);
                 self.options(&group.id, 1).await?;
             }
         }
         let mut candidates = Vec::new();
         for candidate in needs {
-            let nodes = candidate.nodes.min(room.get(&candidate.group.id).copied().unwrap_or_default());
+            let nodes = candidate.nodes.min(headroom.get(&candidate.group.id).copied().unwrap_or_default());
             if nodes > 0 {
                 self.caller.target_size(&candidate.group.id).await?;
                 self.options(&candidate.group.id, 1).await?;

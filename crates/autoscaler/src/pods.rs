@@ -135,15 +135,15 @@ pub fn fits(pod: &Pod, shape: &Shape) -> bool {
 
 /// Returns the number of Nodes of this size that the Pods need, and the CPU left over on them.
 pub(crate) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
-    let mut rooms: Vec<Cpu> = Vec::new();
+    let mut bins: Vec<Cpu> = Vec::new();
     for pod in pods {
         let cpu = asks_for(pod);
-        match rooms.iter_mut().find(|room| **room >= cpu) {
-            Some(room) => *room -= cpu,
-            None => rooms.push(size - cpu),
+        match bins.iter_mut().find(|bin| **bin >= cpu) {
+            Some(bin) => *bin -= cpu,
+            None => bins.push(size - cpu),
         }
     }
-    (rooms.len(), rooms.iter().sum())
+    (bins.len(), bins.iter().sum())
 }
 
 /// Returns the CPU requests of the Pods on a Node.

@@ -14,7 +14,7 @@ use super::{
     driver::{Driver, Look},
     pattern::QUESTIONS_ABOUT_USE,
     pods::{Shape, is_going, is_movable, is_on, is_ready, used},
-    rooms::Rooms,
+    snapshot::ClusterSnapshot,
 };
 
 /// The times of the last changes to groups and Nodes.
@@ -123,9 +123,9 @@ impl Driver {
         let now = Instant::now();
         self.memory.unremovable.retain(|_, until| *until > now);
         let mut unneeded = Vec::new();
-        let mut rooms = Rooms::default();
+        let mut snapshot = ClusterSnapshot::default();
         for node in look.all_nodes().filter(|node| is_ready(node) && !look.going.contains_key(name(node))) {
-            rooms.add(node, &look.pods);
+            snapshot.add(node, &look.pods);
         }
         for &(group, node) in candidates {
             let name = name(node);
@@ -137,7 +137,7 @@ impl Driver {
                 continue;
             }
             let pods: Vec<&Pod> = look.pods.iter().filter(|pod| is_on(pod, node)).collect();
-            if !pods.iter().all(|pod| is_movable(pod)) || !rooms.vacate(name, &pods) {
+            if !pods.iter().all(|pod| is_movable(pod)) || !snapshot.vacate(name, &pods) {
                 self.memory.unremovable.insert(name.to_owned(), now + self.settings.recheck);
                 continue;
             }

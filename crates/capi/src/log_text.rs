@@ -25,8 +25,8 @@ pub enum LogText {
     Whole(HeldLog),
     /// The length in bytes of a text longer than [`LONGEST_LOG`].
     TooLong(usize),
-    /// A text of so many bytes, for which [`LogBudget`] had no room.
-    NoRoom(usize),
+    /// A text of so many bytes, for which [`LogBudget`] had no space left.
+    OverBudget(usize),
 }
 
 /// Creates a value that isn't counted, for a text that this process writes.
@@ -74,8 +74,8 @@ impl std::fmt::Debug for HeldLog {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((room, namespace)) = &self.of {
-            room.free(namespace, &self.text);
+        if let Some((budget, namespace)) = &self.of {
+            budget.free(namespace, &self.text);
         }
     }
 }
@@ -115,7 +115,7 @@ impl LogBudget {
                 if of_namespace.texts.is_empty() {
                     namespaces.remove(namespace);
                 }
-                return LogText::NoRoom(text.len());
+                return LogText::OverBudget(text.len());
             }
             of_namespace.weight += weight;
             *in_all += weight;
@@ -158,44 +158,44 @@ mod tests {
     }
 
     /// Fills the space of a namespace with texts.
-    fn fill(room: &LogBudget, namespace: &str) -> Vec<LogText> {
+    fn fill(budget: &LogBudget, namespace: &str) -> Vec<LogText> {
         let namespace = ArcStr::from(namespace);
-        let texts = (0..).map(|number| room.hold(&namespace, &text(number, LONGEST_LOG)));
+        let texts = (0..).map(|number| budget.hold(&namespace, &text(number, LONGEST_LOG)));
         texts.take_while(|log| matches!(log, LogText::Whole(_))).take(1_000).collect()
     }
 
     #[test]
     fn a_namespace_has_room_for_its_logs_and_others_have_theirs() {
-        let room = LogBudget::default();
-        let first = fill(&room, "first");
+        let budget = LogBudget::default();
+        let first = fill(&budget, "first");
         assert_eq!(first.len(), MOST_LOGS_OF_NAMESPACE / LONGEST_LOG);
-        assert_eq!(room.hold(&"first".into(), &text(7_000, LONGEST_LOG)), LogText::NoRoom(LONGEST_LOG));
-        assert!(matches!(room.hold(&"second".into(), &text(0, LONGEST_LOG)), LogText::Whole(_)));
-        let others = ["second", "third", "fourth", "fifth"].map(|namespace| fill(&room, namespace).len());
-        assert_eq!(others, [51, 51, 51, 51], "what isn't held any more gives its room back");
+        assert_eq!(budget.hold(&"first".into(), &text(7_000, LONGEST_LOG)), LogText::OverBudget(LONGEST_LOG));
+        assert!(matches!(budget.hold(&"second".into(), &text(0, LONGEST_LOG)), LogText::Whole(_)));
+        let others = ["second", "third", "fourth", "fifth"].map(|namespace| fill(&budget, namespace).len());
+        assert_eq!(others, [51, 51, 51, 51], "what isn't held any more gives its bytes back");
         drop(first);
-        assert_eq!(fill(&room, "first").len(), 51);
+        assert_eq!(fill(&budget, "first").len(), 51);
     }
 
     #[test]
     fn all_namespaces_together_have_their_bound() {
-        let room = LogBudget::default();
-        let held: Vec<_> = (0..9).map(|number| fill(&room, &number.to_string())).collect();
+        let budget = LogBudget::default();
+        let held: Vec<_> = (0..9).map(|number| fill(&budget, &number.to_string())).collect();
         let count = held.iter().map(Vec::len).sum::<usize>();
         assert!(count * LONGEST_LOG <= MOST_LOGS && (count + 1) * LONGEST_LOG > MOST_LOGS, "{count}");
         drop(held);
-        assert!(room.0.lock().namespaces.is_empty() && room.0.lock().weight == 0);
+        assert!(budget.0.lock().namespaces.is_empty() && budget.0.lock().weight == 0);
     }
 
     #[test]
     fn a_text_counts_once_in_its_namespace_until_its_last_place_is_free() {
-        let room = LogBudget::default();
+        let budget = LogBudget::default();
         let namespace = ArcStr::from("team-a");
-        let held: Vec<_> = (0..1_000).map(|_| room.hold(&namespace, &text(1, LONGEST_LOG))).collect();
+        let held: Vec<_> = (0..1_000).map(|_| budget.hold(&namespace, &text(1, LONGEST_LOG))).collect();
         assert!(held.iter().all(|log| matches!(log, LogText::Whole(_))));
-        assert_eq!(room.0.lock().weight, LONGEST_LOG);
+        assert_eq!(budget.0.lock().weight, LONGEST_LOG);
         drop(held);
-        assert_eq!(room.0.lock().weight, 0);
+        assert_eq!(budget.0.lock().weight, 0);
     }
 
     #[test]
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn what_is_too_long_takes_no_room() {
-        let room = LogBudget::default();
-        assert_eq!(room.hold(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
-        assert!(room.0.lock().namespaces.is_empty());
+        let budget = LogBudget::default();
+        assert_eq!(budget.hold(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
+        assert!(budget.0.lock().namespaces.is_empty());
     }
 }

@@ -103,8 +103,8 @@ impl<T: Types, P: Policy> Followed<T, P> {
 }
 
 /// Returns true if a MachineSet has the log, the whole size that came with it, and all Machines. In a rollout none has the whole
-/// size, and nothing tells how much of the smaller one each has been given: one that hasn't would make a Machine in the place of
-/// one that is deleted by name. Nor does the size of one without the log tell, which may be the whole one by chance.
+/// size, and nothing shows how much of the smaller one each has been given: one that hasn't would make a Machine in the place of
+/// one that is deleted by name. Nor does the size of one without the log show it, which may be the whole one by chance.
 fn has_its_size<T: Types, S: Source<T>>(set: &S, sources: &[S]) -> bool {
     let mut active = sources.iter().filter_map(Source::replicas).filter(|replicas| *replicas > 0);
     let whole = Some(active.next().unwrap_or_default());

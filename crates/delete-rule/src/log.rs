@@ -95,7 +95,7 @@ impl<T: Types> Log<T> {
 
     /// Returns the number of Machines that still fit, if their names have the usual length.
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub fn free_entries(&self) -> usize {
         MOST_ENTRIES.saturating_sub(self.entries.len())
     }
 

@@ -8,7 +8,7 @@ use crate::{
     small::{self, Log, Shown, Small},
     step::Step,
     variant::Follows,
-    world::{Deployment, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
+    world::{CacheView, Deployment, Few, Life, Machine, MachineSet, Phase, SLOTS, Set, World},
 };
 
 /// A reconcile of the MachineSet controller.
@@ -19,7 +19,7 @@ struct Act {
     /// The version of the MachineSet that the controller sees.
     set: usize,
     /// The snapshot of the Machines that the controller sees.
-    picture: usize,
+    view: usize,
     victims: Set,
     /// The number of Machines that the controller creates.
     missing: i8,
@@ -136,15 +136,15 @@ impl Program<'_> {
             return;
         }
         for of in world.machine_sets() {
-            for (set, picture) in self.views_of_set_controller(world, of) {
-                let (machines, excess) = Self::excess(world, of, set, picture);
+            for (set, view) in self.views_of_set_controller(world, of) {
+                let (machines, excess) = Self::excess(world, of, set, view);
                 let alive = victims(machines, excess) & world.living();
                 if self.bounds.deletes_one_by_one && alive.len() > 1 {
                     let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
                     let size = world.sets[of].all()[set].size;
                     found(Step::Decide(size, alive), World { deciding, ..*world });
                 } else {
-                    self.reconcile(world, (of, set, picture), found);
+                    self.reconcile(world, (of, set, view), found);
                 }
             }
         }
@@ -152,19 +152,19 @@ impl Program<'_> {
 
     /// Returns the versions of the MachineSet and the snapshots of the Machines that its controller may see.
     fn views_of_set_controller(&self, world: &World, of: usize) -> impl Iterator<Item = (usize, usize)> {
-        let (sets, pictures) = (world.sets[of], world.seen.all().len());
+        let (sets, views) = (world.sets[of], world.seen.all().len());
         let sees_marks = self.bounds.sees_marks;
         (0..sets.all().len()).flat_map(move |set| {
             let since = usize::from(sets.all()[set].copied.since);
-            (0..pictures).filter(move |picture| !sees_marks || *picture >= since).map(move |picture| (set, picture))
+            (0..views).filter(move |view| !sees_marks || *view >= since).map(move |view| (set, view))
         })
     }
 
     /// Returns the Machines of a MachineSet in this snapshot, and the number by which they exceed the size in this
     /// version.
-    fn excess(world: &World, of: usize, set: usize, picture: usize) -> (Picture, i8) {
-        let picture = world.seen.all()[picture].only(world.members_of(of));
-        (picture, picture.existing.len() - world.sets[of].all()[set].size)
+    fn excess(world: &World, of: usize, set: usize, view: usize) -> (CacheView, i8) {
+        let view = world.seen.all()[view].only(world.members_of(of));
+        (view, view.existing.len() - world.sets[of].all()[set].size)
     }
 
     /// Deletes one of the Machines that the controller decided to delete, while everything else goes on. After the last
@@ -197,15 +197,15 @@ impl Program<'_> {
     /// Waits until the controller's cache shows its own writes.
     fn sees_own_writes(world: &mut World) {
         let count = u8::try_from(world.seen.all().len()).unwrap_or_default();
-        world.seen = Few::of(Picture::of(&world.machines));
-        world.forget_pictures(count);
+        world.seen = Few::of(CacheView::of(&world.machines));
+        world.forget_views(count);
     }
 
-    fn reconcile(&self, world: &World, (of, set, picture): (usize, usize, usize), found: &mut dyn FnMut(Step, World)) {
-        let (machines, excess) = Self::excess(world, of, set, picture);
+    fn reconcile(&self, world: &World, (of, set, view): (usize, usize, usize), found: &mut dyn FnMut(Step, World)) {
+        let (machines, excess) = Self::excess(world, of, set, view);
         let is_without_error = !self.bounds.always_errs;
         let victims = victims(machines, excess);
-        self.act(world, Act { of, set, picture, victims, missing: -excess, is_without_error }, found);
+        self.act(world, Act { of, set, view, victims, missing: -excess, is_without_error }, found);
     }
 
     /// The reconciles that end with an error, before all of their work or after any part of it.
@@ -225,15 +225,15 @@ impl Program<'_> {
             return;
         }
         for of in world.machine_sets() {
-            for (set, picture) in self.views_of_set_controller(&world, of) {
-                let (machines, excess) = Self::excess(&world, of, set, picture);
+            for (set, view) in self.views_of_set_controller(&world, of) {
+                let (machines, excess) = Self::excess(&world, of, set, view);
                 let all = victims(machines, excess) & world.living();
                 if self.bounds.deletes_one_by_one && all.len() > 1 {
                     continue;
                 }
                 for victims in (0..=all.0).map(Set).filter(|victims| victims.without(all).is_empty()) {
                     for missing in 0..=(-excess).max(0) {
-                        let act = Act { of, set, picture, victims, missing, is_without_error: false };
+                        let act = Act { of, set, view, victims, missing, is_without_error: false };
                         self.act(&world, act, found);
                     }
                 }
@@ -246,8 +246,8 @@ impl Program<'_> {
         if world.budget.strays == 0 || !self.bounds.is_pool {
             return;
         }
-        for (set, picture) in self.views_of_set_controller(world, 0) {
-            let (machines, excess) = Self::excess(world, 0, set, picture);
+        for (set, view) in self.views_of_set_controller(world, 0) {
+            let (machines, excess) = Self::excess(world, 0, set, view);
             let marked = victims(machines, excess);
             let is_other = |other: &Set| {
                 let is_of_size = other.len() == excess && other.without(machines.existing).is_empty();
@@ -258,14 +258,14 @@ impl Program<'_> {
                 let mut then = *world;
                 then.budget.strays -= 1;
                 then.ledger.strayed = then.ledger.strayed | victims.without(marked);
-                let act = Act { of: 0, set, picture, victims, missing: 0, is_without_error: true };
+                let act = Act { of: 0, set, view, victims, missing: 0, is_without_error: true };
                 self.act(&then, act, found);
             }
         }
     }
 
     fn act(&self, world: &World, act: Act, found: &mut dyn FnMut(Step, World)) {
-        let Act { of, set, picture, victims, missing, is_without_error } = act;
+        let Act { of, set, view, victims, missing, is_without_error } = act;
         let (is_old, size) = (of == 1, world.sets[of].all()[set].size);
         let mut then = *world;
         self.seen_to(&mut then, of, set, is_without_error);
@@ -293,8 +293,8 @@ impl Program<'_> {
         // If nothing changes but the snapshot that the controller has seen last, it only has fewer choices than before.
         if has_changed || set > 0 || then.is_unacted != world.is_unacted {
             if !has_changed || !waits {
-                then.seen.drop_oldest(picture);
-                then.forget_pictures(u8::try_from(picture).unwrap_or_default());
+                then.seen.drop_oldest(view);
+                then.forget_views(u8::try_from(view).unwrap_or_default());
                 then.machines_changed(self.bounds.lag);
             }
             let deleted = victims & world.living();
@@ -335,7 +335,7 @@ impl Program<'_> {
 
 /// Returns the Machines that a MachineSet gives up: first those being deleted, then marked ones, then those without a
 /// Node, then by name.
-pub(crate) fn victims(seen: Picture, count: i8) -> Set {
+pub(crate) fn victims(seen: CacheView, count: i8) -> Set {
     let classes = [
         seen.deleting,
         seen.marked.without(seen.deleting),

@@ -49,7 +49,7 @@ impl Program<'_> {
             return self.core().followed::<Small, Shown>(Kind::MachineDeployment, &[]);
         }
         let replicas = i32::from(world.replicas);
-        let status = world.seen.all().iter().map(|picture| i32::from(picture.existing.len())).min().unwrap_or_default();
+        let status = world.seen.all().iter().map(|view| i32::from(view.existing.len())).min().unwrap_or_default();
         let log = Log::default();
         let pool = Shown { replicas, desired: replicas, status, generation: 0, seen_generation: 0, log };
         self.core().followed(Kind::MachinePool, &[pool])

@@ -116,7 +116,7 @@ struct Args {
     /// Writes of the group whose answer is lost, done or not.
     #[arg(long, default_value_t = 0)]
     lost_answers: u8,
-    /// Tell the copies apart in traces, which takes up to twice the states.
+    /// Distinguish the copies in traces, which takes up to twice the states.
     #[arg(long)]
     apart: bool,
     /// Stop after so many states.

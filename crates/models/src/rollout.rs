@@ -31,8 +31,8 @@ impl Program<'_> {
                 self.scale_new_down(world, MachineSet { size: seen.replicas, ..new }),
             );
         }
-        let room = seen.replicas + SURGE - Self::total(world);
-        let size = (new.size + room).min(seen.replicas);
+        let headroom = seen.replicas + SURGE - Self::total(world);
+        let size = (new.size + headroom).min(seen.replicas);
         if !self.is_far_behind(world, NEW) && size > new.size {
             found(Step::Scale(NEW, size), self.write_set(world, NEW, MachineSet { size, ..new }));
         }

@@ -236,7 +236,7 @@ impl Memory {
         let place = self.tickets.all().iter().position(|known| *known == ticket);
         let place = place.unwrap_or_else(|| {
             let pushed_out = self.tickets.push(ticket, usize::MAX);
-            assert_eq!(pushed_out, 0, "a command has room for all tickets that it sees");
+            assert_eq!(pushed_out, 0, "a command has space for all tickets that it sees");
             self.tickets.all().len() - 1
         });
         uid(place + 1)

@@ -59,16 +59,16 @@ pub(super) fn capacity(
         built.problems.extend(problems);
         put_all(&mut capacity, stated);
     }
-    if let Some(lesson) = context.nodes.same_templates {
-        put_learned(&mut capacity, lesson, context);
+    if let Some(observed_resources) = context.nodes.same_templates {
+        put_learned(&mut capacity, observed_resources, context);
     }
     let annotations = &context.group.annotations;
     for (stated, problems) in [of_annotations(annotations), of_own_annotations(annotations)] {
         built.problems.extend(problems);
         put_all(&mut capacity, stated);
     }
-    if let Some(lesson) = context.nodes.same_templates {
-        built.notes.extend(contradictions(&capacity, lesson));
+    if let Some(observed_resources) = context.nodes.same_templates {
+        built.notes.extend(contradictions(&capacity, observed_resources));
     }
     capacity
 }
@@ -82,14 +82,14 @@ fn put_all(capacity: &mut Capacity, stated: Capacity) {
 /// Adds the resources of an observed Node. They are stronger than `status.capacity`, which is that of the machine:
 /// the kernel reserves some of its memory. An extended resource of 0 doesn't override another amount: the device
 /// plugin may not have started yet.
-fn put_learned(capacity: &mut Capacity, lesson: &ObservedResources, context: &Context<'_>) {
-    for (resource, Amounts { capacity: seen, .. }) in &lesson.resources {
+fn put_learned(capacity: &mut Capacity, observed_resources: &ObservedResources, context: &Context<'_>) {
+    for (resource, Amounts { capacity: seen, .. }) in &observed_resources.resources {
         let wanted = is_never_zero(resource) || context.rules.learn_extended_resources;
         let stated = capacity.get(resource.as_str()).map(|stated| stated.value);
         let says_something =
             if seen.is_zero() { stated.is_none() && !is_never_zero(resource) } else { stated != Some(*seen) };
         if wanted && says_something {
-            put(capacity, resource, *seen, lesson.source_for(&context.id));
+            put(capacity, resource, *seen, observed_resources.source_for(&context.id));
         }
     }
 }
@@ -98,16 +98,16 @@ fn put_learned(capacity: &mut Capacity, lesson: &ObservedResources, context: &Co
 const TOLERANCE: i64 = 10;
 
 /// Returns a note for each annotation whose amount differs by more than [`TOLERANCE`] percent from the real Node's.
-fn contradictions(capacity: &Capacity, lesson: &ObservedResources) -> Vec<String> {
+fn contradictions(capacity: &Capacity, observed_resources: &ObservedResources) -> Vec<String> {
     let contradiction = |(resource, stated): (&String, &Sourced<Quantity>)| {
         let Source::Annotation(key) = &stated.source else { return None };
-        let seen = lesson.resources.get(resource.as_str())?.capacity;
+        let seen = observed_resources.resources.get(resource.as_str())?.capacity;
         let more = if stated.value > seen { stated.value - seen } else { seen - stated.value };
         more.is_more_than_percent(TOLERANCE, seen).then(|| {
             format!(
                 "annotation {key} says {resource} {}, and Node {} has {seen}: correct the annotation, or take it off if \
                  something else states it",
-                stated.value, lesson.node,
+                stated.value, observed_resources.node,
             )
         })
     };

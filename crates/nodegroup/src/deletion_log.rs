@@ -148,7 +148,7 @@ pub enum LogError {
     #[error(
         "the annotation {DELETING}, of {bytes} bytes, isn't read: those of its namespace have {MOST_LOGS_OF_NAMESPACE} bytes already, or those of all namespaces {MOST_LOGS}, with what their Machines take in memory; nothing of the group is deleted: see which groups have long ones, who writes them, and remove those that this program didn't write. It is read when the group's object changes next"
     )]
-    NoRoom {
+    OverBudget {
         /// The length of its value.
         bytes: usize,
     },
@@ -170,7 +170,7 @@ pub enum LogError {
     },
     /// Too many deletions are in progress.
     #[error(
-        "{count} deletions would be on their way at once, and the annotation {DELETING} has room for {MOST_ENTRIES} of usual names; try again when some have gone"
+        "{count} deletions would be on their way at once, and the annotation {DELETING} holds {MOST_ENTRIES} of usual names; try again when some have gone"
     )]
     Full {
         /// The number of deletions that would be on their way.

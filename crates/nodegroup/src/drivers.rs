@@ -61,14 +61,14 @@ impl Drivers {
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let dra = self.dra.iter().map(|Sourced { value: driver, source, .. }| {
             format!(
-                "{source}: {} devices of driver {} can't be told to Cluster Autoscaler yet, the protocol has no field for \
+                "{source}: {} devices of driver {} can't be sent to Cluster Autoscaler yet, the protocol has no field for \
                  them (kubernetes/autoscaler#10199)",
                 driver.devices, driver.name,
             )
         });
         let csi = self.csi.iter().map(|Sourced { value: driver, source, .. }| {
             format!(
-                "{source}: the limit of {} volumes of driver {} can't be told to Cluster Autoscaler yet, the protocol has \
+                "{source}: the limit of {} volumes of driver {} can't be sent to Cluster Autoscaler yet, the protocol has \
                  no field for it",
                 driver.limit, driver.name,
             )
@@ -205,7 +205,7 @@ mod tests {
     #[case::none_named(&[("gpu-count", "2")])]
     #[case::no_devices(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "0")])]
     #[case::an_empty_name(&[("dra-driver", ""), ("gpu-count", "2")])]
-    #[case::a_bad_count_is_told_once_as_a_count(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "some")])]
+    #[case::a_bad_count_is_reported_once_as_a_count(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "some")])]
     fn without_devices_there_is_no_driver_and_no_problem(#[case] annotations: &[(&str, &str)]) {
         assert_eq!(drivers(&annotated(annotations)), (Drivers::default(), Vec::new()));
     }

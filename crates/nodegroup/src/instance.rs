@@ -273,7 +273,7 @@ fn is_error_now(member: &MachineView<'_>, grace: Grace, now: Timestamp) -> bool 
     has_failed(member.machine) || member.shortage.is_some_and(|shortage| shortage.is_error(grace, now))
 }
 
-/// Returns true if a Machine accounts for a replica by itself: Cluster Autoscaler sees its Node, or counts its
+/// Returns true if a Machine stands for a replica by itself: Cluster Autoscaler sees its Node, or counts its
 /// instance as one that may still come.
 #[must_use]
 pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
@@ -308,7 +308,7 @@ fn deletable<'a>(
     let above_min = usize::try_from(size.saturating_sub(promised).saturating_sub(*min)).unwrap_or_default();
     if above_min > 0 {
         failed.sort_by_key(|machine| replacement::rank(machine, None));
-        failed.truncate(above_min.min(log.room()));
+        failed.truncate(above_min.min(log.free_entries()));
         return failed;
     }
     let has_joined = |member: &&MachineView<'_>| member.machine.node_name.is_some() || member.node.is_some();

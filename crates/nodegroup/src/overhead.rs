@@ -43,9 +43,9 @@ pub(super) fn overhead(
         }
     }
     let learned = context.nodes.same_templates.or(context.nodes.other_templates);
-    if let Some(lesson) = learned {
-        for (resource, amounts) in lesson.resources.iter().filter(|(resource, _)| has(resource)) {
-            put(&mut overhead, resource, amounts.overhead(), lesson.source_for(&context.id));
+    if let Some(observed_resources) = learned {
+        for (resource, amounts) in observed_resources.resources.iter().filter(|(resource, _)| has(resource)) {
+            put(&mut overhead, resource, amounts.overhead(), observed_resources.source_for(&context.id));
         }
     }
     overhead

@@ -39,7 +39,7 @@ impl SharedLog {
     pub fn as_str(&self) -> Option<&str> {
         match &self.0.text {
             LogText::Whole(text) => Some(text),
-            LogText::TooLong(_) | LogText::NoRoom(_) => None,
+            LogText::TooLong(_) | LogText::OverBudget(_) => None,
         }
     }
 
@@ -52,7 +52,7 @@ impl SharedLog {
         let log = self.0.log.get_or_init(|| match &self.0.text {
             LogText::Whole(text) => DeletionLog::parse(Some(text)),
             LogText::TooLong(bytes) => Err(LogError::TooLong { bytes: *bytes }),
-            LogText::NoRoom(bytes) => Err(LogError::NoRoom { bytes: *bytes }),
+            LogText::OverBudget(bytes) => Err(LogError::OverBudget { bytes: *bytes }),
         });
         log.as_ref()
     }

@@ -133,7 +133,7 @@ impl Failure {
     /// Converts a refusal.
     fn of_status(status: &Status, resource: &str) -> Self {
         let asked = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-        Self::told(status.code, &status.message, &status.reason, u64::from(asked), resource)
+        Self::from_parts(status.code, &status.message, &status.reason, u64::from(asked), resource)
     }
 
     /// Converts an error within a watch: the JSON of a `Status`, read leniently.
@@ -141,7 +141,7 @@ impl Failure {
         let status: Value = serde_json::from_str(json).unwrap_or_default();
         let code = status["code"].as_u64().unwrap_or(0);
         let asked = status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
-        Self::told(
+        Self::from_parts(
             u16::try_from(code).unwrap_or(0),
             &text(&status["message"]).unwrap_or_default(),
             &text(&status["reason"]).unwrap_or_default(),
@@ -150,7 +150,7 @@ impl Failure {
         )
     }
 
-    fn told(code: u16, message: &str, kind: &str, retry_after: u64, resource: &str) -> Self {
+    fn from_parts(code: u16, message: &str, kind: &str, retry_after: u64, resource: &str) -> Self {
         let message = first_line(if message.is_empty() { kind } else { message });
         let reason = match code {
             401 => format!("unauthorized: {message}"),
@@ -232,7 +232,7 @@ mod tests {
     #[case(503, "", "server error 503: Reason")]
     #[case(0, "something", "something")]
     #[case(418, "<html>\nteapot</html>", "refused with 418: <html>")]
-    fn refusals_are_told_in_words(#[case] code: u16, #[case] message: &str, #[case] expected: &str) {
+    fn refusals_are_reported_in_words(#[case] code: u16, #[case] message: &str, #[case] expected: &str) {
         let failure = Failure::of_client(&status(code, message), "widgets/v1");
         assert_eq!(failure.to_string(), expected);
     }

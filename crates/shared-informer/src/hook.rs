@@ -62,7 +62,7 @@ impl Hooks {
     }
 
     /// Calls all hooks, on the informer's own task.
-    pub(super) fn tell(&self, error: impl FnOnce() -> WatchError) {
+    pub(super) fn report(&self, error: impl FnOnce() -> WatchError) {
         let hooks = self.hooks.lock().clone();
         if hooks.is_empty() {
             return;

@@ -251,18 +251,18 @@ mod tests {
     impl Mirror {
         fn take(&mut self, next: Next<u32>) {
             let Next::Event(event) = next else { return };
-            let (key, told) = (event.key(), self.0.get(&event.key()).copied());
+            let (key, reported) = (event.key(), self.0.get(&event.key()).copied());
             match event {
                 Event::Added { object, .. } => {
-                    assert_eq!(told, None, "added twice: {key}");
+                    assert_eq!(reported, None, "added twice: {key}");
                     self.0.insert(key, *object.content.clone().unwrap());
                 }
                 Event::Updated { old, new } => {
-                    assert_eq!(told, old.content.clone().ok().as_deref().copied(), "{key}");
+                    assert_eq!(reported, old.content.clone().ok().as_deref().copied(), "{key}");
                     self.0.insert(key, *new.content.clone().unwrap());
                 }
                 Event::Deleted { .. } => {
-                    assert!(told.is_some(), "deleted unseen: {key}");
+                    assert!(reported.is_some(), "deleted unseen: {key}");
                     self.0.remove(&key);
                 }
             }

@@ -26,7 +26,7 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The number of expired page tokens after which a list is requested without pages.
 const EXPIRED_TOKENS: u32 = 2;
 /// The number of consecutive watches that only send errors after which a list replaces them.
-const TOLD_ERRORS: u32 = 3;
+const REPORTED_ERRORS: u32 = 3;
 /// The number of repeated events, besides two per stored object, after which a watch is closed.
 const REPEATS: usize = 10_000;
 
@@ -222,7 +222,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Watches, and resumes where the last watch ended, until a list is needed; returns the cause of the list.
     async fn watch(&mut self, listed: Listed) -> ListCause {
         let Listed { mut version, mut open } = listed;
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             let ended = self.watch_once(&mut version, open.take()).await;
             // An attempt that lived longer than the next pause resets the backoff.
@@ -230,7 +230,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if ended.productive || outlived {
                 self.backoff.reset();
                 self.barren = 0;
-                told = 0;
+                reported = 0;
                 // One event before each expiry must not cause a hot loop of lists.
                 if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
                     self.gone = 0;
@@ -242,7 +242,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             // An error before the watch began doesn't count: it is no evidence about watches that do begin.
             if ended.connected && failure.is_reported() {
                 self.barren += 1;
-                told += 1;
+                reported += 1;
             }
             if failure.is_gone() {
                 // A single expired version is normal, whatever failed before, and no reason to wait.
@@ -250,12 +250,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 if self.gone > 1 {
                     self.watch_failed(&failure).await;
                 } else {
-                    self.tell(Phase::Watch, &failure, Duration::ZERO);
+                    self.report(Phase::Watch, &failure, Duration::ZERO);
                 }
                 return ListCause::Gone;
             }
             self.watch_failed(&failure).await;
-            if (!ended.connected && !failure.may_pass()) || (ended.connected && told >= TOLD_ERRORS) {
+            if (!ended.connected && !failure.may_pass()) || (ended.connected && reported >= REPORTED_ERRORS) {
                 return ListCause::Error;
             }
         }
@@ -441,13 +441,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         } else {
             tracing::debug!(resource, namespace, %failure, ?pause, "{phase} failed again");
         }
-        self.tell(phase, failure, pause);
+        self.report(phase, failure, pause);
         tokio::time::sleep(pause).await;
     }
 
     /// Calls the error hooks.
-    fn tell(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
-        self.progress.hooks().tell(|| WatchError {
+    fn report(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
+        self.progress.hooks().report(|| WatchError {
             resource: self.progress.resource().to_owned(),
             namespace: self.scope.namespace.clone(),
             phase,

@@ -34,7 +34,7 @@ const BATCH: usize = 128;
 /// The maximum time before a task yields: other tasks of the thread then wait for one slow call, not for many.
 const TURN: Duration = Duration::from_millis(1);
 /// The number of objects queued for a handler beyond which a streamed list waits.
-const ROOM: usize = 1_000;
+const CAPACITY: usize = 1_000;
 /// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
 
@@ -159,7 +159,7 @@ impl<T> Slot<T> {
         let mut queue = self.queue.lock();
         let next = queue.pop();
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
-        if queue.len() <= ROOM && self.lagged.load(Ordering::Relaxed) {
+        if queue.len() <= CAPACITY && self.lagged.load(Ordering::Relaxed) {
             self.lagged.store(false, Ordering::Relaxed);
             self.caught_up.notify_waiters();
         }
@@ -169,7 +169,7 @@ impl<T> Slot<T> {
 
     /// Returns true if a streamed list should wait for this handler.
     pub(super) fn lags(&self) -> bool {
-        self.queue.lock().len() > ROOM
+        self.queue.lock().len() > CAPACITY
     }
 
     /// Waits until the handler doesn't lag any more, or is removed.
@@ -180,7 +180,7 @@ impl<T> Slot<T> {
         caught_up.as_mut().enable();
         {
             let queue = self.queue.lock();
-            if queue.len() <= ROOM {
+            if queue.len() <= CAPACITY {
                 return;
             }
             self.lagged.store(true, Ordering::Relaxed);

@@ -266,7 +266,7 @@ impl<T> Store<T> {
         let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or_default();
         for object in state.covered(namespace, |entry| entry.since > complete) {
             state.remove(&object);
-            state.tell(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
+            state.emit(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
         }
     }
 
@@ -291,7 +291,7 @@ impl<T> Store<T> {
         for object in state.covered(namespace, |entry| entry.listing < listing.number) {
             state.remove(&object);
             let last = object;
-            state.tell(Event::Deleted { last, found_by_relist: true }, &self.progress);
+            state.emit(Event::Deleted { last, found_by_relist: true }, &self.progress);
         }
         listing.first && state.stop_waiting_for(namespace, &self.progress)
     }
@@ -332,7 +332,7 @@ impl<T> Batch<'_, T> {
             state.tombstones.was_replaced(&held.metadata);
         }
         let last = if object.content.is_ok() { Arc::new(object) } else { held };
-        state.tell(Event::Deleted { last, found_by_relist: false }, self.progress);
+        state.emit(Event::Deleted { last, found_by_relist: false }, self.progress);
         true
     }
 }
@@ -388,8 +388,8 @@ impl<T> State<T> {
     /// Returns true if the state from a list is older than the one it contained before, for a stored or a deleted
     /// object.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
-        let told = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
-        told.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))
+        let listed = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
+        listed.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))
             || self.tombstones.has(&object.metadata)
     }
 
@@ -411,7 +411,7 @@ impl<T> State<T> {
                 place.insert(Entry { kept: Kept::new(&object, self.identity), listing: number, since: number });
                 self.count += 1;
                 self.enter(&object);
-                self.tell(Event::Added { object, initial }, progress);
+                self.emit(Event::Added { object, initial }, progress);
                 return true;
             }
         };
@@ -426,15 +426,15 @@ impl<T> State<T> {
         self.leave(&old);
         self.enter(&object);
         if same_object {
-            self.tell(Event::Updated { old, new: object }, progress);
+            self.emit(Event::Updated { old, new: object }, progress);
             return true;
         }
         let found_by_relist = listing.is_some();
         if !found_by_relist {
             self.tombstones.was_replaced(&old.metadata);
         }
-        self.tell(Event::Deleted { last: old, found_by_relist }, progress);
-        self.tell(Event::Added { object, initial }, progress);
+        self.emit(Event::Deleted { last: old, found_by_relist }, progress);
+        self.emit(Event::Added { object, initial }, progress);
         true
     }
 
@@ -487,7 +487,7 @@ impl<T> State<T> {
         }
     }
 
-    fn tell(&mut self, event: Event<T>, progress: &Progress) {
+    fn emit(&mut self, event: Event<T>, progress: &Progress) {
         progress.changed(&event);
         self.queued = true;
         if let Some((last, others)) = self.handlers.split_last() {

@@ -39,7 +39,7 @@ impl<T> Decoder<T> {
         self.decode_quickly(json.get()).or_else(|| {
             let mut object = self.projection.read_carefully(json.get(), &self.texts)?;
             if self.secret && object.content.is_err() {
-                object.content = Err(DecodeError::new("it doesn't decode; why is withheld, since it is secret"));
+                object.content = Err(DecodeError::new("it doesn't decode; why is redacted, since it is secret"));
             }
             Some(object)
         })

@@ -79,7 +79,7 @@ impl Kinds {
         }
     }
 
-    fn tell(&self, what: &str, done: Result<()>) {
+    fn report(&self, what: &str, done: Result<()>) {
         match done {
             Ok(()) => self.port.note(format!("kinds: {what}")),
             Err(error) => self.port.note(format!("kinds: {what}: {error:#}")),
@@ -89,9 +89,9 @@ impl Kinds {
     /// Deletes the definition of the templates, with all of them, and creates it again.
     async fn templates_vanish(&self, seconds: u64) {
         let gone = self.definitions.delete(TEMPLATES, &DeleteParams::default()).await;
-        self.tell("templates vanish", gone.map(drop).map_err(Into::into));
+        self.report("templates vanish", gone.map(drop).map_err(Into::into));
         self.pause(seconds).await;
-        self.tell("templates come back", self.make_templates().await);
+        self.report("templates come back", self.make_templates().await);
     }
 
     /// Creates the definition and the templates unless they exist.
@@ -109,9 +109,9 @@ impl Kinds {
 
     /// Serves templates in the other version only, and then as before.
     async fn templates_move(&self, seconds: u64) {
-        self.tell("templates are of v1beta1", self.serve(TEMPLATES, [false, true]).await);
+        self.report("templates are of v1beta1", self.serve(TEMPLATES, [false, true]).await);
         self.pause(seconds).await;
-        self.tell("templates are of v1beta2", self.serve(TEMPLATES, [true, false]).await);
+        self.report("templates are of v1beta2", self.serve(TEMPLATES, [true, false]).await);
     }
 
     /// Serves Cluster API's kinds in other versions, one after the other, for a while.
@@ -123,7 +123,7 @@ impl Kinds {
             let most = [1, 3, 30][draw.usize(0..3)];
             for plural in plurals {
                 let done = self.serve(&format!("{plural}.cluster.x-k8s.io"), served).await;
-                self.tell(&format!("{plural} in v1beta2, v1beta1: {served:?}"), done);
+                self.report(&format!("{plural} in v1beta2, v1beta1: {served:?}"), done);
                 self.pause(draw.u64(0..most)).await;
             }
             self.pause(draw.u64(10..300)).await;
@@ -136,15 +136,15 @@ impl Kinds {
     async fn serve_core(&self) {
         for plural in PLURALS {
             let done = self.serve(&format!("{plural}.cluster.x-k8s.io"), [true, true]).await;
-            self.tell(&format!("{plural} in both versions"), done);
+            self.report(&format!("{plural} in both versions"), done);
         }
     }
 
     async fn serve_all(&self) {
         self.serve_core().await;
         let done = self.serve(TEMPLATES, [true, false]).await;
-        self.tell("templates are of v1beta2", done);
-        self.tell("templates are there", self.make_templates().await);
+        self.report("templates are of v1beta2", done);
+        self.report("templates are there", self.make_templates().await);
     }
 
     /// Serves a kind in v1beta2 or not, and in v1beta1 or not.

@@ -36,8 +36,8 @@ impl Witness {
         let account = Arc::<Mutex<Account>>::default();
         let projection = Projection::new("witness", |_, _| Ok(Nothing));
         let informer = factory.informer(Query::all(ApiResource::erase::<Node>(&())), projection);
-        let told = Arc::clone(&account);
-        let registration = informer.add_handler(move |event: Event<Nothing>| told.lock().take(&event));
+        let reported = Arc::clone(&account);
+        let registration = informer.add_handler(move |event: Event<Nothing>| reported.lock().take(&event));
         Self { account, informer, _registration: registration }
     }
 
@@ -48,10 +48,10 @@ impl Witness {
 
     /// Returns the names that the handler has received, and those in the store.
     pub(crate) fn names(&self) -> (Vec<String>, Vec<String>) {
-        let told = self.account.lock().there.keys().cloned().collect();
+        let reported = self.account.lock().there.keys().cloned().collect();
         let mut held: Vec<_> = self.informer.store().list().iter().map(|object| object.key().to_string()).collect();
         held.sort();
-        (told, held)
+        (reported, held)
     }
 }
 
@@ -73,7 +73,7 @@ impl Account {
             Event::Updated { old, .. } => {
                 let old = identity(old);
                 if known.as_ref() != Some(&old) {
-                    self.broken.push(format!("{key} was updated from {old:?}, and {known:?} was told before"));
+                    self.broken.push(format!("{key} was updated from {old:?}, and {known:?} was reported before"));
                 }
                 if old.0 != uid || version < old.1 {
                     self.broken.push(format!("{key} was updated from {old:?} to {:?}", (&uid, version)));
@@ -82,7 +82,7 @@ impl Account {
             }
             Event::Deleted { .. } => {
                 if known.as_ref().is_none_or(|(known, _)| *known != uid) {
-                    self.broken.push(format!("{key} ({uid}) was deleted, and {known:?} was told before"));
+                    self.broken.push(format!("{key} ({uid}) was deleted, and {known:?} was reported before"));
                 }
                 self.there.remove(&key);
                 self.gone.insert(uid);

@@ -206,18 +206,18 @@ impl Workloads {
 
     /// Binds Pods to the Nodes with the most free CPU, and marks those that fit on none.
     async fn schedule(&self, pods: Vec<Pod>, nodes: &[Node]) -> Result<()> {
-        let mut rooms: Vec<(&str, Shape, Cpu)> = Vec::new();
+        let mut nodes_left: Vec<(&str, Shape, Cpu)> = Vec::new();
         for node in nodes.iter().filter(|node| is_ready(node)) {
             let (name, shape) = (node.metadata.name.as_deref().unwrap_or_default(), Shape::from(node));
             let used: Cpu = pods.iter().filter(|pod| node_of(pod) == Some(name)).map(asks_for).sum();
             let left = shape.cpu - used;
-            rooms.push((name, shape, left));
+            nodes_left.push((name, shape, left));
         }
         let mut waiting = BTreeMap::new();
         let mut first_error = Ok(());
         for pod in pods.iter().filter(|pod| node_of(pod).is_none()) {
             let cpu = asks_for(pod);
-            let fitting = rooms.iter_mut().filter(|(_, shape, left)| cpu <= *left && fits(pod, shape));
+            let fitting = nodes_left.iter_mut().filter(|(_, shape, left)| cpu <= *left && fits(pod, shape));
             let name = pod.metadata.name.clone().unwrap_or_default();
             let written = match fitting.max_by_key(|(_, _, left)| *left) {
                 Some((node, _, left)) => {

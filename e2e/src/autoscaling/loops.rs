@@ -24,7 +24,7 @@ pub fn whole(calls: &[Call]) -> Result<Vec<Counts>> {
         if call.code == Code::Cancelled {
             continue;
         }
-        let of_group = call.name != "NodeGroupForNode" || group_is_told(call)?;
+        let of_group = call.name != "NodeGroupForNode" || group_is_reported(call)?;
         if let Some(counts) = loops.last_mut().filter(|_| of_group) {
             *counts.entry(call.name.clone()).or_default() += 1;
         }
@@ -34,7 +34,7 @@ pub fn whole(calls: &[Call]) -> Result<Vec<Counts>> {
     Ok(loops)
 }
 
-fn group_is_told(call: &Call) -> Result<bool> {
+fn group_is_reported(call: &Call) -> Result<bool> {
     let answer: NodeGroupForNodeResponse = call.response()?;
     Ok(answer.node_group.is_some_and(|group| !group.id.is_empty()))
 }

@@ -57,7 +57,8 @@ impl Host {
         let writes_status = matches!(autoscaler, Autoscaler::Binary(_));
         stage.autoscaler = Some(autoscaler);
         let autoscaling = stage.autoscale(Settings::default()).await?;
-        let status = if writes_status { None } else { Some(tokio::spawn(tell(pods, autoscaling.calls.clone()))) };
+        let status =
+            if writes_status { None } else { Some(tokio::spawn(write_status(pods, autoscaling.calls.clone()))) };
         let (namespace, cluster) = (stage.namespace.clone(), stage.cluster.clone());
         let clusters = Clusters { management, workload, namespace, cluster, workers };
         Ok(Self { clusters, status, _autoscaling: Some(autoscaling), stage })
@@ -102,21 +103,21 @@ async fn create_model(stage: &Stage) -> Result<String> {
 }
 
 /// Writes a status with each loop for the driver, as Cluster Autoscaler does itself.
-async fn tell(objects: Objects, calls: Calls) {
-    let mut told = 0;
+async fn write_status(objects: Objects, calls: Calls) {
+    let mut recorded = 0;
     loop {
         let looks = calls.of("Refresh").len();
-        if looks != told {
+        if looks != recorded {
             let status =
                 json!({ "kind": "ConfigMap", "metadata": { "name": NAME }, "data": { "looks": looks.to_string() } });
-            let written = if told == 0 {
+            let written = if recorded == 0 {
                 objects.create(status).await.map(drop)
             } else {
                 objects.patch("ConfigMap", NAME, status).await
             };
             // A failed write is repeated with the next loop.
             if written.is_ok() {
-                told = looks;
+                recorded = looks;
             }
         }
         tokio::time::sleep(LOOK).await;

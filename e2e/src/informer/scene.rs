@@ -203,8 +203,8 @@ impl Scene {
                 self.kind.api_version, self.namespace, self.kind.plural
             );
             let answer = self.client.request_text(http::Request::get(asked).body(Vec::new())?).await;
-            let told = answer.unwrap_or_else(|error| format!("{error:?}"));
-            ensure!(told.contains("410"), "a watch from {before} is answered: {told}");
+            let answer = answer.unwrap_or_else(|error| format!("{error:?}"));
+            ensure!(answer.contains("410"), "a watch from {before} is answered: {answer}");
             Ok(())
         })
         .await

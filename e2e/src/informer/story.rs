@@ -11,29 +11,29 @@ use crate::wait::{SOON, eventually};
 /// The events that a handler has received so far. Dropping it removes the handler.
 #[derive(Debug)]
 pub struct Story {
-    told: Told,
+    recorded: Recorded,
     /// The handler's registration.
     pub registration: Registration<Value>,
 }
 
-type Told = Arc<Mutex<Vec<String>>>;
+type Recorded = Arc<Mutex<Vec<String>>>;
 
-struct Teller(Told);
+struct Recorder(Recorded);
 
-impl Handler<Value> for Teller {
+impl Handler<Value> for Recorder {
     fn handle(&mut self, event: Event<Value>) {
         let name = event.key().name;
         let size = |event: &Event<Value>| {
             event.object().decoded().map_or_else(|| "?".to_owned(), |object| object["spec"]["size"].to_string())
         };
-        let told = match &event {
+        let recorded = match &event {
             Event::Added { initial: true, .. } => format!("{name} was there"),
             Event::Added { initial: false, .. } => format!("{name} came"),
             Event::Updated { .. } => format!("{name} has size {}", size(&event)),
             Event::Deleted { found_by_relist: false, .. } => format!("{name} went"),
             Event::Deleted { found_by_relist: true, .. } => format!("{name} was missed"),
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
     }
 
     fn synced(&mut self) {
@@ -45,20 +45,20 @@ impl Story {
     /// Adds a handler and records its events.
     #[must_use]
     pub fn of(informer: &Informer<Value>) -> Self {
-        let told = Told::default();
-        let registration = informer.add_handler(Teller(Arc::clone(&told)));
-        Self { told, registration }
+        let recorded = Recorded::default();
+        let registration = informer.add_handler(Recorder(Arc::clone(&recorded)));
+        Self { recorded, registration }
     }
 
-    fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn recorded(&self) -> Vec<String> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until the recorded events are exactly these; each item is one line.
     pub async fn is(&self, expected: &[&str]) -> Result<()> {
         eventually("the story", SOON, async || {
-            let told = self.told();
-            ensure!(told == expected, "it was told {told:?}, not {expected:?}");
+            let recorded = self.recorded();
+            ensure!(recorded == expected, "it was sent {recorded:?}, not {expected:?}");
             Ok(())
         })
         .await
@@ -69,9 +69,9 @@ impl Story {
         let mut expected = expected.to_vec();
         expected.sort_unstable();
         eventually("the story", SOON, async || {
-            let mut told = self.told();
-            told.sort_unstable();
-            ensure!(told == expected, "it was told {told:?}, not {expected:?}");
+            let mut recorded = self.recorded();
+            recorded.sort_unstable();
+            ensure!(recorded == expected, "it was sent {recorded:?}, not {expected:?}");
             Ok(())
         })
         .await

@@ -171,7 +171,7 @@ fn existing_secrets_are_mounted_and_none_is_made() {
 }
 
 #[test]
-fn where_nothing_can_be_looked_up_the_former_authority_is_trusted_when_told_to() {
+fn where_nothing_can_be_looked_up_the_former_authority_is_trusted_when_configured() {
     let trusted = by_cert_manager().set("tls.formerClientAuthority", json!("trust"));
     let objects = render(&trusted);
     // The old certificate remains for a Cluster Autoscaler whose values still mount it.

@@ -186,7 +186,7 @@ fn read_only_grants_what_reads_and_nothing_that_writes() {
 }
 
 #[test]
-fn without_tls_the_program_is_told_so_and_the_cloud_config_names_no_certificate() {
+fn without_tls_the_program_is_started_so_and_the_cloud_config_names_no_certificate() {
     let values = base().set("tls.enabled", json!(false));
     let objects = render(&values);
     assert!(arguments(&objects).contains(&"--listen-allow-insecure".to_owned()));

@@ -76,7 +76,7 @@ fn the_notes_print_the_values_of_the_official_chart_that_the_example_has() {
 }
 
 #[test]
-fn the_cloud_config_of_the_example_is_where_cluster_autoscaler_is_told_and_names_files_that_are_mounted() {
+fn the_cloud_config_of_the_example_is_where_cluster_autoscaler_reads_it_and_names_files_that_are_mounted() {
     let helm = helm();
     for (name, namespace) in EXAMPLES {
         let rendered = helm.render(&Values::of_topology(name, namespace).unwrap()).unwrap();
@@ -91,8 +91,8 @@ fn the_cloud_config_of_the_example_is_where_cluster_autoscaler_is_told_and_names
         let config = find("ConfigMap", &volume["configMap"]["name"]);
         let mount = &values["extraVolumeMounts"][0];
         assert_eq!(mount["name"], volume["name"], "{name}");
-        let told = values["extraArgs"]["cloud-config"].as_str().unwrap();
-        let file = told.strip_prefix(mount["mountPath"].as_str().unwrap()).unwrap().trim_start_matches('/');
+        let path = values["extraArgs"]["cloud-config"].as_str().unwrap();
+        let file = path.strip_prefix(mount["mountPath"].as_str().unwrap()).unwrap().trim_start_matches('/');
         let cloud_config: Value = serde_yaml::from_str(config["data"][file].as_str().unwrap()).unwrap();
 
         let secret = values["extraVolumeSecrets"].as_object().unwrap().values().next().unwrap();

@@ -323,7 +323,7 @@ async fn applies_on_the_server(kubectl: &Kubectl) -> Result<()> {
         ensure!(said == format!("gear.{GROUP}/a serverside-applied\n"), "{said}");
     }
     kubectl.run("scale gear a --replicas=5").await?;
-    let error = apply(3).await.err().context("the conflict was not told")?.to_string();
+    let error = apply(3).await.err().context("the conflict was not reported")?.to_string();
     ensure!(error.contains("conflict") && error.contains(".spec.replicas"), "{error}");
     kubectl.run_on("apply --server-side --force-conflicts -f", &gear("a", &json!({ "replicas": 3 }))).await?;
     let replicas = kubectl.run("get gear a -o jsonpath={.spec.replicas}").await?;

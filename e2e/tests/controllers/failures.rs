@@ -50,7 +50,7 @@ pub(crate) async fn a_machine_with_the_words_of_a_failure_is_creating_until_it_i
 }
 
 /// The error class makes Cluster Autoscaler back off the group; once there is capacity the Machine proceeds.
-pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(stage: &Stage) -> Result<()> {
+pub(crate) async fn exhausted_capacity_is_reported_by_its_class_until_there_is_some(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("no-capacity").annotate(GRACE, "0").replicas(1).create(stage).await?;
     let provider = stage.serve().await?;
     provider.shows(&[&group.id]).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(
 
 /// On bare metal a host may be about to come while its Machine reports that there is none: the error is reported only
 /// after a grace time, whose end needs no further call.
-pub(crate) async fn a_lack_of_capacity_is_waited_for_before_it_is_told(stage: &Stage) -> Result<()> {
+pub(crate) async fn a_lack_of_capacity_is_waited_for_before_it_is_reported(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("no-capacity").annotate(GRACE, "1h").replicas(1).create(stage).await?;
     let provider = stage.serve().await?;
     provider.shows(&[&group.id]).await?;

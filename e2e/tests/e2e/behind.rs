@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::sizes::assert_scale;
 
 /// The caller reads the size within a millisecond, and relies on its own increase.
-pub(crate) async fn an_own_write_is_answered_before_the_watch_tells_it(world: &World) -> Result<()> {
+pub(crate) async fn an_own_write_is_answered_before_the_watch_reports_it(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let proxy = world.plane.proxy().await?;
     let provider = world.serve_through(&proxy).await?;

@@ -22,40 +22,40 @@ struct Case {
     min: i32,
     rolling: bool,
     /// The number of them that are reported as failed.
-    told: usize,
+    reported: usize,
 }
 
 /// A delete leads to a smaller size, or to a replacement at the min size; during a rollout it is refused.
-pub(crate) async fn failures_are_told_where_their_delete_would_be_accepted(world: &World) -> Result<()> {
+pub(crate) async fn failures_are_reported_where_their_delete_would_be_accepted(world: &World) -> Result<()> {
     let cases = [
-        Case { name: "above", failed: 2, min: 0, rolling: false, told: 2 },
-        Case { name: "nearly", failed: 2, min: 2, rolling: false, told: 1 },
-        Case { name: "at-minimum", failed: 1, min: 2, rolling: false, told: 1 },
-        Case { name: "many-at-minimum", failed: 3, min: 4, rolling: false, told: 1 },
-        Case { name: "rolling", failed: 2, min: 0, rolling: true, told: 0 },
-        Case { name: "rolling-at-minimum", failed: 2, min: 3, rolling: true, told: 0 },
+        Case { name: "above", failed: 2, min: 0, rolling: false, reported: 2 },
+        Case { name: "nearly", failed: 2, min: 2, rolling: false, reported: 1 },
+        Case { name: "at-minimum", failed: 1, min: 2, rolling: false, reported: 1 },
+        Case { name: "many-at-minimum", failed: 3, min: 4, rolling: false, reported: 1 },
+        Case { name: "rolling", failed: 2, min: 0, rolling: true, reported: 0 },
+        Case { name: "rolling-at-minimum", failed: 2, min: 3, rolling: true, reported: 0 },
     ];
     hold(world, &cases, &[]).await
 }
 
 /// Without replacement no Machine may be deleted at the min size.
-pub(crate) async fn failures_at_the_minimum_are_not_told_without_replacement(world: &World) -> Result<()> {
+pub(crate) async fn failures_at_the_minimum_are_not_reported_without_replacement(world: &World) -> Result<()> {
     let cases = [
-        Case { name: "above", failed: 2, min: 0, rolling: false, told: 2 },
-        Case { name: "nearly", failed: 2, min: 2, rolling: false, told: 1 },
-        Case { name: "at-minimum", failed: 2, min: 3, rolling: false, told: 0 },
+        Case { name: "above", failed: 2, min: 0, rolling: false, reported: 2 },
+        Case { name: "nearly", failed: 2, min: 2, rolling: false, reported: 1 },
+        Case { name: "at-minimum", failed: 2, min: 3, rolling: false, reported: 0 },
     ];
     hold(world, &cases, &["--no-replacement"]).await
 }
 
 /// Until the next one may be replaced, none of the remaining ones reports an error.
-pub(crate) async fn after_a_replacement_failures_at_the_minimum_are_not_told(world: &World) -> Result<()> {
-    let case = Case { name: "workers", failed: 3, min: 4, rolling: false, told: 1 };
+pub(crate) async fn after_a_replacement_failures_at_the_minimum_are_not_reported(world: &World) -> Result<()> {
+    let case = Case { name: "workers", failed: 3, min: 4, rolling: false, reported: 1 };
     let group = case.create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let told = says(&provider, &group, 1).await?;
-    provider.delete(&group.id, &[made_up_node(&told[0])]).await?;
+    let reported = says(&provider, &group, 1).await?;
+    provider.delete(&group.id, &[made_up_node(&reported[0])]).await?;
     says(&provider, &group, 0).await?;
     assert_scale(world, &group, 4).await
 }
@@ -70,13 +70,13 @@ async fn hold(world: &World, cases: &[Case], flags: &[&str]) -> Result<()> {
     provider.shows(&ids).await?;
     let mut wrong = Vec::new();
     for (case, group) in cases.iter().zip(&groups) {
-        match says(&provider, group, case.told).await {
+        match says(&provider, group, case.reported).await {
             Err(error) => wrong.push(format!("{error:#}")),
-            Ok(told) if told.is_empty() => {}
-            Ok(told) => {
-                let nodes: Vec<_> = told.iter().map(|id| made_up_node(id)).collect();
+            Ok(reported) if reported.is_empty() => {}
+            Ok(reported) => {
+                let nodes: Vec<_> = reported.iter().map(|id| made_up_node(id)).collect();
                 let deleted = provider.delete(&group.id, &nodes).await;
-                wrong.extend(deleted.err().map(|status| format!("deletes of {told:?}: {status}")));
+                wrong.extend(deleted.err().map(|status| format!("deletes of {reported:?}: {status}")));
             }
         }
     }

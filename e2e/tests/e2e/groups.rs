@@ -59,22 +59,22 @@ pub(crate) async fn an_invalid_group_is_left_out_and_all_others_go_on(world: &Wo
     provider.shows(&[&good.id]).await?;
     assert_eq!(provider.target_size(&good.id).await?, 1);
 
-    let told = |name: &str| {
+    let logged = |name: &str| {
         let output = provider.process.output();
         output.lines().filter(|line| line.contains(name)).count()
     };
     for (name, ..) in wrong {
         let what = format!("{name} in the log");
         eventually(&what, SOON, async || {
-            ensure!(told(name) > 0, "nothing in the log:\n{}", provider.process.output());
+            ensure!(logged(name) > 0, "nothing in the log:\n{}", provider.process.output());
             Ok(())
         })
         .await?;
-        let before = told(name);
+        let before = logged(name);
         for _ in 0..5 {
             provider.refresh().await?;
         }
-        assert_eq!(told(name), before, "{name} is in the log again and again");
+        assert_eq!(logged(name), before, "{name} is in the log again and again");
     }
 
     // A corrected group is listed.

@@ -54,7 +54,7 @@ pub(crate) async fn a_real_rollout_shows_the_machines_of_both_machine_sets(world
 
 /// The two versions report a failure in different fields, and a failure message alone is no failure; a Machine with a
 /// Node is an instance like any other.
-pub(crate) async fn failures_are_told_with_their_class(world: &World) -> Result<()> {
+pub(crate) async fn failures_are_reported_with_their_class(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).pending(5).create(world).await?;
     let words = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
     let words = match world.plane.contract {

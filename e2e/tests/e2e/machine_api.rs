@@ -124,7 +124,7 @@ pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
 }
 
 /// `errorReason` and `errorMessage` stand for Cluster API's failureReason and failureMessage.
-pub(crate) async fn failures_are_told(world: &World) -> Result<()> {
+pub(crate) async fn failures_are_reported(world: &World) -> Result<()> {
     let stage = Stage::new(world).await?;
     let instances = stage.instances(&stage.id(ZONE_B)).await?;
     let named = |state: &str, machine: &str| {

@@ -10,7 +10,7 @@ use e2e::{
 };
 use serde_json::{Value, json};
 
-use crate::replacements::tells;
+use crate::replacements::event_says;
 
 const PUT_BACK: &str = "capi_autoscaler_provider_sizes_put_back_total";
 
@@ -28,7 +28,8 @@ pub(crate) async fn who_keeps_putting_a_size_back_is_named(world: &World) -> Res
 
     provider.increase(&group.id, 2).await?;
     put_back(world, &provider, &group, "argocd-controller", 3).await?;
-    tells(world, &group, "SizePutBack", "field manager argocd-controller keeps putting the size back: 5→3").await?;
+    event_says(world, &group, "SizePutBack", "field manager argocd-controller keeps putting the size back: 5→3")
+        .await?;
     let expected = format!("{PUT_BACK}{{manager=\"argocd-controller\"}} 1");
     eventually("the metric", SOON, async || {
         let (_, metrics) = provider.http("/metrics").await?;
@@ -54,7 +55,7 @@ async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &s
 }
 
 /// A MachineSet's controller creates no Machine during an upgrade of the control plane.
-pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result<()> {
+pub(crate) async fn machines_that_are_not_made_are_reported(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
@@ -62,7 +63,7 @@ pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result
     let upgrading = "LoopbackControlPlane team-a/prod is upgrading (\"ControlPlaneIsStable\" preflight check failed)";
     let blocked = format!("Scaling up from 2 to 3 replicas is blocked because:\n* {upgrading}");
     scaling_up(world, &blocked).await?;
-    tells(world, &group, "ScaleUpHeldBack", upgrading).await?;
+    event_says(world, &group, "ScaleUpHeldBack", upgrading).await?;
     let report = world.explain()?;
     let notes = report["groups"][0]["notes"].to_string();
     let why = "no Machine is made for it for now";

@@ -77,8 +77,8 @@ pub(crate) async fn pages_answer(world: &World) -> Result<()> {
         ensure!(matches!(value, Some(Ok(_))), "not a sample: {line}");
     }
     // The omitted group has a metric with its reason.
-    let told = |line: &str| line.contains(&wrong.id) && line.contains("problem") && line.ends_with(" 1");
-    ensure!(metrics.lines().any(told), "no metric tells of the group left out:\n{metrics}");
+    let is_logged = |line: &str| line.contains(&wrong.id) && line.contains("problem") && line.ends_with(" 1");
+    ensure!(metrics.lines().any(is_logged), "no metric tells of the group left out:\n{metrics}");
     Ok(())
 }
 

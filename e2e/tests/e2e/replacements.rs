@@ -17,14 +17,14 @@ use crate::sizes::assert_scale;
 const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 
 /// It is deleted, the size stays, and both are reported on the group: by an annotation and by Events.
-pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_told(world: &World) -> Result<()> {
+pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_reported(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).pending(2).bounds(3, 5).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
     provider.delete(&group.id, &[pending(world, "workers-1")]).await?;
     ensure!(is_deleting(world, "workers-1").await?, "workers-1 isn't being deleted");
     let annotations = world.objects.get(group.kind, &group.name).await?.metadata.annotations.unwrap_or_default();
-    let replaced = annotations.get(REPLACED).context("no annotation tells of the replacement")?;
+    let replaced = annotations.get(REPLACED).context("no annotation names the replacement")?;
     let machine = world.objects.get("Machine", "workers-1").await?;
     let uid = machine.metadata.uid.unwrap_or_default();
     ensure!(replaced.ends_with(&format!(" 1 {uid}")), "the annotation says {replaced:?}");
@@ -36,23 +36,23 @@ pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_told(world: &Worl
     ensure!(!is_deleting(world, "workers-2").await?, "workers-2 is being deleted");
     assert_scale(world, &group, 3).await?;
     world.objects.assert_marked(&[]).await?;
-    tells(world, &group, "ReplacedFailedMachine", "workers-1").await?;
-    tells(world, &group, "ScaleDownRefused", "not long ago").await
+    event_says(world, &group, "ReplacedFailedMachine", "workers-1").await?;
+    event_says(world, &group, "ScaleDownRefused", "not long ago").await
 }
 
 /// Events report all other writes and refusals as well, on each kind of group.
-pub(crate) async fn sizes_written_and_refused_are_told_by_events(world: &World) -> Result<()> {
+pub(crate) async fn sizes_written_and_refused_are_reported_by_events(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).bounds(3, 5).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
     provider.increase(&group.id, 1).await?;
-    tells(world, &group, "ScaledUp", "3→4").await?;
+    event_says(world, &group, "ScaledUp", "3→4").await?;
     assert_refused(provider.increase(&group.id, 2).await, Code::FailedPrecondition, &["6", "5"])?;
-    tells(world, &group, "ScaleUpRefused", "6").await?;
+    event_says(world, &group, "ScaleUpRefused", "6").await?;
     provider.delete(&group.id, &group.nodes[..1]).await?;
-    tells(world, &group, "ScaledDown", "4→3: Machine workers-0").await?;
+    event_says(world, &group, "ScaledDown", "4→3: Machine workers-0").await?;
     assert_refused(provider.delete(&group.id, &group.nodes[1..2]).await, Code::FailedPrecondition, &["2", "3"])?;
-    tells(world, &group, "ScaleDownRefused", "2").await
+    event_says(world, &group, "ScaleDownRefused", "2").await
 }
 
 /// 409: no watch has delivered yet that it joined, or that another one has its name.
@@ -134,7 +134,7 @@ async fn is_deleting(world: &World, machine: &str) -> Result<bool> {
 }
 
 /// Waits for an Event about the group that contains these words.
-pub(crate) async fn tells(world: &World, group: &Group, reason: &str, words: &str) -> Result<()> {
+pub(crate) async fn event_says(world: &World, group: &Group, reason: &str, words: &str) -> Result<()> {
     eventually(&format!("an Event {reason} that says {words:?}"), SOON, async || {
         let events = world.objects.list("Event", "").await?;
         let is_it = |event: &DynamicObject| {

@@ -93,13 +93,13 @@ pub(crate) async fn a_secret_that_may_not_be_used_leaves_the_one_in_force(world:
     } });
     put_kubeconfig(world, &runs).await?;
     let calls = Cell::new(0);
-    let told = eventually("the word that it is refused", NEXT_LOOK, async || {
+    let refused = eventually("the word that it is refused", NEXT_LOOK, async || {
         let log = provider.process.output();
         ensure!(log.contains("the one in force stays") && log.contains("exec"), "the log says nothing of it");
         Ok(())
     });
     tokio::select! {
-        told = told => told?,
+        refused = refused => refused?,
         failed = ask_for_ever(&provider, &group, &calls) => return failed,
     }
     ensure!(!ran.exists(), "the program that the Secret names was run");
@@ -192,8 +192,8 @@ async fn token(world: &World, secret: &str) -> Result<String> {
         },
         ..TokenRequest::default()
     };
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.plane.plain_client().await?, &world.namespace);
-    let issued = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+    let service_accounts: Api<ServiceAccount> = Api::namespaced(world.plane.plain_client().await?, &world.namespace);
+    let issued = service_accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
     Ok(issued.status.context("no token was issued")?.token)
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(scene: &Scen
 }
 
 /// Without another list.
-pub(crate) async fn a_handler_added_late_is_told_of_what_is_there(scene: &Scene) -> Result<()> {
+pub(crate) async fn a_handler_added_late_receives_what_is_there(scene: &Scene) -> Result<()> {
     scene.create("a").await?;
     let (informer, early) = scene.follow(scene.all()).await?;
     scene.create("b").await?;

@@ -60,7 +60,9 @@ pub(crate) async fn a_field_selector_narrows_to_one_object(scene: &Scene) -> Res
 }
 
 /// The handler receives deletes of all objects, and the informer reports the reason, until the kind is back.
-pub(crate) async fn a_kind_that_is_removed_is_told_and_found_when_it_is_installed_again(scene: &Scene) -> Result<()> {
+pub(crate) async fn a_kind_that_is_removed_is_reported_and_found_when_it_is_installed_again(
+    scene: &Scene,
+) -> Result<()> {
     scene.create("old").await?;
     let (informer, story) = scene.follow(scene.all()).await?;
     // By an event of the watch: one that begins after the removal of the kind delivers nothing.

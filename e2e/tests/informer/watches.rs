@@ -7,7 +7,7 @@ use e2e::{
 };
 
 /// An object that is created again under its name is another one.
-pub(crate) async fn every_change_is_told(scene: &Scene) -> Result<()> {
+pub(crate) async fn every_change_is_reported(scene: &Scene) -> Result<()> {
     let (informer, story) = scene.follow(scene.all()).await?;
     scene.create("a").await?;
     story.is(&["synced", "a came"]).await?;

@@ -71,7 +71,7 @@ fn changes_that_were_merged_name_all_who_made_them() {
 }
 
 #[test]
-fn within_one_second_new_fields_tell() {
+fn within_one_second_new_fields_decide() {
     let old = object(1, 1, vec![entry("a", None, 1, json!({})), entry("b", None, 1, status())]);
     let new = object(2, 1, vec![entry("a", None, 1, spec()), entry("b", None, 1, status())]);
     assert_eq!(changed_by(&old, &new), ["a"]);
@@ -81,7 +81,7 @@ fn within_one_second_new_fields_tell() {
 #[case::field(2, 1, &["a"])]
 #[case::another_field(1, 2, &["b"])]
 #[case::both(2, 2, &["a", "b"])]
-fn within_one_second_the_owner_of_what_changed_tells(
+fn within_one_second_the_owner_of_what_changed_decides(
     #[case] spec_of: u32,
     #[case] status_of: u32,
     #[case] by: &[&str],

@@ -7,13 +7,13 @@ use super::{Change, Kind, change, identity, ignoring, kind, machine, secret, sho
 const HIDDEN: &str = "c3dvcmRmaXNo";
 
 /// Returns everything that a change can print: lines, JSON, debug text.
-fn told(change: &Change) -> String {
+fn printed(change: &Change) -> String {
     format!("{}\n{:?}\n{change:?}", change.to_json(), shown(&change.lines()))
 }
 
 fn assert_hidden(change: &Change) {
-    let told = told(change);
-    assert!(!told.contains(HIDDEN) && !told.contains("swordfish"), "{told}");
+    let printed = printed(change);
+    assert!(!printed.contains(HIDDEN) && !printed.contains("swordfish"), "{printed}");
 }
 
 /// Returns a Secret that holds the same value in every field.
@@ -41,7 +41,11 @@ fn full(value: &str) -> Value {
 #[case::annotation(
     json!({"metadata": {"annotations": {"a/b": "swordfish"}}}), json!({"metadata": {"annotations": {"a/b": "x"}}}),
     &["metadata.annotations[\"a/b\"]: changed"])]
-fn of_a_secret_keys_are_told_and_that_a_value_changed(#[case] old: Value, #[case] new: Value, #[case] lines: &[&str]) {
+fn of_a_secret_keys_are_reported_and_that_a_value_changed(
+    #[case] old: Value,
+    #[case] new: Value,
+    #[case] lines: &[&str],
+) {
     let change = change(&secret(), &old, &new).unwrap();
     assert_hidden(&change);
     assert_eq!(shown(&change.lines()), lines);
@@ -70,7 +74,7 @@ fn no_corner_of_a_secret_lets_a_value_out() {
         Change::deleted(identity(&secret()), Some(state()), true),
     ] {
         assert_hidden(&change);
-        assert!(!told(&change).contains("last-applied"), "{change:?}");
+        assert!(!printed(&change).contains("last-applied"), "{change:?}");
     }
 }
 
@@ -98,7 +102,7 @@ fn a_secret_stays_one_whatever_is_ignored() {
     "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":\"swordfish\"}"}}}))]
 #[case::in_last_applied_within(json!({"spec": {"template": {"metadata": {"annotations": {
     "kubectl.kubernetes.io/last-applied-configuration": "swordfish"}}}}}))]
-fn a_secret_within_another_object_is_withheld_too(#[case] object: Value) {
+fn a_secret_within_another_object_is_redacted_too(#[case] object: Value) {
     let (old, new) = (json!({}), object);
     assert_hidden(&change(&machine(), &old, &new).unwrap());
 }
@@ -121,7 +125,7 @@ fn a_text_that_only_speaks_of_secrets_is_shown(#[case] text: &str) {
 }
 
 #[test]
-fn that_a_manifest_of_a_secret_in_a_text_changed_is_told() {
+fn that_a_manifest_of_a_secret_in_a_text_changed_is_reported() {
     let object = |value: &str| json!({"data": {"a": format!("kind: Secret\ndata: {{a: {value}}}")}});
     let change = change(&kind("", "ConfigMap"), &object("swordfish"), &object("x")).unwrap();
     assert_hidden(&change);
@@ -129,7 +133,7 @@ fn that_a_manifest_of_a_secret_in_a_text_changed_is_told() {
 }
 
 #[test]
-fn that_a_withheld_value_changed_is_told_whatever_item_before_it_is_ignored() {
+fn that_a_redacted_value_changed_is_reported_whatever_item_before_it_is_ignored() {
     let object = |value: &str| json!({"items": [{"a": 1}, {"kind": "Secret", "data": {"a": value}}]});
     let change = ignoring(&machine(), &["/items/0"], &object("swordfish"), &object("x")).unwrap();
     assert_hidden(&change);
@@ -177,7 +181,7 @@ fn kubeadm(value: &str) -> Value {
     |spec: Value| json!({"spec": {"kubeadmConfigSpec": spec}}))]
 #[case::control_plane_template("controlplane.cluster.x-k8s.io", "KubeadmControlPlaneTemplate",
     |spec: Value| json!({"spec": {"template": {"spec": {"kubeadmConfigSpec": spec}}}}))]
-fn of_kubeadm_configuration_tokens_and_files_are_told_only_to_have_changed(
+fn of_kubeadm_configuration_tokens_and_files_are_reported_only_to_have_changed(
     #[case] group: &str,
     #[case] name: &str,
     #[case] object: fn(Value) -> Value,
@@ -191,7 +195,7 @@ fn of_kubeadm_configuration_tokens_and_files_are_told_only_to_have_changed(
     assert!(lines.iter().all(|line| line.ends_with(": changed")), "{lines:#?}");
     let new = Change::added(identity(&kind), snapshot(&kind, &[], &object(kubeadm(HIDDEN))), false);
     assert_hidden(&new);
-    assert!(told(&new).contains("/etc/key"), "what is no secret is shown");
+    assert!(printed(&new).contains("/etc/key"), "what is no secret is shown");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Found {
     ) -> Self {
         let lacks = |side: Side| {
             let is_read =
-                |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Picture);
+                |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Watches);
             let of_side = asked.iter().filter(|asked| asked.right.cluster == side && is_read(&asked.right));
             // If lists are streamed, the permission to watch is enough; if they aren't, the permission to list is.
             let denied = |asked: &Asked| matches!(asked.answer, Answer::Denied(_));

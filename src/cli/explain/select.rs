@@ -138,7 +138,11 @@ mod tests {
     )]
     #[case::too_many_parts("a/b/c/d", None, "\"a/b/c/d\"")]
     #[case::another_kind("Deployment/team-a/workers", None, "there is MachineDeployment/team-a/workers")]
-    fn what_is_not_there_is_told_with_what_is(#[case] id: &str, #[case] namespace: Option<&str>, #[case] part: &str) {
+    fn what_is_not_there_is_reported_with_what_is(
+        #[case] id: &str,
+        #[case] namespace: Option<&str>,
+        #[case] part: &str,
+    ) {
         let error = selection(&[id], namespace).chosen(&known()).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }

@@ -164,10 +164,10 @@ fn what_is_left_out_says_why_and_what_to_do() {
 }
 
 #[test]
-fn without_all_only_what_is_left_out_for_an_error_is_told() {
+fn without_all_only_what_is_left_out_for_an_error_is_reported() {
     let report = explained(&left_out(), &[]).report;
-    let told: Vec<_> = report.left_out.iter().map(|object| object.reason.as_str()).collect();
-    assert_eq!(told, ["invalid_bounds", "no_scale_from_zero", "undecodable"]);
+    let reported: Vec<_> = report.left_out.iter().map(|object| object.reason.as_str()).collect();
+    assert_eq!(reported, ["invalid_bounds", "no_scale_from_zero", "undecodable"]);
     assert!(report.left_out.iter().all(|object| object.invalid));
 }
 
@@ -308,7 +308,7 @@ fn a_template_that_is_not_there_is_no_fault_of_the_group() {
 }
 
 #[test]
-fn prices_of_a_file_are_told() {
+fn prices_of_a_file_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("prices.yaml");
     fs::write(&path, "resources:\n  cpu: 0.04\n  memory: 0.005\n").unwrap();

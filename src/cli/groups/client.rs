@@ -113,7 +113,7 @@ pub enum ClientError {
     },
     /// The state has another schema version.
     #[error(
-        "{server} tells its state in schema version {theirs}, and this program reads {SCHEMA_VERSION}: use the groups \
+        "{server} serves its state in schema version {theirs}, and this program reads {SCHEMA_VERSION}: use the groups \
          subcommand of the server's own version"
     )]
     Schema {

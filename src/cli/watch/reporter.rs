@@ -76,7 +76,7 @@ impl Reporter {
         Change::deleted(self.identity(last), last.decoded().cloned(), found_by_relist)
     }
 
-    fn tell(&self, change: &Change) {
+    fn report(&self, change: &Change) {
         match &self.outlet {
             Outlet::Printer { initial: false, .. } if change.action == (Action::Added { initial: true }) => {}
             Outlet::Printer { printer, .. } => printer.print(change),
@@ -92,23 +92,23 @@ impl Handler<Snapshot> for Reporter {
                 match self.known.remove(&object.key()) {
                     // It was already reported, in the version served before.
                     Some(known) if known.metadata.uid == object.metadata.uid => return,
-                    Some(known) => self.tell(&self.deleted(&known, true)),
+                    Some(known) => self.report(&self.deleted(&known, true)),
                     None => {}
                 }
-                self.tell(&self.added(&object, initial && !self.appeared));
+                self.report(&self.added(&object, initial && !self.appeared));
             }
             Event::Updated { old, new } => {
                 if let Some(change) = self.modified(&old, &new) {
-                    self.tell(&change);
+                    self.report(&change);
                 }
             }
-            Event::Deleted { last, found_by_relist } => self.tell(&self.deleted(&last, found_by_relist)),
+            Event::Deleted { last, found_by_relist } => self.report(&self.deleted(&last, found_by_relist)),
         }
     }
 
     fn synced(&mut self) {
         for (_, gone) in std::mem::take(&mut self.known) {
-            self.tell(&self.deleted(&gone, true));
+            self.report(&self.deleted(&gone, true));
         }
     }
 }

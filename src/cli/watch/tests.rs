@@ -85,15 +85,16 @@ impl Printed {
 }
 
 /// Waits until the handlers have received all first lists: changes before that are merged into them.
-async fn told_of_all(watch: &Watch) {
+async fn all_reported(watch: &Watch) {
     watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
-    let is_told = || watch.shared.factory.statuses().iter().flat_map(|it| &it.handlers).all(|handler| handler.synced);
-    let told = async {
-        while !is_told() {
+    let is_reported =
+        || watch.shared.factory.statuses().iter().flat_map(|it| &it.handlers).all(|handler| handler.synced);
+    let reported = async {
+        while !is_reported() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    tokio::time::timeout(PATIENCE, reported).await.unwrap();
 }
 
 /// A running watch of a fake API server, in JSON unless the flags say otherwise.
@@ -111,7 +112,7 @@ impl Scene {
         for informer in scene.watch.shared.factory.statuses() {
             assert!(!informer.stopped);
         }
-        told_of_all(&scene.watch).await;
+        all_reported(&scene.watch).await;
         scene
     }
 

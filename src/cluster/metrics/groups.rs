@@ -162,8 +162,8 @@ fn encode_sums(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(),
         "Node groups whose size is below their minimum or above their maximum",
         outside,
     )?;
-    single(encoder, "machines", "Machines in the picture", count(stats.machines))?;
-    single(encoder, "nodes", "Nodes in the picture", count(stats.nodes))?;
+    single(encoder, "machines", "Machines in the index", count(stats.machines))?;
+    single(encoder, "nodes", "Nodes in the index", count(stats.nodes))?;
     single(encoder, "node_groups_priced", "Node groups that have a price", count(stats.priced))
 }
 

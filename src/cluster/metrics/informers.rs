@@ -78,7 +78,9 @@ type Count = (&'static str, &'static str, fn(&Status) -> u64);
 const COUNTERS: [Count; 4] = [
     ("informer_watch_errors", "Watches that failed, by resource", |status| status.watch_errors),
     ("informer_decode_errors", "Objects received that don't decode, by resource", |status| status.decode_errors),
-    ("informer_streamed_lists", "Lists told as a stream and not in pages, by resource", |status| status.lists.streamed),
+    ("informer_streamed_lists", "Lists received as a stream and not in pages, by resource", |status| {
+        status.lists.streamed
+    }),
     ("informer_handler_panics", "Calls of handlers that panicked, by resource", |status| status.handler_panics),
 ];
 

@@ -59,7 +59,7 @@ fn a_scrape_looks_at_no_machine(#[case] series: GroupSeries) {
 }
 
 #[test]
-fn a_group_is_told_with_its_size_bounds_and_instances() {
+fn a_group_is_reported_with_its_size_bounds_and_instances() {
     let failed = json!({"status": {"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no"}}}});
     let changes = workers().into_iter().chain([
         machine("MachineSet/workers-1", "d", &failed),
@@ -155,7 +155,7 @@ fn a_template_has_the_strongest_source_of_its_cpu_and_memory(#[case] more: Value
 }
 
 #[test]
-fn what_a_node_taught_is_learned() {
+fn what_a_node_showed_is_learned() {
     let changes = workers_with_template().into_iter().chain([
         template("small", &json!({"cpu": "2", "memory": "8Gi"})),
         node(

@@ -144,7 +144,7 @@ impl FakeApi {
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
         let key = (plural.to_owned(), namespace.to_owned(), name.to_owned());
         let event = if state.objects.insert(key, object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
-        state.tell(plural, event, &object);
+        state.send(plural, event, &object);
     }
 
     pub(super) fn delete(&self, plural: &str, name: &str) {
@@ -153,7 +153,7 @@ impl FakeApi {
         let key = (plural.to_owned(), NAMESPACE.to_owned(), name.to_owned());
         let mut object = state.objects.remove(&key).unwrap();
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
-        state.tell(plural, "DELETED", &object);
+        state.send(plural, "DELETED", &object);
     }
 
     /// Fails lists and watches of a resource, and closes its open watches.
@@ -305,7 +305,7 @@ impl FakeApi {
 }
 
 impl State {
-    fn tell(&mut self, plural: &str, event: &str, object: &Value) {
+    fn send(&mut self, plural: &str, event: &str, object: &Value) {
         let line = format!("{}\n", json!({"type": event, "object": object}));
         let namespace = object["metadata"]["namespace"].as_str().unwrap().to_owned();
         let hears = |watch: &Watch| {

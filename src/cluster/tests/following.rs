@@ -33,7 +33,7 @@ async fn an_object_that_does_not_decode_is_left_out_alone() {
 
 /// All other watches are quiet meanwhile, which must not count as a problem.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_broken_for_too_long_is_told_by_name_and_a_quiet_one_is_not() {
+async fn a_watch_that_is_broken_for_too_long_is_reported_by_name_and_a_quiet_one_is_not() {
     let api = FakeApi::with_capi();
     api.put("machinedeployments", "workers", &scalable(&json!({})));
     let world = World::with(&api, None, WorkloadSource::Management, Duration::ZERO);

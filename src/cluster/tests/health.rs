@@ -46,9 +46,9 @@ fn a_watch_that_works_is_no_problem_however_quiet() {
 #[test]
 fn a_list_that_was_never_complete_is_a_problem_at_once() {
     let now = Instant::now();
-    let told = |broken| health(false, broken).problem(&NONE, MAX, now).unwrap();
-    assert_eq!(told(Some((now, "forbidden: no"))), "forbidden: no");
-    assert_eq!(told(None), "the first list isn't complete yet");
+    let reported = |broken| health(false, broken).problem(&NONE, MAX, now).unwrap();
+    assert_eq!(reported(Some((now, "forbidden: no"))), "forbidden: no");
+    assert_eq!(reported(None), "the first list isn't complete yet");
 }
 
 #[test]

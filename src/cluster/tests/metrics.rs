@@ -9,7 +9,7 @@ use super::{World, fake::*, scalable};
 use crate::cluster::{GroupMetrics, GroupSeries, InformerMetrics};
 
 #[tokio::test(start_paused = true)]
-async fn metrics_tell_what_is_held_what_is_broken_and_which_group_has_a_problem() {
+async fn metrics_show_what_is_held_what_is_broken_and_which_group_has_a_problem() {
     let api = FakeApi::with_capi();
     api.put("machinedeployments", "broken", &scalable(&json!({"spec": {"replicas": "three"}})));
     api.put("machinedeployments", "workers", &scalable(&json!({})));

@@ -231,7 +231,7 @@ async fn templates_of_the_others_are_read_all_the_same() {
 
 /// The namespace's Machines lead to no group meanwhile, and its objects count in no sum.
 #[tokio::test(start_paused = true)]
-async fn what_was_known_of_the_namespace_is_told_to_nobody() {
+async fn what_was_known_of_the_namespace_is_reported_to_nobody() {
     let api = two_namespaces();
     let log = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": "{}"}}});
     let mut theirs: Value = scalable(&json!({}));

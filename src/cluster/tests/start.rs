@@ -17,19 +17,19 @@ const CORE: [&str; 4] =
     ["management/clusters", "management/machinedeployments", "management/machinesets", "management/machines"];
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_down_is_told_and_found_again() {
+async fn an_api_server_that_is_down_is_reported_and_found_again() {
     let api = FakeApi::with_capi();
     api.put("machinedeployments", "workers", &scalable(&json!({})));
     api.go_down();
     let world = World::new(&api);
-    let is_told = |world: &World, name: &str| match world.check(name) {
+    let is_reported = |world: &World, name: &str| match world.check(name) {
         Some(CheckState::Pending(why)) => {
             why.contains("connection refused") && world.problem().contains(&format!("{name}: {why}"))
         }
         Some(CheckState::Ready | CheckState::Informational(_)) | None => false,
     };
     for name in CORE.into_iter().chain(["workload/nodes"]) {
-        world.until(name, |world| is_told(world, name)).await;
+        world.until(name, |world| is_reported(world, name)).await;
     }
     assert!(!world.is_ready());
     api.come_up();
@@ -40,7 +40,7 @@ async fn an_api_server_that_is_down_is_told_and_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_is_not_installed_is_told_and_found_when_it_is() {
+async fn a_group_that_is_not_installed_is_reported_and_found_when_it_is() {
     let api = FakeApi::default();
     let world = World::new(&api);
     world.until("the cause", |world| world.problem().contains("doesn't serve the API group cluster.x-k8s.io")).await;
@@ -52,7 +52,7 @@ async fn a_group_that_is_not_installed_is_told_and_found_when_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_not_served_is_told_with_those_that_are() {
+async fn a_version_that_is_not_served_is_reported_with_those_that_are() {
     let api = FakeApi::with_capi();
     api.serve_group(CAPI, &["v1beta2", "v1beta1"]);
     let world = World::with(&api, Some("v1alpha4"), WorkloadSource::Management, PATIENCE);
@@ -68,7 +68,7 @@ async fn a_version_that_is_not_served_is_told_with_those_that_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_core_kind_that_is_not_installed_is_told_by_name() {
+async fn a_core_kind_that_is_not_installed_is_reported_by_name() {
     let api = FakeApi::with_capi();
     api.uninstall(CAPI, "MachineSet");
     let world = World::new(&api);
@@ -83,7 +83,7 @@ async fn a_core_kind_that_is_not_installed_is_told_by_name() {
 #[case("management/machinedeployments", "machinedeployments")]
 #[case("workload/nodes", "nodes")]
 #[tokio::test(start_paused = true)]
-async fn a_core_kind_that_is_forbidden_is_told_alone(#[case] name: &str, #[case] plural: &str) {
+async fn a_core_kind_that_is_forbidden_is_reported_alone(#[case] name: &str, #[case] plural: &str) {
     let api = FakeApi::with_capi();
     api.refuse(plural, 403, "User \"provider\" cannot list it");
     let world = World::new(&api);

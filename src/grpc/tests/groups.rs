@@ -107,7 +107,7 @@ type Shown = (InstanceState, Option<(&'static str, i32, &'static str)>);
     (InstanceState::InstanceDeleting, Some(("DeletingFailed", 99, "stuck")))
 )]
 #[tokio::test]
-async fn an_instance_tells_what_its_machine_does(
+async fn an_instance_shows_what_its_machine_does(
     #[case] id: &str,
     #[case] status: Value,
     #[case] metadata: Value,
@@ -215,7 +215,7 @@ async fn prices_are_unimplemented() {
 
 /// Cluster Autoscaler caches it for ever, and requests it before the first Refresh.
 #[tokio::test]
-async fn the_gpu_label_is_told_whatever_the_picture() {
+async fn the_gpu_label_is_answered_whatever_the_index_holds() {
     let mut provider = Provider::new(1, &[]).await;
     provider.stale("nothing is there yet");
     let answer = inner(provider.client.gpu_label(proto::GpuLabelRequest {}).await).unwrap();

@@ -126,7 +126,7 @@ async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
 
 /// An error of NodeGroups is taken for "no groups at all".
 #[tokio::test]
-async fn reads_go_on_after_a_pin_though_the_picture_is_not_fresh_any_more() {
+async fn reads_go_on_after_a_pin_though_the_index_is_not_fresh_any_more() {
     let mut provider = Provider::pinned(2, &["a"]).await;
     provider.stale(NOT_SYNCED);
     assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
@@ -136,7 +136,7 @@ async fn reads_go_on_after_a_pin_though_the_picture_is_not_fresh_any_more() {
 }
 
 #[tokio::test]
-async fn a_group_tells_its_bounds_and_names_itself_for_people() {
+async fn a_group_answers_its_bounds_and_names_itself_for_people() {
     let mut provider = Provider::pinned(2, &[]).await;
     let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
     let expected = proto::NodeGroup {

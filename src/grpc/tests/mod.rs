@@ -40,9 +40,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// The reason why the index isn't fresh; `None` if it is.
 #[derive(Default)]
-struct Picture(Mutex<Option<String>>);
+struct FakeFreshness(Mutex<Option<String>>);
 
-impl Freshness for Picture {
+impl Freshness for FakeFreshness {
     fn check(&self) -> Result<(), String> {
         self.0.lock().clone().map_or(Ok(()), Err)
     }
@@ -53,7 +53,7 @@ struct Provider {
     client: CloudProviderClient<Channel>,
     channel: Channel,
     endpoint: Endpoint,
-    freshness: Arc<Picture>,
+    freshness: Arc<FakeFreshness>,
     registry: Registry,
     _ends: DropGuard,
 }
@@ -62,7 +62,7 @@ impl Provider {
     /// Serves a MachineDeployment `team-a/workers` of this size with these running Machines; nothing is pinned yet.
     async fn new(replicas: i32, machines: &[&str]) -> Self {
         let world = World::new(replicas, machines);
-        let freshness = Arc::new(Picture::default());
+        let freshness = Arc::new(FakeFreshness::default());
         let mut registry = Registry::default();
         let metrics = RpcMetrics::register(&mut registry);
         let service =

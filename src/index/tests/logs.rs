@@ -162,7 +162,7 @@ fn a_text_without_room_deletes_nothing_and_says_so() {
     let long = |number: usize| format!("{number:04}{}", "x".repeat(LONGEST_LOG - 4));
     let held: Vec<_> = (0..full).map(|number| decoded(&format!("g{number}"), &long(number))).collect();
     let last = decoded("last", &long(full)).deleting_log.unwrap();
-    assert_eq!(last, LogText::NoRoom(LONGEST_LOG));
+    assert_eq!(last, LogText::OverBudget(LONGEST_LOG));
     let error = SharedLog::new(last).read().unwrap_err().to_string();
     for said in
         [DELETING, &LONGEST_LOG.to_string(), &MOST_LOGS_OF_NAMESPACE.to_string(), "nothing of the group is deleted"]

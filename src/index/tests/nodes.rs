@@ -72,7 +72,7 @@ fn a_tail_that_a_machine_and_another_groups_pool_share_leads_nowhere() {
 #[case::the_one_whose_node_it_is("z-node", &[], Some("MachineDeployment/team-a/others"))]
 #[case::the_one_its_annotations_name("x", &[("cluster.x-k8s.io/machine", "z"), ("cluster.x-k8s.io/cluster-namespace", "team-a")],
     Some("MachineDeployment/team-a/others"))]
-#[case::nobody_can_tell("x", &[], None)]
+#[case::nobody_can_know("x", &[], None)]
 fn of_two_machines_with_one_provider_id(#[case] name: &str, #[case] by: &[(&str, &str)], #[case] group: Option<&str>) {
     let mut changes = workers();
     let more = json!({"spec": {"providerID": "cloud:///zone/a"}, "status": {"nodeRef": {"name": "z-node"}}});

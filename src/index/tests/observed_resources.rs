@@ -203,7 +203,7 @@ fn nothing_is_learned_from_a_machine_that_is_being_deleted() {
 }
 
 #[test]
-fn another_node_teaches_when_the_first_one_goes() {
+fn another_node_is_observed_when_the_first_one_goes() {
     let mut changes = observation();
     changes.push(joined("MachineSet/workers-1", "b"));
     changes.push(node("b", &shows(&[("cpu", "8", "7910m"), ("memory", "32Gi", "31Gi")], &json!({}))));
@@ -239,7 +239,7 @@ fn a_nodes_capacity_goes_before_that_of_its_machine() {
 }
 
 #[test]
-fn a_node_of_older_templates_teaches_what_pods_do_not_get_and_nothing_else() {
+fn a_node_of_older_templates_shows_what_pods_do_not_get_and_nothing_else() {
     let mut changes = observation();
     changes.push(template("large", &json!({"cpu": "16", "memory": "64Gi"})));
     let large = templates("large", "config");
@@ -328,7 +328,7 @@ fn a_new_nodes_devices_are_waited_for(#[case] without: Value) {
 }
 
 #[test]
-fn of_several_nodes_one_that_shows_its_devices_teaches() {
+fn of_several_nodes_one_that_shows_its_devices_is_observed() {
     let mut changes = observation();
     changes.extend([joined("MachineSet/workers-1", "b"), node("b", &with_gpus("2", &json!({})))]);
     assert_eq!(capacity(&index(changes), WORKERS, GPU), Some(("2".to_owned(), "learned")));
@@ -345,7 +345,7 @@ fn a_group_that_nothing_states_the_size_of_does_not_scale_from_zero_by_what_was_
 }
 
 #[test]
-fn the_nodes_of_a_machine_pool_teach() {
+fn the_nodes_of_a_machine_pool_are_observed() {
     let mut value = templates("small", "config");
     merge(
         &mut value,

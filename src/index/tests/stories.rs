@@ -97,38 +97,38 @@ fn a_wrong_group_is_left_out_with_its_reason_and_all_others_go_on() {
 }
 
 #[test]
-fn a_reason_is_told_once_per_change() {
+fn a_reason_is_reported_once_per_change() {
     let index = index([]);
     let wrong = || deployment("wrong", 1, ("five", "10"), &json!({}));
-    let told = index.apply_quietly(wrong());
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].problems[0].kind, ProblemKind::Bounds);
+    let reported = index.apply_quietly(wrong());
+    assert_eq!(reported.len(), 1);
+    assert_eq!(reported[0].problems[0].kind, ProblemKind::Bounds);
     assert_eq!(index.apply_quietly(wrong()), []);
     let mended = index.apply_quietly(deployment("wrong", 1, ("5", "10"), &json!({})));
     assert_eq!(mended[0].state, StandingKind::Live);
 }
 
 #[test]
-fn what_a_group_lacks_is_told_only_once_its_template_has_been_looked_for() {
+fn what_a_group_lacks_is_reported_only_once_its_template_has_been_looked_for() {
     let index = index([]);
-    let told = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
-    assert_eq!(told[0].state, StandingKind::Waiting);
-    let told = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
-    assert_eq!(told[0].state, StandingKind::LeftOut(LeftOut::NoScaleFromZero));
-    assert_eq!(told[0].problems[0].kind, ProblemKind::Template);
+    let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
+    assert_eq!(reported[0].state, StandingKind::Waiting);
+    let reported = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
+    assert_eq!(reported[0].state, StandingKind::LeftOut(LeftOut::NoScaleFromZero));
+    assert_eq!(reported[0].problems[0].kind, ProblemKind::Template);
 }
 
 #[test]
-fn a_problem_of_a_group_that_stays_one_is_told() {
+fn a_problem_of_a_group_that_stays_one_is_reported() {
     let index = index(workers());
     let options = json!({"metadata": {"annotations": {
         "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "soon",
     }}});
     let mut wrong = capacity_annotations("4", "16Gi");
     merge(&mut wrong, &options);
-    let told = index.apply_quietly(deployment("workers", 4, ("1", "10"), &wrong));
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].state, told[0].problems[0].kind), (StandingKind::Live, ProblemKind::Options));
+    let reported = index.apply_quietly(deployment("workers", 4, ("1", "10"), &wrong));
+    assert_eq!(reported.len(), 1);
+    assert_eq!((reported[0].state, reported[0].problems[0].kind), (StandingKind::Live, ProblemKind::Options));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn an_undecodable_group_is_left_out_until_it_decodes_again() {
 }
 
 #[test]
-fn an_object_that_never_decoded_is_told_of_after_a_refresh_too() {
+fn an_object_that_never_decoded_is_reported_after_a_refresh_too() {
     let index = index([Change::ScalableUndecodable(id(WORKERS), "spec: broken".into())]);
     assert_eq!(index.stats().problems.len(), 1);
 }

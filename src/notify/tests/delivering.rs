@@ -82,7 +82,7 @@ async fn a_receiver_that_asks_for_no_pause_gets_longer_and_longer_ones() {
 #[case::forbidden(403)]
 #[case::gone(410)]
 #[tokio::test]
-async fn a_refusal_is_final_and_told_with_the_next_message(#[case] code: u16) {
+async fn a_refusal_is_final_and_reported_with_the_next_message(#[case] code: u16) {
     let receiver = Receiver::start([Answer::Status(code)]).await;
     let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), quick());
     notifier.offer(&modified("a"));

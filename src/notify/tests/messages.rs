@@ -20,7 +20,7 @@ async fn a_slack_like_receiver_gets_a_readable_message() {
 }
 
 #[test]
-fn who_changed_it_is_told() {
+fn who_changed_it_is_reported() {
     let by = json!([{"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z"}]);
     let change = changed("a", &json!({}), &json!({"metadata": {"managedFields": by}, "spec": 1}));
     assert!(slack(&[change], 0).starts_with("*Machine team-a/a* changed by kubectl\n"));

@@ -93,7 +93,7 @@ fn a_kind_that_is_not_watched_is_found() {
 )]
 #[case::interval("rules: [{name: a, interval: 5, to: {form: slack, urlFile: f}}]", "interval")]
 #[case::negative("rules: [{name: a, gather: -5s, to: {form: slack, urlFile: f}}]", "0 or longer")]
-fn what_is_wrong_with_a_file_is_told_by_rule_and_field(#[case] text: &str, #[case] part: &str) {
+fn what_is_wrong_with_a_file_is_reported_by_rule_and_field(#[case] text: &str, #[case] part: &str) {
     let error = parse_rules(text).unwrap_err().to_string();
     assert!(error.contains(part), "{error}");
 }

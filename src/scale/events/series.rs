@@ -14,7 +14,7 @@ use super::{
 use crate::scale::metrics::ScaleMetrics;
 
 /// The interval at which the count of a series is sent.
-const TOLD_EVERY: Duration = Duration::from_secs(30);
+const REPORTED_EVERY: Duration = Duration::from_secs(30);
 /// The time after which a quiet series is over; the next occurrence is a new Event.
 const QUIET_FOR: Duration = Duration::from_secs(6 * 60);
 /// The maximum number of series that are remembered.
@@ -28,10 +28,10 @@ struct Series {
     last: Occurrence,
     count: i32,
     /// The time of the last write to the API server.
-    told: Instant,
+    reported: Instant,
     seen: Instant,
     /// The number of occurrences that the API server doesn't count yet.
-    untold: i32,
+    unreported: i32,
 }
 
 /// Decides which Events are posted.
@@ -43,7 +43,7 @@ pub(super) struct Publisher {
     /// The time until which nothing is posted, for lack of the permission.
     forbidden_until: Option<Instant>,
     /// True if it has been logged that the permission is missing.
-    told_forbidden: bool,
+    reported_forbidden: bool,
 }
 
 impl Publisher {
@@ -54,13 +54,13 @@ impl Publisher {
             limit: Limit::new(Instant::now()),
             series: HashMap::new(),
             forbidden_until: None,
-            told_forbidden: false,
+            reported_forbidden: false,
         }
     }
 
     /// Returns the time at which the next count is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.series.values().filter(|series| series.untold > 0).map(|series| series.told + TOLD_EVERY).min()
+        self.series.values().filter(|series| series.unreported > 0).map(|series| series.reported + REPORTED_EVERY).min()
     }
 
     /// Posts an Event, or counts it in its series.
@@ -70,7 +70,7 @@ impl Publisher {
         let key = (occurrence.uid.clone(), occurrence.content.clone());
         if let Some(series) = self.series.get_mut(&key) {
             series.count = series.count.saturating_add(1);
-            series.untold = series.untold.saturating_add(1);
+            series.unreported = series.unreported.saturating_add(1);
             series.last = occurrence;
             series.seen = now;
             self.post_due().await;
@@ -82,7 +82,7 @@ impl Publisher {
     /// Sends the counts that are due.
     pub(super) async fn post_due(&mut self) {
         let now = Instant::now();
-        self.post_counts(|series| series.told + TOLD_EVERY <= now, now).await;
+        self.post_counts(|series| series.reported + REPORTED_EVERY <= now, now).await;
     }
 
     /// Sends all counts that haven't been sent.
@@ -91,27 +91,27 @@ impl Publisher {
     }
 
     async fn post_counts(&mut self, is_due: impl Fn(&Series) -> bool, now: Instant) {
-        let due = self.series.iter().filter(|(_, series)| series.untold > 0 && is_due(series));
+        let due = self.series.iter().filter(|(_, series)| series.unreported > 0 && is_due(series));
         let due: Vec<_> = due.map(|(key, _)| key.clone()).collect();
         for key in due {
             let allowed = !self.is_forbidden(now);
             let Some(series) = self.series.get_mut(&key) else { continue };
-            series.told = now;
+            series.reported = now;
             if !allowed || !self.limit.take(&series.last.group, now) {
                 // The next count includes them.
                 continue;
             }
-            let untold = std::mem::take(&mut series.untold);
+            let unreported = std::mem::take(&mut series.unreported);
             let result = self.poster.count(&series.posted, series.count, series.last.at).await;
             if let Err(NotPosted::Gone) = result {
                 let last = series.last.clone();
                 self.series.remove(&key);
                 self.post_new(last, now).await;
-                self.count_results(EventResult::Sent, untold - 1);
+                self.count_results(EventResult::Sent, unreported - 1);
                 continue;
             }
             let result = self.judge(result);
-            self.count_results(result, untold);
+            self.count_results(result, unreported);
         }
     }
 
@@ -125,7 +125,7 @@ impl Publisher {
         match self.poster.create(&occurrence).await {
             Ok(posted) => {
                 let key = (occurrence.uid.clone(), occurrence.content.clone());
-                let series = Series { posted, last: occurrence, count: 1, told: now, seen: now, untold: 0 };
+                let series = Series { posted, last: occurrence, count: 1, reported: now, seen: now, unreported: 0 };
                 self.series.insert(key, series);
                 let result = self.judge(Ok(()));
                 self.count_results(result, 1);
@@ -141,12 +141,12 @@ impl Publisher {
     fn judge(&mut self, result: Result<(), NotPosted>) -> EventResult {
         match result {
             Ok(()) => {
-                self.told_forbidden = false;
+                self.reported_forbidden = false;
                 EventResult::Sent
             }
             Err(NotPosted::Forbidden(why)) => {
                 self.forbidden_until = Some(Instant::now() + FORBIDDEN_FOR);
-                if !std::mem::replace(&mut self.told_forbidden, true) {
+                if !std::mem::replace(&mut self.reported_forbidden, true) {
                     tracing::warn!(
                         "no Events are posted: {why}; grant this program's user create and patch on events in \
                          events.k8s.io, or turn them off with --no-events"
@@ -176,9 +176,9 @@ impl Publisher {
     /// Forgets series that are over. If there are too many, it forgets all that are fully counted, and then all others too.
     fn forget(&mut self, now: Instant) {
         let crowded = self.series.len() >= MOST_SERIES;
-        self.series.retain(|_, series| series.untold > 0 || (!crowded && series.seen + QUIET_FOR > now));
+        self.series.retain(|_, series| series.unreported > 0 || (!crowded && series.seen + QUIET_FOR > now));
         if self.series.len() >= MOST_SERIES {
-            let lost = self.series.drain().map(|(_, series)| series.untold).sum();
+            let lost = self.series.drain().map(|(_, series)| series.unreported).sum();
             self.count_results(EventResult::Dropped, lost);
         }
     }

@@ -136,7 +136,7 @@ async fn events_that_differ_in_their_note_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_again_is_a_series_that_is_told_every_half_minute() {
+async fn the_same_again_is_a_series_that_is_reported_every_half_minute() {
     let world = World::new(Server::default());
     for _ in 0..50 {
         world.record(refused("rolling out"));
@@ -151,7 +151,7 @@ async fn the_same_again_is_a_series_that_is_told_every_half_minute() {
     let event = &world.server.calls()[0].2["metadata"]["name"];
     assert!(world.server.calls()[1].1.ends_with(event.as_str().unwrap()));
     world.recorder.finish(LONG).await;
-    assert_eq!(world.server.calls().len(), 3, "all had been told");
+    assert_eq!(world.server.calls().len(), 3, "all had been posted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,7 +267,7 @@ fn a_note_names_ten_machines() {
 #[case::no_sense(true, ScaleError::InvalidArgument(String::new()), None)]
 #[case::unknown(false, ScaleError::NotFound(String::new()), None)]
 #[case::gave_way(false, ScaleError::Aborted(String::new()), None)]
-fn an_error_is_told_where_it_is_the_groups(
+fn an_error_is_reported_where_it_is_the_groups(
     #[case] scales_up: bool,
     #[case] error: ScaleError,
     #[case] expected: Option<&str>,

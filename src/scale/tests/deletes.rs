@@ -57,7 +57,7 @@ async fn a_delete_repeated_to_another_copy_lowers_nothing_more() {
     let other = world.another_copy();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     other.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 3, "the other copy's picture was from before");
+    assert_eq!(world.api.replicas(), 3, "the other copy's index was from before");
     other.scale.delete(group(), nodes(&["c"])).await.unwrap();
     assert_eq!(world.api.replicas(), 2);
     // Entries are in the order of their tickets, and in any order within one second.

@@ -140,7 +140,7 @@ async fn its_placeholder_named_again_lowers_nothing_more() {
     world.scale.delete(group(), replicas(&[0])).await.unwrap();
     world.scale.delete(group(), replicas(&[0])).await.unwrap();
     other.scale.delete(group(), replicas(&[0])).await.unwrap();
-    assert_eq!(world.api.replicas(), 2, "the log tells every copy that it was lowered");
+    assert_eq!(world.api.replicas(), 2, "the log shows every copy that it was lowered");
 }
 
 #[tokio::test]

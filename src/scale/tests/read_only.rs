@@ -9,18 +9,18 @@ fn world(replicas: i32, machines: &[&str]) -> World {
     World::with_options(replicas, machines, ScaleOptions { read_only: true, ..ScaleOptions::default() })
 }
 
-fn told(result: Result<(), ScaleError>) -> String {
+fn reported(result: Result<(), ScaleError>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.code(), "read_only", "{error}");
     error.to_string()
 }
 
 #[tokio::test]
-async fn what_would_be_written_is_told_and_not_written() {
+async fn what_would_be_written_is_reported_and_not_written() {
     let world = world(3, &["a", "b", "c"]);
-    let increase = told(world.scale.increase(group(), 2).await);
+    let increase = reported(world.scale.increase(group(), 2).await);
     assert!(increase.contains("would be scaled from 3 to 5; nothing was changed"), "{increase}");
-    let delete = told(world.scale.delete(group(), nodes(&["b"])).await);
+    let delete = reported(world.scale.delete(group(), nodes(&["b"])).await);
     assert!(delete.contains("would be scaled from 3 to 2, for Machines b; nothing was changed"), "{delete}");
     assert_eq!(world.api.calls(), Vec::<String>::new());
     assert_eq!(world.target_size(), 3);
@@ -35,7 +35,7 @@ async fn a_smaller_target_size_is_refused_since_a_success_would_freeze_the_calle
     #[case] delta: i32,
 ) {
     let world = world(replicas, &["a", "b"]);
-    let decrease = told(world.scale.decrease(group(), delta).await);
+    let decrease = reported(world.scale.decrease(group(), delta).await);
     assert!(decrease.contains("--read-only"), "{decrease}");
     assert_eq!(world.api.calls(), Vec::<String>::new());
     assert_eq!(world.target_size(), replicas);

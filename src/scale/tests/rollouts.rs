@@ -111,7 +111,7 @@ async fn a_machine_is_deleted_by_name_when_the_rollout_has_ended() {
 
     give(&world, "workers-1", "3");
     wait(&world).await;
-    assert!(!is_deleting(&world, "b"), "nothing tells how much of the smaller size each has been given");
+    assert!(!is_deleting(&world, "b"), "nothing shows how much of the smaller size each has been given");
 
     for (set, replicas) in [("workers-1", 0), ("workers-2", 3)] {
         world.api.change("machinesets", set, json!({"spec": {"replicas": replicas}}));

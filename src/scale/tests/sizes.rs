@@ -339,8 +339,8 @@ async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_
 
 /// Cluster Autoscaler still takes it for an instance, and names it a moment later.
 #[rstest]
-#[case::as_it_was_told("pending-machine-team-a_b")]
-#[case::as_it_was_told_later("failed-machine-team-a_b")]
+#[case::as_it_was_reported("pending-machine-team-a_b")]
+#[case::as_it_was_reported_later("failed-machine-team-a_b")]
 #[tokio::test]
 async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case] id: &str) {
     let world = World::new(3, &["a", "c"]);

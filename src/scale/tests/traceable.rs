@@ -56,15 +56,15 @@ async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_
     until(&world, &other, "b is lowered", || world.api.log() == ["b lowered"]).await;
     let written = said.take();
     assert!(!line(&written, &["size written", "machines=\"b\"", &ticket]).contains("client="), "{written}");
-    let told = other.scale.history().of(&group());
-    assert!(told[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{told:?}");
+    let reported = other.scale.history().of(&group());
+    assert!(reported[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{reported:?}");
 
     world.api.follow();
     until(&world, &other, "b is deleted by name", || world.api.calls().contains(&"DELETE machine b".to_owned())).await;
     let deleted = said.take();
     line(&deleted, &["Machine deleted by name", &format!("ticket={}", ticket_of(accepted))]);
-    let told = other.scale.history().of(&group());
-    assert!(told[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{told:?}");
+    let reported = other.scale.history().of(&group());
+    assert!(reported[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{reported:?}");
     world.api.remove("b");
     until(&world, &other, "b has left the log", || world.api.log().is_empty()).await;
     line(&said.take(), &["deletions have come to their end", "machines=\"b\"", &ticket]);

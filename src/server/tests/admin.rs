@@ -140,7 +140,7 @@ async fn the_answer_is_json_that_nobody_keeps() {
 #[case::the_picture("/debug/state")]
 #[case::a_refusal("/debug/state?bad")]
 #[tokio::test]
-async fn a_browser_is_told_not_to_guess_the_type(#[case] path: &str) {
+async fn a_browser_is_asked_not_to_guess_the_type(#[case] path: &str) {
     let answer = answer("127.0.0.1", &[&format!("GET {path} HTTP/1.1"), "host: localhost"]).await;
     assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{answer}");
     assert!(answer.contains("cross-origin-resource-policy: same-origin\r\n"), "{answer}");

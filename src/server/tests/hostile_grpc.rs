@@ -198,7 +198,7 @@ async fn a_connection_that_must_make_room_answers_its_call() {
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
     running.served.go_on.send_replace(true);
     assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "it was told to go");
+    assert_eq!(old.has_ended().await, Ok(()), "it received GOAWAY");
     running.end().await;
 }
 
@@ -328,13 +328,13 @@ async fn a_connection_ends_at_its_age_and_no_call_fails() {
     let waits = old.begins_call("/waits").await;
     running.served.waiting.notified().await;
     // It accepts no new call after GOAWAY.
-    let told = async {
+    let reported = async {
         while let Ok(ready) = old.calls.clone().ready().await {
             drop(ready);
             tokio::task::yield_now().await;
         }
     };
-    timeout(LIMIT, told).await.unwrap();
+    timeout(LIMIT, reported).await.unwrap();
     let new = Client::connect(&running, 65_535).await;
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
     running.served.go_on.send_replace(true);

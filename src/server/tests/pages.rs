@@ -71,7 +71,7 @@ fn half_way() -> Vec<Check> {
 )]
 #[case::live_though_not_ready("/livez", half_way(), 200, "ok\n")]
 #[tokio::test]
-async fn probes_tell_how_things_stand(
+async fn probes_show_how_things_stand(
     #[case] path: &str,
     #[case] checks: Vec<Check>,
     #[case] code: u16,

@@ -19,14 +19,14 @@ pub(super) struct Follower {
     /// The expiry of the certificate in force; `None` once it has been logged that it has passed.
     until: Option<Timestamp>,
     /// The problem found when the files were last read, which is logged once.
-    told: Option<String>,
+    reported: Option<String>,
     certificates: Certificates,
 }
 
 impl Follower {
     pub(super) fn new(files: TlsFiles, used: Contents, certificates: Certificates) -> Self {
         let until = Some(certificates.standing().server_until);
-        Self { files: Arc::new(files), used, until, told: None, certificates }
+        Self { files: Arc::new(files), used, until, reported: None, certificates }
     }
 
     pub(super) async fn run(mut self, period: Duration) {
@@ -48,21 +48,21 @@ impl Follower {
         match read {
             // The files are just being changed: the next read finds them complete.
             Ok(None) => return,
-            Ok(Some(contents)) if contents == self.used => self.told = None,
+            Ok(Some(contents)) if contents == self.used => self.reported = None,
             Ok(Some(contents)) => match load::load(&self.files, &contents, Timestamp::now()) {
                 Ok(loaded) => self.take(contents, loaded),
                 Err(error) => self.keep(&error),
             },
             Err(error) => self.keep(&error),
         }
-        self.certificates.metrics.set_failing(self.told.is_some());
-        self.certificates.standing.write().failing.clone_from(&self.told);
+        self.certificates.metrics.set_failing(self.reported.is_some());
+        self.certificates.standing.write().failing.clone_from(&self.reported);
     }
 
     fn take(&mut self, contents: Contents, loaded: Loaded) {
         self.used = contents;
         self.until = Some(loaded.server_until);
-        self.told = None;
+        self.reported = None;
         self.certificates.metrics.loaded(&loaded);
         *self.certificates.standing.write() = TlsStanding::of(&loaded);
         self.certificates.metrics.count_reload(true);
@@ -86,10 +86,10 @@ impl Follower {
     /// finds it complete.
     fn keep(&mut self, error: &TlsError) {
         let text = error.to_string();
-        if self.told.as_ref() != Some(&text) {
+        if self.reported.as_ref() != Some(&text) {
             self.certificates.metrics.count_reload(false);
             warn!("TLS files can't be used, what was in force stays so: {text}");
-            self.told = Some(text);
+            self.reported = Some(text);
         }
     }
 }

@@ -198,7 +198,7 @@ fn listed(id: &str, group: &Group) -> NodeGroup {
     NodeGroup { id: id.to_owned(), min_size: group.min, max_size: group.max, debug: String::new() }
 }
 
-/// Returns settings whose times are easy to tell apart.
+/// Returns settings whose times are easy to distinguish.
 pub(crate) fn settings() -> Settings {
     let seconds = Duration::from_secs;
     Settings {

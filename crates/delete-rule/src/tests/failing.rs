@@ -375,7 +375,7 @@ proptest! {
         for (caller, names) in [(0, &["a"][..]), (1, &["b", "c"]), (2, &["d"])] {
             let is_lowered = |name: &&str| entries.contains(&format!("{name}!"));
             match world.answer(caller) {
-                Ok(()) => prop_assert!(names.iter().all(is_lowered), "{caller} was told OK: {entries:?}"),
+                Ok(()) => prop_assert!(names.iter().all(is_lowered), "{caller} was answered OK: {entries:?}"),
                 // Refused for good: nothing of it is left.
                 Err(why) if !["Pending", "MaybeLogged", "InPart", "NotTakenBack", "put off"].iter().any(|word| why.contains(word)) => {
                     prop_assert!(!names.iter().any(|name| entries.iter().any(|entry| entry.starts_with(name))), "{why}: {entries:?}");

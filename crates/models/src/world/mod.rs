@@ -15,7 +15,7 @@ pub use self::{
     few::Few,
     ledger::{Fault, Ledger},
     memory::{Listing, Memory},
-    objects::{Deployment, Entry, Life, Machine, MachineSet, Past, Phase, Picture},
+    objects::{CacheView, Deployment, Entry, Life, Machine, MachineSet, Past, Phase},
     set::{SLOTS, Set, name},
 };
 
@@ -79,7 +79,7 @@ pub struct World {
     /// The versions of the MachineSet, and during a rollout of the old one, from the one that its controller saw last.
     pub sets: [Few<MachineSet, 4>; 2],
     /// The snapshots of the Machines, from the one that the MachineSet controller saw last.
-    pub seen: Few<Picture, 4>,
+    pub seen: Few<CacheView, 4>,
     /// The Machines at the moments that the program's caches may show; the last one is the present.
     pub pasts: Few<Past, 4>,
     /// The Machines that have left the log since the first of these moments.
@@ -133,7 +133,7 @@ impl World {
                 Few::of(set(deployment, nodes + pending + missing)),
                 if old > 0 { Few::of(set(deployment, old)) } else { Few::default() },
             ],
-            seen: Few::of(Picture::of(&machines)),
+            seen: Few::of(CacheView::of(&machines)),
             pasts: Few::of(Past::of(&machines)),
             left_log: Set(0),
             is_unacted: false,
@@ -210,15 +210,15 @@ impl World {
 
     /// Adds a snapshot for the MachineSet controller, after Machines have changed.
     pub fn machines_changed(&mut self, lag: usize) {
-        let picture = Picture::of(&self.machines);
-        if self.seen.last() != picture {
-            let pushed_out = u8::try_from(self.seen.push(picture, lag)).unwrap_or_default();
-            self.forget_pictures(pushed_out);
+        let view = CacheView::of(&self.machines);
+        if self.seen.last() != view {
+            let pushed_out = u8::try_from(self.seen.push(view, lag)).unwrap_or_default();
+            self.forget_views(pushed_out);
         }
     }
 
     /// Adjusts `since` when the oldest snapshots are dropped.
-    pub fn forget_pictures(&mut self, count: u8) {
+    pub fn forget_views(&mut self, count: u8) {
         for deployment in self.deployments.all_mut() {
             deployment.since = deployment.since.saturating_sub(count);
         }
@@ -366,7 +366,7 @@ impl World {
     /// Forgets facts that can't matter any more, so that states that differ in nothing else are equal. A MachinePool's
     /// provider may see a size after entries for it have left the log.
     pub fn forget_idle_facts(&mut self, is_pool: bool) {
-        let shown_marked = self.seen.all().iter().fold(Set(0), |set, picture| set | picture.marked);
+        let shown_marked = self.seen.all().iter().fold(Set(0), |set, view| set | view.marked);
         let shown_marked = if is_pool { Set(u8::MAX) } else { shown_marked };
         self.ledger.left_softly = self.ledger.left_softly & shown_marked & self.living();
         if !self.is_counting() && self.is_settled() {

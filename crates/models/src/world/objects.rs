@@ -97,7 +97,7 @@ pub struct MachineSet {
 
 /// A snapshot of all Machines in the MachineSet controller's cache.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Picture {
+pub struct CacheView {
     /// The Machines that exist, including those being deleted.
     pub existing: Set,
     /// Those that are being deleted.
@@ -108,7 +108,7 @@ pub struct Picture {
     pub with_node: Set,
 }
 
-impl Picture {
+impl CacheView {
     /// Returns the snapshot of only these Machines.
     #[must_use]
     pub fn only(self, machines: Set) -> Self {

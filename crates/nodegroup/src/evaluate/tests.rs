@@ -181,7 +181,7 @@ fn bad_annotations_leave_the_group_standing() {
 }
 
 #[test]
-fn what_is_wrong_is_told_where_it_keeps_a_group_from_scaling_from_zero() {
+fn what_is_wrong_is_reported_where_it_keeps_a_group_from_scaling_from_zero() {
     let mut object = ScalableResource { replicas: Some(0), ..group() };
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "four");
     let Verdict::LeftOut(LeftOut::NoScaleFromZero, problems) = of(&object) else { panic!("a group") };
@@ -226,7 +226,7 @@ fn every_reason_has_its_label_and_its_sentence() {
 }
 
 #[test]
-fn of_many_problems_the_first_are_told_and_the_others_counted() {
+fn of_many_problems_the_first_are_reported_and_the_others_counted() {
     let mut object = group();
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "4");
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/memory", "16Gi");

@@ -36,7 +36,7 @@ fn asking(requests: &Value) -> Value {
 #[case::exactly_what_there_is(json!({"cpu": "3.92", "memory": "8Gi", "nvidia.com/gpu": "1"}), &[])]
 #[case::a_thousandth_more(json!({"cpu": "3921m"}), &["cpu: the pod asks for 3921m, the Node has 3920m"])]
 #[case::fractions_are_rounded_up(json!({"cpu": "3920.5m"}), &["cpu: the pod asks for 3920500u, the Node has 3920m"])]
-#[case::everything_is_told(
+#[case::everything_is_reported(
     json!({"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}),
     &["cpu: the pod asks for 4, the Node has 3920m", "memory: the pod asks for 16Gi, the Node has 8Gi",
         "nvidia.com/gpu: the pod asks for 2, the Node has 1"]

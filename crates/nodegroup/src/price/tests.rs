@@ -153,7 +153,7 @@ fn the_two_zeros_are_one_price() {
     Some(" 1 "), "", SMALL,
     &["1 annotation capacity.capi-autoscaler-provider.io/price-per-hour", "0.12 price file, resources"]
 )]
-fn the_strongest_price_counts_and_the_others_are_told(
+fn the_strongest_price_counts_and_the_others_are_reported(
     #[case] annotation: Option<&str>,
     #[case] labels: &str,
     #[case] capacity: &[(&str, &str)],
@@ -162,13 +162,13 @@ fn the_strongest_price_counts_and_the_others_are_told(
     let (found, problems) = evaluated(annotation, labels, capacity, &list());
     assert_eq!(problems, []);
     let found = found.unwrap();
-    let told = std::iter::once(&found.offer).chain(&found.overridden);
-    let told: Vec<_> = told.map(|offer| format!("{:.3} {}", offer.price.per_hour(), offer.source)).collect();
+    let listed = std::iter::once(&found.offer).chain(&found.overridden);
+    let listed: Vec<_> = listed.map(|offer| format!("{:.3} {}", offer.price.per_hour(), offer.source)).collect();
     let pad = |text: &&str| {
         let (price, source) = text.split_once(' ').unwrap();
         format!("{:.3} {source}", price.parse::<f64>().unwrap())
     };
-    assert_eq!(told, expected.iter().map(pad).collect::<Vec<_>>());
+    assert_eq!(listed, expected.iter().map(pad).collect::<Vec<_>>());
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn without_an_annotation_and_a_list_there_is_no_price() {
 }
 
 #[test]
-fn a_bad_annotation_is_told_and_the_list_counts() {
+fn a_bad_annotation_is_reported_and_the_list_counts() {
     let (found, problems) = evaluated(Some("0.096 USD"), "", SMALL, &list());
     assert_eq!(found.unwrap().offer.source, PriceSource::Resources);
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };

@@ -92,9 +92,9 @@ fn put_learned(context: &Context<'_>, labels: &mut SourcedMap<String>) {
     if nodes.sample.is_some() {
         return;
     }
-    if let (Some(lesson), Some(observed)) = (nodes.same_templates, nodes.of_sibling) {
+    if let (Some(observed_resources), Some(observed)) = (nodes.same_templates, nodes.of_sibling) {
         for (key, value, _) in observed.agreed().filter(|(key, ..)| !matches!(*key, ZONE | REGION)) {
-            put(labels, key, value.to_string(), lesson.source_for(id));
+            put(labels, key, value.to_string(), observed_resources.source_for(id));
         }
     }
     put_observed(context, labels, |key| key != ZONE);

@@ -95,7 +95,7 @@ mod tests {
     #[case::only_another_field(&[("us", "f:paused")], SizedBy::Nobody)]
     #[case::too_long_ago(&[("ancient-changes", "f:replicas")], SizedBy::Nobody)]
     #[case::without_a_name(&[("", "f:replicas")], SizedBy::Nobody)]
-    fn managed_fields_tell_who_changed_the_size_last(#[case] managers: &[(&str, &str)], #[case] expected: SizedBy) {
+    fn managed_fields_show_who_changed_the_size_last(#[case] managers: &[(&str, &str)], #[case] expected: SizedBy) {
         assert_eq!(SizeWriter("us".to_owned()).of(&entries(managers)), expected);
     }
 

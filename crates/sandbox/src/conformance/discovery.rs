@@ -12,10 +12,10 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(discovery::the_version_is_told),
+        case!(discovery::the_version_is_answered),
         case!(discovery::the_core_group_names_its_version),
         case!(discovery::a_group_is_listed_with_its_versions_the_preferred_one_first),
-        case!(discovery::one_group_is_told_alone),
+        case!(discovery::one_group_is_answered_alone),
         case!(discovery::the_resources_of_a_version_are_listed_with_names_verbs_and_scope),
         case!(discovery::subresources_are_resources_of_their_own),
         case!(discovery::core_kinds_are_listed_with_their_scope),
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-async fn the_version_is_told(subject: &Subject<'_>) -> Result<()> {
+async fn the_version_is_answered(subject: &Subject<'_>) -> Result<()> {
     let version = subject.get("/version").expect(200).await?;
     for part in ["major", "minor", "gitVersion"] {
         ensure!(version[part].as_str().is_some_and(|text| !text.is_empty()), "no {part} in {version}");
@@ -62,7 +62,7 @@ async fn a_group_is_listed_with_its_versions_the_preferred_one_first(subject: &S
     Ok(())
 }
 
-async fn one_group_is_told_alone(subject: &Subject<'_>) -> Result<()> {
+async fn one_group_is_answered_alone(subject: &Subject<'_>) -> Result<()> {
     let found = subject.get(format!("/apis/{GROUP}")).expect(200).await?;
     let mut expected = expected_group();
     expected["kind"] = json!("APIGroup");

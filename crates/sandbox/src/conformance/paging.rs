@@ -12,7 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(paging::pages_together_are_the_list),
         case!(paging::the_last_page_says_that_nothing_is_left),
-        case!(paging::with_a_selector_it_is_not_told_how_many_are_left),
+        case!(paging::with_a_selector_it_is_not_answered_how_many_are_left),
         case!(paging::pages_show_one_state_while_objects_change),
         case!(paging::a_token_whose_state_is_forgotten_has_expired).forgets(),
         case!(paging::a_wrong_limit_or_token_is_refused),
@@ -67,7 +67,7 @@ async fn the_last_page_says_that_nothing_is_left(subject: &Subject<'_>) -> Resul
     Ok(())
 }
 
-async fn with_a_selector_it_is_not_told_how_many_are_left(subject: &Subject<'_>) -> Result<()> {
+async fn with_a_selector_it_is_not_answered_how_many_are_left(subject: &Subject<'_>) -> Result<()> {
     for name in ["a", "b", "c"] {
         let object = super::objects::labelled(name, &json!({ "app": "x" }));
         subject.post(subject.widgets(), &object).expect(201).await?;

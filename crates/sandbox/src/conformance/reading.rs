@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(reading::an_object_is_read_as_it_was_answered_when_created),
         case!(reading::an_object_that_is_not_there_is_not_found),
         case!(reading::every_served_version_shows_the_same_object),
-        case!(reading::a_list_tells_its_kind_and_version_and_its_items_in_order),
+        case!(reading::a_list_names_its_kind_and_version_and_has_its_items_in_order),
         case!(reading::an_empty_list_has_items),
         case!(reading::lists_are_of_one_namespace_or_of_all),
         case!(reading::objects_without_namespace_are_listed_at_the_top),
@@ -61,7 +61,7 @@ async fn every_served_version_shows_the_same_object(subject: &Subject<'_>) -> Re
     Ok(())
 }
 
-async fn a_list_tells_its_kind_and_version_and_its_items_in_order(subject: &Subject<'_>) -> Result<()> {
+async fn a_list_names_its_kind_and_version_and_has_its_items_in_order(subject: &Subject<'_>) -> Result<()> {
     let mut newest = 0;
     for name in ["b", "c", "a"] {
         newest = version(&subject.post(subject.widgets(), &widget(name, &json!({}))).expect(201).await?)?;

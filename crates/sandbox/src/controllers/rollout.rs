@@ -71,8 +71,8 @@ pub(super) fn step(desired: i64, strategy: Strategy, newest: Size, older: &[Size
     let all = || older.iter().chain([&newest]);
     match strategy {
         Strategy::RollingUpdate { surge, unavailable } => {
-            let room = desired + surge - all().map(|size| size.wanted.max(size.actual)).sum::<i64>();
-            let grown = newest.wanted + room.min(desired - newest.wanted).max(0);
+            let headroom = desired + surge - all().map(|size| size.wanted.max(size.actual)).sum::<i64>();
+            let grown = newest.wanted + headroom.min(desired - newest.wanted).max(0);
             let available: i64 = all().map(|size| size.available.min(size.wanted)).sum();
             let wanted: i64 = all().map(|size| size.wanted).sum();
             let coming = (newest.wanted - newest.available).max(0);

@@ -35,7 +35,7 @@ struct Seen {
 
 /// The events that one handler received.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Received {
     versions: HashMap<ObjectKey, ResourceVersion>,
     events: u64,
     mistakes: Vec<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Told {
     burdened: Latencies,
 }
 
-impl Told {
+impl Received {
     fn hear(&mut self, event: &Event<Seen>, burdened: bool) {
         self.events += 1;
         // An object that is missing from a list was decoded long ago.
@@ -86,7 +86,7 @@ impl Told {
 pub(crate) struct Follower {
     factory: Factory,
     informer: Informer<Seen>,
-    handlers: Vec<(Registration<Seen>, Arc<Mutex<Told>>)>,
+    handlers: Vec<(Registration<Seen>, Arc<Mutex<Received>>)>,
     /// True while the slow handler is slow.
     burden: Arc<AtomicBool>,
 }
@@ -155,13 +155,13 @@ impl Follower {
             burdened: Latencies::default(),
             status: self.informer.status(),
         };
-        for (number, (_, told)) in self.handlers.iter().enumerate() {
-            let told = told.lock();
-            report.mistakes.extend(told.mistakes.iter().map(|mistake| format!("handler {number}: {mistake}")));
-            report.events.push(told.events);
+        for (number, (_, received)) in self.handlers.iter().enumerate() {
+            let received = received.lock();
+            report.mistakes.extend(received.mistakes.iter().map(|mistake| format!("handler {number}: {mistake}")));
+            report.events.push(received.events);
             if number < FAST {
-                report.calm.merge(&told.calm);
-                report.burdened.merge(&told.burdened);
+                report.calm.merge(&received.calm);
+                report.burdened.merge(&received.burdened);
             }
         }
         self.factory.shutdown().await;
@@ -174,9 +174,9 @@ impl Follower {
             let metadata = &object.metadata;
             store.add(&metadata.key.namespace, &metadata.key.name, &metadata.resource_version.to_string());
         }
-        let told = self.handlers.iter().map(|(_, told)| told.lock().fingerprint());
+        let received = self.handlers.iter().map(|(_, received)| received.lock().fingerprint());
         std::iter::once(store)
-            .chain(told)
+            .chain(received)
             .enumerate()
             .filter(|(_, found)| *found != expected)
             .map(|(place, found)| {
@@ -191,9 +191,9 @@ fn handler(
     informer: &Informer<Seen>,
     is_slow: bool,
     burden: &Arc<AtomicBool>,
-) -> (Registration<Seen>, Arc<Mutex<Told>>) {
-    let told = Arc::new(Mutex::new(Told::default()));
-    let (heard, burden) = (Arc::clone(&told), Arc::clone(burden));
+) -> (Registration<Seen>, Arc<Mutex<Received>>) {
+    let received = Arc::new(Mutex::new(Received::default()));
+    let (heard, burden) = (Arc::clone(&received), Arc::clone(burden));
     let options = HandlerOptions::named(if is_slow { "slow" } else { "fast" });
     let registration = informer.add_handler_with(options, move |event: Event<Seen>| {
         let burdened = burden.load(Ordering::Relaxed);
@@ -202,5 +202,5 @@ fn handler(
             sleep(DELAY);
         }
     });
-    (registration, told)
+    (registration, received)
 }

@@ -100,7 +100,7 @@ fn soak(arguments: &Arguments, runtime: &Runtime) {
     server.faults().clear();
     println!("{changed:.0} changes a second of {objects} objects for {seconds} s");
     let Fingerprint { objects, digest } = fingerprint(&api);
-    follower.tell(&format!("{objects} {digest}"));
+    follower.sender(&format!("{objects} {digest}"));
     follower.end();
     let quarter = resident.len() / 4;
     let (early, late) = (mean(&resident[quarter..2 * quarter]), mean(&resident[3 * quarter..]));
@@ -135,7 +135,7 @@ impl Process {
         line.trim_end().to_owned()
     }
 
-    fn tell(&mut self, line: &str) {
+    fn sender(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("it is piped");
         writeln!(input, "{line}").expect("the follower reads");
     }
@@ -209,7 +209,7 @@ async fn follow(url: &str) {
 
 fn show(report: &Report, most_queued: usize) {
     let Report { mistakes, events, calm, burdened, status } = report;
-    println!("events told to the fast handlers and the slow one: {events:?}");
+    println!("events reported to the fast handlers and the slow one: {events:?}");
     println!("most objects that waited for the slow handler: {most_queued}");
     println!("lists {:?}, failed watches {}", status.lists, status.watch_errors);
     for (when, latencies) in [("no handler is slow", calm), ("one is", burdened)] {

@@ -15,54 +15,54 @@ async fn a_late_handler_first_sees_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_handler_is_told_nothing_more() {
+async fn a_removed_handler_receives_nothing_more() {
     let mut scene = synced(&[]).await;
-    let Seen { mut told, registration } = Seen::of(&scene.informer);
-    assert_eq!(told.recv().await.as_deref(), Some("synced"));
+    let Seen { mut received, registration } = Seen::of(&scene.informer);
+    assert_eq!(received.recv().await.as_deref(), Some("synced"));
     registration.remove();
     scene.watch.put(&widget("one/a", 11, 1));
     assert_eq!(scene.seen.next().await, "+one/a=1");
     // Its task has ended and dropped the handler.
-    assert_eq!(soon("the end", told.recv()).await, None);
+    assert_eq!(soon("the end", received.recv()).await, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_panics_is_told_of_the_next_event_and_harms_nobody() {
+async fn a_handler_that_panics_receives_the_next_event_and_harms_nobody() {
     let mut scene = synced(&[]).await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let _registration = scene.informer.add_handler(move |event: Event<Widget>| {
         assert_ne!(&*event.object().metadata.key.name, "bad");
-        tell.send(shown(&event)).unwrap();
+        sender.send(shown(&event)).unwrap();
     });
     scene.watch.put(&widget("one/bad", 11, 1));
     scene.watch.put(&widget("one/good", 12, 2));
-    assert_eq!(soon("an event", told.recv()).await.as_deref(), Some("+one/good=2"));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/good=2"));
     assert_eq!(scene.seen.take(2).await, ["+one/bad=1", "+one/good=2"]);
     assert_eq!(scene.informer.status().handler_panics, 1);
 }
 
 /// A handler that records its events, and returns only when allowed to.
 struct Slow {
-    told: mpsc::UnboundedSender<String>,
+    received: mpsc::UnboundedSender<String>,
     go_on: blocking::Receiver<()>,
 }
 
 impl Handler<Widget> for Slow {
     fn handle(&mut self, event: Event<Widget>) {
-        let _ = self.told.send(shown(&event));
+        let _ = self.received.send(shown(&event));
         let _ = self.go_on.recv();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_slow_handler_delays_nobody_and_is_told_the_sum() {
+async fn a_slow_handler_delays_nobody_and_receives_the_sum() {
     let mut scene = synced(&[]).await;
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let (allow, go_on) = blocking::channel();
-    let slow = Slow { told: tell, go_on };
+    let slow = Slow { received: sender, go_on };
     let _registration = scene.informer.add_handler(slow);
     scene.watch.put(&widget("one/first", 11, 1));
-    assert_eq!(soon("an event", told.recv()).await.as_deref(), Some("+one/first=1"));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/first=1"));
     assert_eq!(scene.seen.next().await, "+one/first=1");
 
     // The handler blocks now, and all others go on.
@@ -81,8 +81,8 @@ async fn a_slow_handler_delays_nobody_and_is_told_the_sum() {
     while !scene.seen.next().await.starts_with("one/first:") {}
 
     drop(allow);
-    assert_eq!(soon("an event", told.recv()).await.as_deref(), Some("+one/a=100"));
-    assert_eq!(soon("an event", told.recv()).await.as_deref(), Some("one/first:1>3"));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/a=100"));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("one/first:1>3"));
     scene.factory.shutdown().await;
-    assert_eq!(soon("the end", told.recv()).await, None);
+    assert_eq!(soon("the end", received.recv()).await, None);
 }

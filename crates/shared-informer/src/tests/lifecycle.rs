@@ -43,12 +43,12 @@ async fn another_query_type_or_projection_is_another_informer() {
 #[tokio::test(start_paused = true)]
 async fn the_last_handle_ends_the_watch_and_is_forgotten() {
     let Scene { factory, mut api, informer, seen, watch } = synced(&[widget("one/a", 1, 1)]).await;
-    let Seen { mut told, registration } = seen;
+    let Seen { mut received, registration } = seen;
     let clone = informer.clone();
     drop(informer);
     drop(clone);
     watch.put(&widget("one/b", 11, 2));
-    assert_eq!(soon("an event", told.recv()).await.unwrap(), "+one/b=2", "a registration is a handle");
+    assert_eq!(soon("an event", received.recv()).await.unwrap(), "+one/b=2", "a registration is a handle");
     assert_eq!(factory.statuses().len(), 1);
 
     drop(registration);

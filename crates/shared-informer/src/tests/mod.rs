@@ -246,24 +246,24 @@ impl Watch {
         self.lines.send(Ok(format!("{line}\n").into_bytes())).unwrap();
     }
 
-    fn tell(&self, r#type: &str, object: &Value) {
+    fn send(&self, r#type: &str, object: &Value) {
         self.raw(&json!({ "type": r#type, "object": object }).to_string());
     }
 
     fn put(&self, object: &Value) {
-        self.tell("MODIFIED", object);
+        self.send("MODIFIED", object);
     }
 
     fn delete(&self, object: &Value) {
-        self.tell("DELETED", object);
+        self.send("DELETED", object);
     }
 
     fn bookmark(&self, version: u64) {
-        self.tell("BOOKMARK", &json!({ "metadata": { "resourceVersion": version.to_string() } }));
+        self.send("BOOKMARK", &json!({ "metadata": { "resourceVersion": version.to_string() } }));
     }
 
     fn error(&self, code: u16, message: &str) {
-        self.tell("ERROR", &json!({ "kind": "Status", "code": code, "message": message }));
+        self.send("ERROR", &json!({ "kind": "Status", "code": code, "message": message }));
     }
 
     /// Breaks the connection.
@@ -281,7 +281,7 @@ impl Watch {
 /// The calls that a handler received, as text: `+ns/a=1` added, with `!` when initial; `ns/a:1>2` updated; `-ns/a=2`
 /// deleted, with `?` when found by a list; `synced`.
 struct Seen {
-    told: mpsc::UnboundedReceiver<String>,
+    received: mpsc::UnboundedReceiver<String>,
     registration: Registration<Widget>,
 }
 
@@ -299,13 +299,13 @@ impl Handler<Widget> for Recorder {
 
 impl Seen {
     fn of(informer: &Informer<Widget>) -> Self {
-        let (tell, told) = mpsc::unbounded_channel();
-        let registration = informer.add_handler(Recorder(tell));
-        Self { told, registration }
+        let (sender, received) = mpsc::unbounded_channel();
+        let registration = informer.add_handler(Recorder(sender));
+        Self { received, registration }
     }
 
     async fn next(&mut self) -> String {
-        soon("an event", self.told.recv()).await.unwrap()
+        soon("an event", self.received.recv()).await.unwrap()
     }
 
     /// Returns the next events.

@@ -100,7 +100,7 @@ struct Scope {
 }
 
 #[derive(Clone)]
-enum Told {
+enum Sent {
     Put(ObjectKey, State),
     Delete(ObjectKey, State),
 }
@@ -111,7 +111,7 @@ struct World {
     /// One scope for all namespaces, or one for each.
     scopes: Vec<Scope>,
     /// The objects of the last list of any scope, and the events of watches since then.
-    told: Vec<Told>,
+    sent: Vec<Sent>,
     store: Arc<Store<Widget>>,
 }
 
@@ -129,12 +129,12 @@ impl World {
         (self.scopes.len() > 1).then(|| NAMESPACES[scope])
     }
 
-    fn tell(&mut self, told: Told) {
-        match &told {
-            Told::Put(key, content) => self.store.batch().put(object(key, *content)),
-            Told::Delete(key, content) => self.store.batch().delete(object(key, *content)),
+    fn send(&mut self, sent: Sent) {
+        match &sent {
+            Sent::Put(key, content) => self.store.batch().put(object(key, *content)),
+            Sent::Delete(key, content) => self.store.batch().delete(object(key, *content)),
         };
-        self.told.push(told);
+        self.sent.push(sent);
     }
 
     fn put(&mut self, n: u8, size: i64, replace: bool) {
@@ -144,7 +144,7 @@ impl World {
         let content = (uid, self.version, size);
         self.cluster.insert(key.clone(), content);
         if self.scopes[self.scope_of(&key)].watching {
-            self.tell(Told::Put(key, content));
+            self.send(Sent::Put(key, content));
         }
     }
 
@@ -154,24 +154,24 @@ impl World {
         if let Some((uid, _, size)) = self.cluster.remove(&key)
             && self.scopes[self.scope_of(&key)].watching
         {
-            self.tell(Told::Delete(key, (uid, self.version, size)));
+            self.send(Sent::Delete(key, (uid, self.version, size)));
         }
     }
 
     /// Repeats an event, however late, or a state of the list as an event.
     fn repeat(&mut self, which: prop::sample::Index) {
-        if self.told.is_empty() {
+        if self.sent.is_empty() {
             return;
         }
-        let (Told::Put(key, _) | Told::Delete(key, _)) = which.get(&self.told);
+        let (Sent::Put(key, _) | Sent::Delete(key, _)) = which.get(&self.sent);
         if self.scopes[self.scope_of(key)].watching {
-            self.tell(which.get(&self.told).clone());
+            self.send(which.get(&self.sent).clone());
         }
     }
 
-    fn uninstall(&mut self, told: bool) {
+    fn uninstall(&mut self, is_reported: bool) {
         for scope in &mut self.scopes {
-            scope.watching &= told;
+            scope.watching &= is_reported;
         }
         (0..8).for_each(|n| self.delete(n));
         for scope in &mut self.scopes {
@@ -180,12 +180,12 @@ impl World {
     }
 
     fn begin_list(&mut self, scope: usize) -> (Listing, Vec<(ObjectKey, State)>) {
-        self.told.clear();
+        self.sent.clear();
         self.scopes[scope].watching = false;
         let listing = self.store.begin_list(!self.scopes[scope].listed, self.namespace_of(scope));
         let covered = self.cluster.iter().filter(|(key, _)| self.scope_of(key) == scope);
         let covered: Vec<_> = covered.map(|(key, content)| (key.clone(), *content)).collect();
-        self.told.extend(covered.iter().map(|(key, content)| Told::Put(key.clone(), *content)));
+        self.sent.extend(covered.iter().map(|(key, content)| Sent::Put(key.clone(), *content)));
         (listing, covered)
     }
 
@@ -251,22 +251,22 @@ impl Handler<Widget> for Arc<Mutex<Mirror>> {
     fn handle(&mut self, event: Event<Widget>) {
         let mut mirror = self.lock();
         let key = event.key();
-        let told = mirror.content.get(&key).copied();
+        let known = mirror.content.get(&key).copied();
         let resync = event.is_resync();
         match event {
             Event::Added { object, initial } => {
-                assert_eq!(told, None, "added twice");
+                assert_eq!(known, None, "added twice");
                 assert!(!initial || mirror.synced == 0, "nothing is initial after the first list");
                 mirror.content.insert(key, content(&object));
             }
             Event::Updated { old, new } => {
-                assert_eq!(told, Some(content(&old)), "updated from what was never told");
+                assert_eq!(known, Some(content(&old)), "updated from what was never reported");
                 assert_eq!(content(&old).0, content(&new).0, "an update keeps the uid");
                 assert!(resync || content(&old).1 < content(&new).1, "an update goes forward");
                 mirror.content.insert(key, content(&new));
             }
             Event::Deleted { last, .. } => {
-                assert_eq!(told.unwrap().0, content(&last).0, "deleted unseen");
+                assert_eq!(known.unwrap().0, content(&last).0, "deleted unseen");
                 mirror.content.remove(&key);
             }
         }
@@ -311,7 +311,7 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
             world.scopes[scope].watching = false;
         }
         Step::Repeat(which) => world.repeat(which),
-        Step::Uninstall(told) => world.uninstall(told),
+        Step::Uninstall(is_reported) => world.uninstall(is_reported),
         Step::List(scope, page) => world.list(scope, page, usize::MAX),
         Step::TornList(scope, page) => world.list(scope, page, 1),
         Step::Stream(scope, meanwhile) => world.stream(scope, &meanwhile),
@@ -353,7 +353,7 @@ proptest! {
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
         listeners[0] = Some(Listener::add(&store, &cancel));
         let scopes = scopes.iter().map(|_| Scope::default()).collect();
-        let mut world = World { cluster: Content::new(), version: 0, scopes, told: Vec::new(), store };
+        let mut world = World { cluster: Content::new(), version: 0, scopes, sent: Vec::new(), store };
         for step in steps {
             play(&mut world, &mut listeners, step, &cancel, &progress);
             for listener in listeners.iter().flatten() {

@@ -126,7 +126,7 @@ async fn a_kind_that_goes_and_comes_back_is_listed_again() {
 #[case::not_json("<html>")]
 #[case::unknown_type(r#"{"type":"NEWS","object":{}}"#)]
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_tells_only_errors_gives_way_to_a_list(#[case] line: &str) {
+async fn a_watch_that_sends_only_errors_gives_way_to_a_list(#[case] line: &str) {
     let mut scene = synced(&[]).await;
     scene.watch.raw(line);
     for _ in 0..2 {
@@ -221,7 +221,7 @@ async fn a_watch_that_begins_after_refusals_is_not_broken_while_it_is_quiet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_tell_little_before_their_version_expires_make_no_hot_loop_of_lists() {
+async fn watches_that_send_little_before_their_version_expires_make_no_hot_loop_of_lists() {
     let mut scene = synced(&[]).await;
     let began = Instant::now();
     let mut watch = scene.watch;

@@ -79,8 +79,8 @@ async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
     let store = Arc::new(Store::<Widget>::new([], None, Arc::clone(&progress)));
     let slot = Arc::new(Slot::new(HandlerOptions::default(), &CancellationToken::new()));
     store.add_handler(Arc::clone(&slot));
-    let told = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&told);
+    let received = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&received);
     let handler = move |_: Event<Widget>| {
         counted.fetch_add(1, Ordering::Relaxed);
     };
@@ -100,7 +100,7 @@ async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
     drop(batch);
     assert_eq!(woken(), 1);
     assert_eq!(run(), Poll::Pending);
-    assert_eq!(told.load(Ordering::Relaxed), 3);
+    assert_eq!(received.load(Ordering::Relaxed), 3);
     drop(store.batch());
     assert_eq!(woken(), 1, "nothing was queued");
 }

@@ -44,12 +44,12 @@ async fn begun() -> (Factory, Api, Informer<Widget>, Seen, Watch) {
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_is_complete_with_its_bookmark_and_goes_on_as_the_watch() {
     let (_factory, mut api, informer, mut seen, watch) = begun().await;
-    watch.tell("ADDED", &widget("one/a", 1, 1));
-    watch.tell("ADDED", &odd_widget("one/b", 2));
+    watch.send("ADDED", &widget("one/a", 1, 1));
+    watch.send("ADDED", &odd_widget("one/b", 2));
     watch.bookmark(5);
     assert_eq!(seen.take(2).await, ["+one/a=1!", "+one/b=odd!"]);
     assert!(!informer.has_synced(), "another bookmark says nothing of the list");
-    watch.tell("BOOKMARK", &end_of_list(10));
+    watch.send("BOOKMARK", &end_of_list(10));
     assert_eq!(seen.next().await, "synced");
     watch.put(&widget("one/a", 11, 2));
     assert_eq!(seen.next().await, "one/a:1>2");
@@ -64,17 +64,17 @@ async fn a_streamed_list_is_complete_with_its_bookmark_and_goes_on_as_the_watch(
 async fn a_streamed_list_takes_out_what_it_does_not_name() {
     let (_factory, mut api, informer, mut seen, watch) = begun().await;
     for (name, version) in [("one/a", 1), ("one/b", 2), ("one/c", 3)] {
-        watch.tell("ADDED", &widget(name, version, 1));
+        watch.send("ADDED", &widget(name, version, 1));
     }
-    watch.tell("BOOKMARK", &end_of_list(10));
+    watch.send("BOOKMARK", &end_of_list(10));
     seen.until_synced().await;
     watch.error(410, "too old");
     let again = api.stream().await.open();
-    again.tell("ADDED", &widget("one/a", 1, 1));
-    again.tell("ADDED", &widget("one/b", 12, 5));
+    again.send("ADDED", &widget("one/a", 1, 1));
+    again.send("ADDED", &widget("one/b", 12, 5));
     // A deletion in the middle of the list.
     again.delete(&widget("one/a", 13, 1));
-    again.tell("BOOKMARK", &end_of_list(20));
+    again.send("BOOKMARK", &end_of_list(20));
     assert_eq!(seen.take(3).await, ["one/b:1>5", "-one/a=1", "-one/c=1?"]);
     assert_eq!(held(&informer), ["one/b=5"]);
     assert_eq!(informer.status().lists.gone, 1);
@@ -117,7 +117,7 @@ async fn who_may_list_but_not_watch_is_answered_in_pages() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_it_for_a_plain_watch_is_asked_for_pages() {
     let (_factory, mut api, informer, mut seen, watch) = begun().await;
-    watch.tell("ADDED", &widget("one/a", 1, 1));
+    watch.send("ADDED", &widget("one/a", 1, 1));
     assert_eq!(seen.next().await, "+one/a=1!");
     // The server sends bookmarks forever, and never the end of the list.
     let bookmarks = async {
@@ -141,7 +141,7 @@ async fn a_server_that_takes_it_for_a_plain_watch_is_asked_for_pages() {
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_that_is_cut_is_begun_anew_and_given_up_after_three() {
     let (_factory, mut api, informer, mut seen, watch) = begun().await;
-    watch.tell("ADDED", &widget("one/a", 1, 1));
+    watch.send("ADDED", &widget("one/a", 1, 1));
     watch.cut();
     for _ in 0..2 {
         api.stream().await.open().cut();
@@ -169,7 +169,7 @@ async fn a_proxy_that_holds_answers_back_is_asked_for_pages_this_once() {
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_without_a_version_is_not_believed() {
     let (_factory, mut api, informer, _seen, watch) = begun().await;
-    watch.tell("BOOKMARK", &json!({ "metadata": { "annotations": { "k8s.io/initial-events-end": "true" } } }));
+    watch.send("BOOKMARK", &json!({ "metadata": { "annotations": { "k8s.io/initial-events-end": "true" } } }));
     api.list().await.page(10, &[], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
     assert_eq!(informer.status().lists.streamed, 0);
@@ -180,7 +180,7 @@ async fn streamed_lists_that_expire_at_once_are_not_repeated_in_a_hot_loop() {
     let (_factory, mut api, _informer, _seen, mut watch) = begun().await;
     let began = tokio::time::Instant::now();
     for _ in 0..6 {
-        watch.tell("BOOKMARK", &end_of_list(10));
+        watch.send("BOOKMARK", &end_of_list(10));
         watch.error(410, "too old");
         watch = api.stream().await.open();
     }
@@ -194,8 +194,8 @@ async fn each_namespace_is_streamed_by_itself() {
     let query = Query::namespaced(widgets(), ["one", "two"]);
     let informer: Informer<Widget> = factory.informer(query, Projection::serde());
     let one = api.in_namespace("one").await.open();
-    one.tell("ADDED", &widget("one/a", 1, 1));
-    one.tell("BOOKMARK", &end_of_list(10));
+    one.send("ADDED", &widget("one/a", 1, 1));
+    one.send("BOOKMARK", &end_of_list(10));
     api.in_namespace("two").await.refuse(422, "no");
     let two = api.in_namespace("two").await;
     assert!(!two.is_watch() && !informer.has_synced());
@@ -205,24 +205,24 @@ async fn each_namespace_is_streamed_by_itself() {
 }
 
 /// Sends a complete list of this many objects.
-fn tell_many(watch: &Watch, objects: usize) {
+fn send_many(watch: &Watch, objects: usize) {
     for number in 0..objects {
-        watch.tell("ADDED", &widget(&format!("one/{number}"), 1, 1));
+        watch.send("ADDED", &widget(&format!("one/{number}"), 1, 1));
     }
-    watch.tell("BOOKMARK", &end_of_list(10));
+    watch.send("BOOKMARK", &end_of_list(10));
 }
 
 /// Records the number of its events, and by how many objects the store was ahead of it.
 struct Lagging {
     lister: Lister<Widget>,
-    told: usize,
+    received: usize,
     behind: Arc<AtomicUsize>,
 }
 
 impl Handler<Widget> for Lagging {
     fn handle(&mut self, _: Event<Widget>) {
-        self.told += 1;
-        self.behind.fetch_max(self.lister.list().len() - self.told, Ordering::Relaxed);
+        self.received += 1;
+        self.behind.fetch_max(self.lister.list().len() - self.received, Ordering::Relaxed);
     }
 }
 
@@ -232,10 +232,10 @@ async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
     let (factory, mut api) = factory_with(streaming());
     let informer = informer(&factory);
     let behind = Arc::new(AtomicUsize::new(0));
-    let handler = Lagging { lister: informer.lister(), told: 0, behind: Arc::clone(&behind) };
+    let handler = Lagging { lister: informer.lister(), received: 0, behind: Arc::clone(&behind) };
     let registration = informer.add_handler(handler);
     let watch = api.stream().await.open();
-    tell_many(&watch, OBJECTS);
+    send_many(&watch, OBJECTS);
     registration.synced().await;
     assert_eq!(informer.store().len(), OBJECTS);
     let behind = behind.load(Ordering::Relaxed);
@@ -249,7 +249,7 @@ async fn a_handler_that_stands_still_delays_a_streamed_list_for_a_while_only() {
     let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
     informer.store().add_handler(Arc::clone(&stuck));
     let began = tokio::time::Instant::now();
-    tell_many(&watch, 3_000);
+    send_many(&watch, 3_000);
     assert_eq!(seen.until_synced().await.len(), 3_000);
     assert_eq!(began.elapsed().as_secs(), 5);
     assert_eq!(stuck.gauge.status().queued, 3_000);
@@ -260,7 +260,7 @@ async fn a_handler_that_is_removed_while_it_lags_delays_nobody() {
     let (_factory, _api, informer, mut seen, watch) = begun().await;
     let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
     informer.store().add_handler(Arc::clone(&stuck));
-    tell_many(&watch, 3_000);
+    send_many(&watch, 3_000);
     let began = tokio::time::Instant::now();
     seen.next().await;
     stuck.removed.cancel();

@@ -53,14 +53,14 @@ async fn a_handlers_queue_is_seen_and_never_longer_than_there_are_objects() {
     let mut scene = synced(&[]).await;
     let (allow, go_on) = blocking::channel::<()>();
     let go_on = Mutex::new(go_on);
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut received) = mpsc::unbounded_channel();
     let options = HandlerOptions::named("slow");
     let registration = scene.informer.add_handler_with(options, move |event: Event<Widget>| {
-        let _ = tell.send(shown(&event));
+        let _ = sender.send(shown(&event));
         let _ = go_on.lock().recv();
     });
     scene.watch.put(&widget("one/first", 11, 1));
-    assert_eq!(soon("an event", told.recv()).await.unwrap(), "+one/first=1");
+    assert_eq!(soon("an event", received.recv()).await.unwrap(), "+one/first=1");
     for round in 0..50 {
         for name in ["one/a", "one/b", "one/c"] {
             scene.watch.put(&widget(name, 12 + round, 1));
@@ -103,7 +103,7 @@ async fn a_lister_reads_all_or_one_namespace_and_keeps_nothing_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transform_changes_what_is_stored_and_told_and_is_part_of_what_is_shared() {
+async fn a_transform_changes_what_is_stored_and_reported_and_is_part_of_what_is_shared() {
     let (factory, mut api) = factory();
     let double = Projection::<Widget>::serde().transform("double", |metadata, mut widget| {
         if &*metadata.key.name == "bad" {

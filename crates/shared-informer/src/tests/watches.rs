@@ -5,9 +5,9 @@ use rstest::rstest;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_told_in_order() {
+async fn a_watch_is_reported_in_order() {
     let mut scene = synced(&[widget("one/a", 1, 1)]).await;
-    scene.watch.tell("ADDED", &widget("one/b", 11, 1));
+    scene.watch.send("ADDED", &widget("one/b", 11, 1));
     assert_eq!(scene.seen.next().await, "+one/b=1");
     scene.watch.put(&widget("one/b", 12, 2));
     assert_eq!(scene.seen.next().await, "one/b:1>2");
@@ -135,7 +135,7 @@ async fn a_watch_is_not_resumed_from_a_bookmark_that_came_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_brings_back_what_a_watch_told_to_be_gone() {
+async fn a_list_brings_back_what_a_watch_reported_as_deleted() {
     let mut scene = synced(&[widget("one/a", 9, 1)]).await;
     scene.watch.delete(&widget("one/a", 11, 1));
     assert_eq!(scene.seen.next().await, "-one/a=1");
@@ -211,8 +211,8 @@ async fn an_expired_version_is_listed_again_and_what_is_missing_was_deleted() {
     scene.watch.error(410, "too old resource version");
     let after = [widget("one/a", 1, 1), widget("one/b", 12, 20), with_uid(widget("one/d", 13, 4), "d")];
     scene.api.list().await.page(20, &after, None);
-    let told = scene.seen.take(3).await;
-    assert_eq!(told, ["one/b:2>20", "+one/d=4", "-one/c=3?"]);
+    let received = scene.seen.take(3).await;
+    assert_eq!(received, ["one/b:2>20", "+one/d=4", "-one/c=3?"]);
     scene.api.watch_from(20).await;
     let status = scene.informer.status();
     assert_eq!((status.lists.first, status.lists.gone), (1, 1));
@@ -248,8 +248,8 @@ async fn events_may_be_indented_with_nothing_between_them() {
         scene.watch.lines.send(Ok(start.into())).unwrap();
         scene.watch.lines.send(Ok(end.into())).unwrap();
         // Each event is delivered when it is complete, and not when the next one begins.
-        let told = if value == 1 { "+one/a=1" } else { "one/a:1>2" };
-        assert_eq!(scene.seen.next().await, told);
+        let received = if value == 1 { "+one/a=1" } else { "one/a:1>2" };
+        assert_eq!(scene.seen.next().await, received);
     }
     assert_eq!(scene.informer.status().watch_errors, 0);
 }

@@ -184,7 +184,7 @@ async fn a_streamed_list_and_its_watch_are_one_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_goes_away_is_told_from_a_quiet_one_and_found_again() {
+async fn a_server_that_goes_away_differs_from_a_quiet_one_and_is_found_again() {
     let (watches, mut opened) = mpsc::unbounded_channel();
     let (address, server) = serve(([127, 0, 0, 1], 0).into(), watches.clone()).await;
     let factory = factory(address);

@@ -16,7 +16,7 @@ use crate::world::{
 
 #[rstest]
 #[tokio::test]
-async fn what_is_there_is_told_as_initial_and_then_every_change(#[values(Streamed, Paged)] lists: Lists) {
+async fn what_is_there_is_reported_as_initial_and_then_every_change(#[values(Streamed, Paged)] lists: Lists) {
     let world = World::new(lists).await;
     world.create("a");
     let (informer, story) = world.follow().await;
@@ -68,17 +68,17 @@ async fn what_an_expired_watch_has_missed_is_found_by_a_list(#[values(Streamed, 
     world.agrees_with(&informer).await;
     world.create("z");
     until("all of it", || story.has("z came")).await;
-    let mut told = story.since_synced();
-    told.sort();
+    let mut received = story.since_synced();
+    received.sort();
     let expected =
         ["deleted was missed", "replaced came", "replaced was missed", "updated changed", "z came"].map(String::from);
-    assert_eq!(told, expected);
+    assert_eq!(received, expected);
     assert_eq!(informer.status().lists.gone, 1);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_410_in_the_middle_of_a_watch_leads_to_a_list_that_tells_nothing_twice(
+async fn a_410_in_the_middle_of_a_watch_leads_to_a_list_that_reports_nothing_twice(
     #[values(Streamed, Paged)] lists: Lists,
 ) {
     let world = World::new(lists).await;
@@ -103,7 +103,7 @@ async fn a_stalled_watch_is_given_up_and_resumed() {
 }
 
 #[tokio::test]
-async fn repeated_events_are_told_once() {
+async fn repeated_events_are_reported_once() {
     let world = World::new(Streamed).await;
     world.create("a");
     let (informer, story) = world.follow().await;
@@ -118,7 +118,7 @@ async fn repeated_events_are_told_once() {
 }
 
 #[tokio::test]
-async fn a_state_older_than_what_was_told_changes_nothing() {
+async fn a_state_older_than_what_was_reported_changes_nothing() {
     let world = World::new(Streamed).await;
     world.create("a");
     let (informer, story) = world.follow().await;
@@ -269,11 +269,11 @@ async fn a_slow_handler_holds_up_the_others_of_its_thread_for_no_more_than_one_c
         world.create(&format!("widget-{number}"));
     }
     let (informer, _story) = world.follow().await;
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let handler = |who: &'static str, delay: Duration| {
-        let told = Arc::clone(&told);
+        let received = Arc::clone(&received);
         informer.add_handler(move |_: Event<Value>| {
-            told.lock().push(who);
+            received.lock().push(who);
             sleep(delay);
         })
     };
@@ -281,6 +281,6 @@ async fn a_slow_handler_holds_up_the_others_of_its_thread_for_no_more_than_one_c
     let slow = handler("slow", Duration::from_millis(2));
     let fast = handler("fast", Duration::ZERO);
     soon("both", async { tokio::join!(slow.synced(), fast.synced()) }).await;
-    let first = told.lock().iter().position(|who| *who == "fast").unwrap();
-    assert!(first <= 1, "the fast handler was told after {first} calls of the slow one");
+    let first = received.lock().iter().position(|who| *who == "fast").unwrap();
+    assert!(first <= 1, "the fast handler was called after {first} calls of the slow one");
 }

@@ -41,7 +41,11 @@ async fn after_thousands_of_changes_and_many_faults_every_handler_knows_what_the
     assert!(report.mistakes.is_empty(), "{:#?}", report.mistakes);
     assert!(changes > 1_000, "{changes} changes");
     assert!(queued <= 300, "a queue holds no more than there are objects, and not {queued}");
-    assert!(report.events.iter().all(|told| *told > 300), "every handler was told of changes: {:?}", report.events);
+    assert!(
+        report.events.iter().all(|received| *received > 300),
+        "every handler received changes: {:?}",
+        report.events
+    );
     println!("to a fast handler: {}; while one is slow: {}", report.calm, report.burdened);
     assert!(report.status.watch_errors > 0, "something went wrong: {:?}", report.status);
 }

@@ -142,8 +142,8 @@ impl World {
 
 fn held_by<T: Send + Sync + 'static>(informer: &Informer<T>) -> Vec<(String, String)> {
     let objects = informer.store().list();
-    let told = objects.iter().map(|object| &object.metadata);
-    told.map(|metadata| (metadata.key.name.to_string(), metadata.resource_version.to_string())).collect()
+    let received = objects.iter().map(|object| &object.metadata);
+    received.map(|metadata| (metadata.key.name.to_string(), metadata.resource_version.to_string())).collect()
 }
 
 pub(crate) fn quick() -> Settings {
@@ -167,7 +167,7 @@ pub(crate) fn widget(name: &str, spec: &Value) -> Value {
 
 /// The events that a handler receives, as text.
 pub(crate) struct Story {
-    told: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
     registration: Box<dyn HasSynced>,
 }
 
@@ -181,9 +181,9 @@ impl<T: Send + Sync + 'static> HasSynced for Registration<T> {
     }
 }
 
-struct Teller(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl<T> Handler<T> for Teller {
+impl<T> Handler<T> for Recorder {
     fn handle(&mut self, event: Event<T>) {
         let name = event.key().name;
         self.0.lock().push(match event {
@@ -202,31 +202,32 @@ impl<T> Handler<T> for Teller {
 
 impl Story {
     pub(crate) fn of<T: Send + Sync + 'static>(informer: &Informer<T>) -> Self {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let registration = Box::new(informer.add_handler(Teller(Arc::clone(&told))));
-        Self { told, registration }
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let registration = Box::new(informer.add_handler(Recorder(Arc::clone(&received))));
+        Self { received, registration }
     }
 
     pub(crate) async fn synced(&self) {
         until("a handler that has synced", || self.registration.has_synced()).await;
     }
 
-    pub(crate) fn has(&self, told: &str) -> bool {
-        self.told.lock().iter().any(|found| found == told)
+    pub(crate) fn has(&self, received: &str) -> bool {
+        self.received.lock().iter().any(|found| found == received)
     }
 
     /// Returns the events after the first list.
     pub(crate) fn since_synced(&self) -> Vec<String> {
-        self.told.lock().iter().skip_while(|told| *told != "synced").skip(1).cloned().collect()
+        self.received.lock().iter().skip_while(|received| *received != "synced").skip(1).cloned().collect()
     }
 
     /// Waits for the last expected event, and then asserts that the events are exactly these.
     pub(crate) async fn is(&self, expected: &[&str]) {
         let began = Instant::now();
-        while self.told.lock().last().map(String::as_str) != expected.last().copied() && began.elapsed() < PATIENCE {
+        while self.received.lock().last().map(String::as_str) != expected.last().copied() && began.elapsed() < PATIENCE
+        {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(*self.told.lock(), expected);
+        assert_eq!(*self.received.lock(), expected);
     }
 }
 

@@ -111,24 +111,24 @@ impl Ledger {
                 let request: NodeGroupDeleteNodesRequest = decode(message);
                 let (mut uids, mut places) = (BTreeSet::new(), 0);
                 // A read-only copy takes no Machine.
-                let is_told = self.read_only == Some(copy);
+                let is_read_only = self.read_only == Some(copy);
                 for node in &request.nodes {
                     match self.machine_of(&node.provider_id) {
                         Some(uid) => {
-                            if !is_told && !lasting(&node.provider_id).starts_with("pending-machine-") {
+                            if !is_read_only && !lasting(&node.provider_id).starts_with("pending-machine-") {
                                 self.named_with_node.insert(uid.clone());
                             }
                             uids.insert(uid);
                         }
                         None => {
-                            if !is_told {
+                            if !is_read_only {
                                 self.named_instances.insert(node.provider_id.clone());
                             }
                             places += 1;
                         }
                     }
                 }
-                if !is_told {
+                if !is_read_only {
                     self.named.extend(uids.iter().cloned());
                 }
                 Request::Delete { group: request.id, uids, places }
@@ -217,7 +217,7 @@ impl Ledger {
             }
         }
         let Some(code) = answered.code else { return };
-        if self.read_only == Some(asked.copy) && self.is_only_told(&asked, code) {
+        if self.read_only == Some(asked.copy) && self.is_read_only_answer(&asked, code) {
             return;
         }
         match &asked.request {
@@ -261,7 +261,7 @@ impl Ledger {
     }
 
     /// Checks an answer of a read-only copy. Returns true for a request that would write: nothing was done for it.
-    fn is_only_told(&mut self, asked: &Asked, code: Code) -> bool {
+    fn is_read_only_answer(&mut self, asked: &Asked, code: Code) -> bool {
         let knows = |group: &str| self.knows(asked.copy, group, asked.at.saturating_sub(TAKEN_UP));
         let is_alive = |uid: &String| {
             let is_there = self.machines.get(uid).is_some_and(|machine| !machine.is_deleting && !machine.is_gone);

@@ -64,13 +64,13 @@ impl Ledger {
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
             for (uid, entry) in group.log.iter().filter(|(uid, _)| is_gone(uid)) {
                 for copy in &copies {
-                    let is_told = self.knows(*copy, id, at);
+                    let is_known = self.knows(*copy, id, at);
                     let key = (*copy, uid.clone());
-                    let Some(since) = self.known_gone.get(&key).copied().or(is_told.then_some(self.now)) else {
+                    let Some(since) = self.known_gone.get(&key).copied().or(is_known.then_some(self.now)) else {
                         continue;
                     };
                     let is_long = self.now.saturating_sub(since) > FORGOTTEN;
-                    if is_long && is_told && self.is_well(*copy) && !self.is_denied(*copy, &entry.name) {
+                    if is_long && is_known && self.is_well(*copy) && !self.is_denied(*copy, &entry.name) {
                         let name = &entry.name;
                         found.push(format!("copy {copy} knows that {name} of {id} is gone, and leaves it in the log"));
                     }

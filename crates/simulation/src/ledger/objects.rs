@@ -201,29 +201,30 @@ impl Ledger {
 
     /// Checks the annotation that a copy writes before it replaces a Machine: the next replacement has to wait,
     /// whichever copy makes it.
-    fn replacement(&mut self, id: &str, group: &mut Group, told: Option<&str>, author: Author) {
+    fn replacement(&mut self, id: &str, group: &mut Group, annotation: Option<&str>, author: Author) {
         let now = self.now;
-        let Some(told) = told else { return };
+        let Some(annotation) = annotation else { return };
         if let Author::Copy(copy) = author
             && !self.replaces
-            && group.replaced.as_ref().is_none_or(|(known, _)| known != told)
+            && group.replaced.as_ref().is_none_or(|(known, _)| known != annotation)
         {
-            let what = format!("copy {copy} replaces a Machine of {id}, which --no-replacement forbids: {told}");
+            let what = format!("copy {copy} replaces a Machine of {id}, which --no-replacement forbids: {annotation}");
             self.find(Check::ReplacedTooSoon, what);
         }
         if let Author::Copy(copy) = author
             && let Some((known, since)) = &group.replaced
-            && known != told
+            && known != annotation
             && now.saturating_sub(*since) < REPLACES_AFTER
             && !self.clocks_jump
         {
             let seconds = (now - since) / SECOND;
-            let what =
-                format!("copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {told}");
+            let what = format!(
+                "copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {annotation}"
+            );
             self.find(Check::ReplacedTooSoon, what);
         }
-        if group.replaced.as_ref().is_none_or(|(known, _)| known != told) {
-            group.replaced = Some((told.to_owned(), now));
+        if group.replaced.as_ref().is_none_or(|(known, _)| known != annotation) {
+            group.replaced = Some((annotation.to_owned(), now));
         }
     }
 

@@ -140,14 +140,14 @@ impl Ledger {
     fn belongs_to_another(&mut self, number: u64, asked: &Asked, id: &str) -> bool {
         let by = asked.applied;
         let is_it = |(other, it): &(&u64, &Asked)| {
-            let room = match &it.request {
+            let headroom = match &it.request {
                 Request::Decrease { group, delta } if group == id => -delta - it.applied,
                 Request::Delete { group, places, .. } if group == id => places - it.applied,
                 _ => 0,
             };
             let goes_on = |ended| self.has_patched(it.copy, id, it.at, ended);
             let is_open = !it.is_refused && it.at <= asked.applied_at && it.ended.is_none_or(goes_on);
-            **other != number && it.copy == asked.copy && room >= by && is_open
+            **other != number && it.copy == asked.copy && headroom >= by && is_open
         };
         let Some(other) = self.asked.iter().find(is_it).map(|(other, _)| *other) else { return false };
         if let Some(other) = self.asked.get_mut(&other) {

@@ -78,7 +78,7 @@ struct Watch {
 pub(super) struct Watches {
     open: HashMap<u64, Watch>,
     /// The newest revision that each copy has received, by path.
-    told: HashMap<(usize, String), u64>,
+    reported: HashMap<(usize, String), u64>,
     /// The time at which each copy last lost its last watch of a kind.
     lost: HashMap<(usize, Kind), Nanos>,
 }
@@ -103,11 +103,11 @@ impl Ledger {
         }
         let kind = Kind::of_path(path);
         // Each of the two watches of Nodes resumes from its own version.
-        let known = self.watches.told.get(&(copy, path.to_owned())).filter(|_| !lists && kind != Some(Kind::Nodes));
-        if let (Some(from), Some(told)) = (from, known)
-            && from < *told
+        let known = self.watches.reported.get(&(copy, path.to_owned())).filter(|_| !lists && kind != Some(Kind::Nodes));
+        if let (Some(from), Some(reported)) = (from, known)
+            && from < *reported
         {
-            let what = format!("copy {copy} resumes {path} from {from}, and was told of {told}");
+            let what = format!("copy {copy} resumes {path} from {from}, and was shown {reported}");
             self.find(Check::Watches, what);
         }
         let reached = from.filter(|_| !lists).map(|from| (self.now, from)).into_iter().collect();
@@ -131,7 +131,7 @@ impl Ledger {
             let newest = watch.reached.last().map_or(0, |(_, newest)| *newest);
             watch.reached.push((now, revision.max(newest)));
             if !watch.is_outdated {
-                self.watches.told.insert((watch.copy, watch.path.clone()), revision.max(newest));
+                self.watches.reported.insert((watch.copy, watch.path.clone()), revision.max(newest));
             }
         }
         let old = watch.reached.iter().take_while(|(at, _)| at + KEPT < now).count();
@@ -142,7 +142,7 @@ impl Ledger {
     pub(crate) fn outdates(&mut self, number: u64) {
         if let Some(watch) = self.watches.open.get_mut(&number) {
             watch.is_outdated = true;
-            self.watches.told.remove(&(watch.copy, watch.path.clone()));
+            self.watches.reported.remove(&(watch.copy, watch.path.clone()));
         }
     }
 
@@ -180,8 +180,9 @@ impl Ledger {
     pub(super) fn look_at_watches(&mut self) {
         let is_long = |watch: &&Watch| watch.silent_since.is_some_and(|since| self.now.saturating_sub(since) > SILENT);
         let silent = self.watches.open.values().filter(is_long).filter(|watch| self.is_well(watch.copy));
-        let told = |watch: &Watch| format!("copy {} goes on with a watch of {} that is silent", watch.copy, watch.path);
-        let mut found: Vec<_> = silent.map(told).collect();
+        let reported =
+            |watch: &Watch| format!("copy {} goes on with a watch of {} that is silent", watch.copy, watch.path);
+        let mut found: Vec<_> = silent.map(reported).collect();
         if self.kinds_change {
             return self.find_all(Check::Watches, found);
         }
@@ -218,7 +219,7 @@ impl Ledger {
     /// Forgets everything that a dead copy knew.
     pub(super) fn forget_watches(&mut self, copy: usize) {
         self.watches.open.retain(|_, watch| watch.copy != copy);
-        self.watches.told.retain(|(of, _), _| *of != copy);
+        self.watches.reported.retain(|(of, _), _| *of != copy);
         self.watches.lost.retain(|(of, _), _| *of != copy);
     }
 

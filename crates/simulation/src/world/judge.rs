@@ -129,9 +129,9 @@ impl World {
         expected.sort();
         for (id, member) in self.members.iter().enumerate() {
             let Member::Copy(copy) = member else { continue };
-            let (told, held) = copy.witness.names();
-            if told != expected || held != expected {
-                let what = format!("of {expected:?} copy {} was told of {told:?}, and holds {held:?}", id - 1);
+            let (reported, held) = copy.witness.names();
+            if reported != expected || held != expected {
+                let what = format!("of {expected:?} copy {} was shown {reported:?}, and holds {held:?}", id - 1);
                 self.ledger.find(Check::Handlers, what);
             }
         }

@@ -18,7 +18,7 @@ use super::{Release, TEMPLATES, is_of_templates, rpcs};
 pub(super) enum Breaks {
     FirstList,
     MachineList,
-    Picture,
+    Watches,
     WorkloadAccess,
     Sizes(Scalable),
     Deletions(Scalable),
@@ -54,7 +54,7 @@ impl Breaks {
                 Some(Self::FirstList)
             }
             ("clusters" | "machinedeployments" | "machinesets" | "machinepools" | "machines" | "nodes", "watch") => {
-                Some(Self::Picture)
+                Some(Self::Watches)
             }
             ("machinedeployments/scale" | "machinesets/scale" | "machinepools/scale", "patch") => kind.map(Self::Sizes),
             ("machinedeployments" | "machinesets" | "machinepools", "patch") => kind.map(Self::Deletions),
@@ -74,7 +74,7 @@ impl Breaks {
         match self {
             Self::FirstList => "first_list",
             Self::MachineList => "machine_list",
-            Self::Picture => "picture",
+            Self::Watches => "picture",
             Self::WorkloadAccess => "workload_access",
             Self::Sizes(_) => "sizes",
             Self::Deletions(_) => "deletions",
@@ -98,7 +98,7 @@ impl Breaks {
                 never_ready(release, &[], &[resource, "forbidden"]).await?;
                 a_machine_that_goes_already_is_not_deleted(release).await
             }
-            Self::Picture => {
+            Self::Watches => {
                 let words = [resource, "forbidden", "--max-staleness"];
                 never_ready(release, &["--max-staleness=1s"], &words).await
             }

@@ -171,7 +171,7 @@ mod tests {
     #[rstest]
     #[case::a_line_of_its_own("{{- if .Values.on }}\na: 1\n{{- end }}\n")]
     #[case::a_value("replicas: {{ .Values.replicas }}\n")]
-    fn a_template_is_told_as_such(#[case] text: &str) {
+    fn a_template_is_reported_as_such(#[case] text: &str) {
         let all = documents(text);
         let why = all[0].value.as_ref().unwrap_err();
         assert!(why.is_template && why.why.contains("helm template"), "{why:?}");

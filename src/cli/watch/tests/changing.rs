@@ -186,7 +186,7 @@ async fn a_kind_that_is_removed_and_installed_again_is_followed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_comes_in_another_version_is_followed_on_without_telling_all_again() {
+async fn a_kind_that_comes_in_another_version_is_followed_on_without_reporting_all_again() {
     let fake = Fake::usual().await;
     for key in ["team-a/kept", "team-a/gone"] {
         fake.put("machines", key, json!({}));

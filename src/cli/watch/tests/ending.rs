@@ -110,7 +110,7 @@ async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
     let out = Stuck::default();
     let webhook = format!("file:{}", file.display());
     let watch = begin(&fake, &["machines", "--webhook", &webhook], out.clone()).await.unwrap();
-    told_of_all(&watch).await;
+    all_reported(&watch).await;
     for n in 0..300 {
         fake.put("machines", &format!("team-a/m{n}"), json!({}));
     }
@@ -118,8 +118,8 @@ async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
     let mut count = 0;
     while heard < 300 {
         count += 1;
-        let told = messages(&received, count).await;
-        heard = told.iter().map(|message| message["changes"].as_array().unwrap().len()).sum();
+        let reported = messages(&received, count).await;
+        heard = reported.iter().map(|message| message["changes"].as_array().unwrap().len()).sum();
     }
     // Changes that wait for the reader are merged: many changes of one object are one line.
     for n in 0..100 {
@@ -128,8 +128,8 @@ async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
     fake.put("machines", "team-a/last", json!({}));
     loop {
         count += 1;
-        let told = messages(&received, count).await;
-        if told.last().unwrap().to_string().contains("\"last\"") {
+        let reported = messages(&received, count).await;
+        if reported.last().unwrap().to_string().contains("\"last\"") {
             break;
         }
     }
@@ -146,7 +146,7 @@ async fn the_end_comes_while_a_reader_is_stuck() {
     let fake = Fake::usual().await;
     let out = Stuck::default();
     let watch = begin(&fake, &["machines"], out.clone()).await.unwrap();
-    told_of_all(&watch).await;
+    all_reported(&watch).await;
     for n in 0..200 {
         fake.put("machines", &format!("team-a/m{n}"), json!({}));
     }
@@ -162,7 +162,7 @@ async fn the_end_comes_while_a_reader_is_stuck() {
 async fn a_reader_that_goes_away_ends_it_quietly() {
     let fake = Fake::usual().await;
     let watch = begin(&fake, &["machines"], Gone).await.unwrap();
-    told_of_all(&watch).await;
+    all_reported(&watch).await;
     fake.put("machines", "team-a/a", json!({}));
     tokio::time::timeout(PATIENCE, watch.finish(&Shutdown::new())).await.expect("it ends by itself").unwrap();
 }

@@ -162,7 +162,7 @@ impl Fake {
             let place = (plural.to_owned(), namespace.to_owned(), name.to_owned());
             let known = served.objects.insert(place, object.clone()).is_some();
             let event = json!({"type": if known { "MODIFIED" } else { "ADDED" }, "object": object});
-            self.tell(served, &kind, namespace, event);
+            self.send(served, &kind, namespace, event);
         });
     }
 
@@ -174,13 +174,13 @@ impl Fake {
             let place = (plural.to_owned(), namespace.to_owned(), name.to_owned());
             let mut object = served.objects.remove(&place).unwrap();
             object["metadata"]["resourceVersion"] = served.version.to_string().into();
-            self.tell(served, &kind, namespace, json!({"type": "DELETED", "object": object}));
+            self.send(served, &kind, namespace, json!({"type": "DELETED", "object": object}));
         });
     }
 
     /// Sends an event. It is called under the lock, so that a watch that begins misses nothing and receives nothing
     /// twice.
-    fn tell(&self, served: &mut Served, kind: &FakeKind, namespace: &str, mut event: Value) {
+    fn send(&self, served: &mut Served, kind: &FakeKind, namespace: &str, mut event: Value) {
         event["object"]["kind"] = kind.kind.into();
         event["object"]["apiVersion"] = format!("{}/{}", kind.group, kind.version).trim_start_matches('/').into();
         served.history.push((served.version, kind.plural.clone(), namespace.to_owned(), event.clone()));

@@ -70,7 +70,7 @@ async fn aggregated_discovery_takes_two_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_watched_is_told_as_such() {
+async fn what_cannot_be_watched_is_reported_as_such() {
     let found = catalog(&served().await).await;
     let error = found.find(&WantedBy::Name("reviews".into())).unwrap_err();
     assert_eq!(error, NotFound::NotWatchable("reviews.authorization.k8s.io".into()));

@@ -54,7 +54,7 @@ fn a_namespace_and_all_namespaces_exclude_each_other() {
     "serves no resource \"xyzzy\": install its CustomResourceDefinition, or wait for it with --allow-missing"
 )]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_is_not_served_is_told_with_what_is_alike(#[case] name: &str, #[case] part: &str) {
+async fn a_kind_that_is_not_served_is_reported_with_what_is_alike(#[case] name: &str, #[case] part: &str) {
     let message = refusal(&Fake::usual().await, &[name]).await;
     assert!(message.contains(part) && !message.contains('\n'), "{message}");
 }

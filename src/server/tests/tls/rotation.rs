@@ -84,7 +84,7 @@ async fn a_bad_new_file_keeps_the_old_one_and_says_so(#[case] name: &str, #[case
     running.until_metric("tls_reload_failing", "1").await;
     let client = Client::new(&servers, Some(&clients.issue(&["ca"], |_| {})));
     running.ask(&client).await.unwrap();
-    assert_eq!(running.metric("tls_reloads_total{result=\"error\"}"), "1", "told once, not at every look");
+    assert_eq!(running.metric("tls_reloads_total{result=\"error\"}"), "1", "counted once, not at every look");
     assert_eq!(running.metric("tls_certificate_expiry_timestamp_seconds{certificate=\"server\"}"), until);
     running.mount.swap(&good);
     running.until_metric("tls_reload_failing", "0").await;

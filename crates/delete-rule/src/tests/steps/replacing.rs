@@ -19,7 +19,7 @@ fn delete(world: &mut World, names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn one_is_deleted_once_the_group_tells_of_it() {
+fn one_is_deleted_once_the_group_logs_it() {
     let mut world = world();
     assert_eq!(delete(&mut world, &["a"]), ["0: done"]);
     assert_eq!(world.calls, ["note a as 1", "delete a"]);
@@ -27,7 +27,7 @@ fn one_is_deleted_once_the_group_tells_of_it() {
 }
 
 #[test]
-fn one_that_the_group_tells_of_already_is_gone_on_with() {
+fn one_that_the_group_logs_already_is_gone_on_with() {
     let mut world = world();
     world.replaced = Some(Replaced { at: 0, count: 3, uid: "a".into() });
     assert_eq!(delete(&mut world, &["a"]), ["0: done"]);

@@ -11,7 +11,7 @@ fn own(mut group: ScalableResource, name: &str, value: &str) -> ScalableResource
 }
 
 /// Returns the observed resources of a group's Node.
-fn lesson(group: &str, resources: &[(&str, &str, &str)]) -> ObservedResources {
+fn observed_resources(group: &str, resources: &[(&str, &str, &str)]) -> ObservedResources {
     let amounts = |(name, capacity, allocatable): &(&str, &str, &str)| {
         let amounts = Amounts { capacity: capacity.parse().unwrap(), allocatable: allocatable.parse().unwrap() };
         (ArcStr::from(*name), amounts)
@@ -99,11 +99,12 @@ fn what_pods_do_not_get_comes_from(
     #[values(true, false)] same_templates: bool,
 ) {
     let rules = TemplateRules { default_overhead: resource_list::parse_all(flag).unwrap(), ..TemplateRules::default() };
-    let lesson = learned.map(|(capacity, allocatable)| lesson(WORKERS, &[("memory", capacity, allocatable)]));
+    let observed_resources =
+        learned.map(|(capacity, allocatable)| observed_resources(WORKERS, &[("memory", capacity, allocatable)]));
     let nodes = if same_templates {
-        RealNodes { same_templates: lesson.as_ref(), ..RealNodes::default() }
+        RealNodes { same_templates: observed_resources.as_ref(), ..RealNodes::default() }
     } else {
-        RealNodes { other_templates: lesson.as_ref(), ..RealNodes::default() }
+        RealNodes { other_templates: observed_resources.as_ref(), ..RealNodes::default() }
     };
     let built = build(&own(sized(&[]), "overhead", annotation), None, nodes, &rules);
     assert_eq!(built.problems, []);
@@ -119,8 +120,8 @@ fn what_pods_do_not_get_comes_from(
 fn what_was_overridden_is_named_the_weakest_last() {
     let rules =
         TemplateRules { default_overhead: resource_list::parse_all("cpu=1").unwrap(), ..TemplateRules::default() };
-    let lesson = lesson("MachineSet/team-a/others", &[("cpu", "4", "3900m")]);
-    let nodes = RealNodes { same_templates: Some(&lesson), ..RealNodes::default() };
+    let observed_resources = observed_resources("MachineSet/team-a/others", &[("cpu", "4", "3900m")]);
+    let nodes = RealNodes { same_templates: Some(&observed_resources), ..RealNodes::default() };
     let template = build(&own(sized(&[]), "overhead", "cpu=200m"), None, nodes, &rules).template.unwrap();
     let overhead = &template.overhead["cpu"];
     assert_eq!(overhead.source.to_string(), "learned from Node worker-x7 of MachineSet/team-a/others");
@@ -220,7 +221,7 @@ fn a_gpu_label_needs_a_gpu_in_allocatable(#[case] annotations: &[(&str, &str)], 
 }
 
 #[test]
-fn drivers_are_kept_with_the_note_that_they_can_not_be_told() {
+fn drivers_are_kept_with_the_note_that_they_can_not_be_sent() {
     let group = sized(&[("dra-driver", "gpu.nvidia.com"), ("gpu-count", "2"), ("csi-driver", "ebs.csi.aws.com=25")]);
     let built = build(&group, None, RealNodes::default(), &TemplateRules::default());
     assert_eq!(built.problems, []);
@@ -237,8 +238,8 @@ fn drivers_are_kept_with_the_note_that_they_can_not_be_told() {
 #[case::much_less("12Gi", true)]
 #[case::much_more("24Gi", true)]
 fn an_annotation_that_a_real_node_contradicts_is_noted(#[case] seen: &str, #[case] noted: bool) {
-    let lesson = lesson(WORKERS, &[("memory", seen, seen)]);
-    let nodes = RealNodes { same_templates: Some(&lesson), ..RealNodes::default() };
+    let observed_resources = observed_resources(WORKERS, &[("memory", seen, seen)]);
+    let nodes = RealNodes { same_templates: Some(&observed_resources), ..RealNodes::default() };
     let built = build(&sized(&[]), None, nodes, &TemplateRules::default());
     assert_eq!(built.problems, []);
     assert_eq!(!built.notes.is_empty(), noted, "{:?}", built.notes);

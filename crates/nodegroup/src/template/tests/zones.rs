@@ -128,7 +128,7 @@ fn nodes_of_two_types_leave_the_type_out_and_the_zone_in() {
 #[test]
 fn of_another_groups_nodes_the_type_counts_where_they_agree() {
     let group = sized(&[]);
-    let lesson = crate::ObservedResources {
+    let observed_resources = crate::ObservedResources {
         node: "other-1".into(),
         group: GroupId::parse("MachineDeployment/team-a/others").unwrap(),
         resources: std::collections::BTreeMap::new(),
@@ -139,11 +139,15 @@ fn of_another_groups_nodes_the_type_counts_where_they_agree() {
             nodes[0].template_labels = [(INSTANCE_TYPE, ArcStr::from(other))].into_iter().collect();
         }
         let of_sibling = observed(&nodes);
-        let nodes = RealNodes { same_templates: Some(&lesson), of_sibling: Some(&of_sibling), ..RealNodes::default() };
+        let nodes = RealNodes {
+            same_templates: Some(&observed_resources),
+            of_sibling: Some(&of_sibling),
+            ..RealNodes::default()
+        };
         build(&group, None, nodes, &TemplateRules::default()).template.unwrap().labels
     };
     let labels = of_type(ONE, None);
-    let from = LearnedFrom { node: "other-1".into(), sibling: Some(lesson.group.clone()) };
+    let from = LearnedFrom { node: "other-1".into(), sibling: Some(observed_resources.group.clone()) };
     assert_eq!(
         (labels[INSTANCE_TYPE].value.as_str(), &labels[INSTANCE_TYPE].source),
         ("large", &Source::Learned(from.into()))

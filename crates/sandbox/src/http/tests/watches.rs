@@ -59,7 +59,7 @@ async fn events_come_twice_or_are_followed_by_old_ones() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_that_runs_is_told_that_it_has_expired() -> Result<()> {
+async fn a_watch_that_runs_is_answered_that_it_has_expired() -> Result<()> {
     let world = World::start().await?;
     let mut watch = world.watch("").await?;
     world.server.faults().add(Fault::watch(WatchFault::Expire).times(1));

@@ -6,7 +6,7 @@ use super::pods::{Cpu, Shape, asks_for, fits, is_ready, used};
 
 /// A Node with its free CPU. An upcoming one has no name.
 #[derive(Clone, Debug)]
-struct Room {
+struct NodeInfo {
     node: Option<String>,
     shape: Shape,
     left: Cpu,
@@ -14,9 +14,9 @@ struct Room {
 
 /// The free capacity of all Nodes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rooms(Vec<Room>);
+pub(crate) struct ClusterSnapshot(Vec<NodeInfo>);
 
-impl Rooms {
+impl ClusterSnapshot {
     /// Adds a Node with the Pods on it. One that isn't Ready is left out: Kubernetes taints it.
     pub(crate) fn add(&mut self, node: &CoreNode, pods: &[Pod]) {
         if !is_ready(node) {
@@ -24,21 +24,21 @@ impl Rooms {
         }
         let shape = Shape::from(node);
         let left = shape.cpu - used(node, pods);
-        self.0.push(Room { node: node.metadata.name.clone(), shape, left });
+        self.0.push(NodeInfo { node: node.metadata.name.clone(), shape, left });
     }
 
     /// Adds upcoming Nodes.
     pub(crate) fn add_coming(&mut self, shape: &Shape, count: usize) {
-        let room = Room { node: None, left: shape.cpu, shape: shape.clone() };
-        self.0.extend(vec![room; count]);
+        let node_info = NodeInfo { node: None, left: shape.cpu, shape: shape.clone() };
+        self.0.extend(vec![node_info; count]);
     }
 
     /// Places a Pod. Returns true if it fits.
     pub(crate) fn place(&mut self, pod: &Pod) -> bool {
         let cpu = asks_for(pod);
-        match self.0.iter_mut().find(|room| fits(pod, &room.shape) && cpu <= room.left) {
-            Some(room) => {
-                room.left -= cpu;
+        match self.0.iter_mut().find(|node_info| fits(pod, &node_info.shape) && cpu <= node_info.left) {
+            Some(node_info) => {
+                node_info.left -= cpu;
                 true
             }
             None => false,
@@ -48,11 +48,11 @@ impl Rooms {
     /// Places all Pods of a Node on other Nodes and removes the Node. Returns true if all fit; otherwise changes
     /// nothing.
     pub(crate) fn vacate(&mut self, node: &str, pods: &[&Pod]) -> bool {
-        let mut rooms = self.clone();
-        rooms.0.retain(|room| room.node.as_deref() != Some(node));
-        let placed = pods.iter().all(|pod| rooms.place(pod));
+        let mut snapshot = self.clone();
+        snapshot.0.retain(|node_info| node_info.node.as_deref() != Some(node));
+        let placed = pods.iter().all(|pod| snapshot.place(pod));
         if placed {
-            *self = rooms;
+            *self = snapshot;
         }
         placed
     }
@@ -80,22 +80,22 @@ mod tests {
     fn a_node_that_is_not_ready_takes_no_pod() {
         let mut left_over = node("left-over", "4");
         left_over.status.as_mut().unwrap().conditions = None;
-        let mut rooms = Rooms::default();
-        rooms.add(&left_over, &[]);
-        assert!(!rooms.place(&pod("", "1")), "it would wait for ever, and nobody would make room for it");
+        let mut snapshot = ClusterSnapshot::default();
+        snapshot.add(&left_over, &[]);
+        assert!(!snapshot.place(&pod("", "1")), "it would wait for ever, and nobody would make room for it");
     }
 
     #[test]
     fn nodes_are_vacated_as_long_as_their_pods_find_room_on_others() {
         let pods = [pod("a", "1"), pod("b", "1"), pod("c", "3500m")];
-        let mut rooms = Rooms::default();
+        let mut snapshot = ClusterSnapshot::default();
         for name in ["a", "b", "c"] {
-            rooms.add(&node(name, "4"), &pods);
+            snapshot.add(&node(name, "4"), &pods);
         }
-        assert!(!rooms.vacate("c", &[&pods[2]]), "it doesn't fit beside another");
-        assert!(rooms.vacate("a", &[&pods[0]]), "it fits on b");
-        assert!(!rooms.vacate("b", &[&pods[0], &pods[1]]), "a takes no more");
-        assert!(rooms.place(&pod("", "2")));
-        assert!(!rooms.place(&pod("", "1")));
+        assert!(!snapshot.vacate("c", &[&pods[2]]), "it doesn't fit beside another");
+        assert!(snapshot.vacate("a", &[&pods[0]]), "it fits on b");
+        assert!(!snapshot.vacate("b", &[&pods[0], &pods[1]]), "a takes no more");
+        assert!(snapshot.place(&pod("", "2")));
+        assert!(!snapshot.place(&pod("", "1")));
     }
 }
