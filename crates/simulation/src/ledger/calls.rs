@@ -372,10 +372,12 @@ impl Ledger {
             }
         };
         // A group's commands run in the order in which they came. A command whose caller has left goes on if it had
-        // begun to write.
+        // begun to write. One that was answered OK is over, though it has patched the log.
         let of_copy = |asked: &Asked| asked.copy == copy && !asked.is_refused && is_it(asked);
         let was_refused = |asked: &Asked| asked.copy == copy && asked.is_refused && is_it(asked);
-        let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
+        let goes_on = |asked: &Asked| {
+            !asked.is_ok && asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended))
+        };
         let found = self.asked.iter().find(|(_, asked)| asked.ended.is_none() && of_copy(asked));
         let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked) && goes_on(asked)));
         let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked)));
