@@ -19,10 +19,10 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    cluster::{GroupMetrics, GroupSeries, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
+    cluster::{InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
-    index::{Detail, Index},
+    index::{Detail, GroupMetrics, GroupSeries, Index},
     page::StatusPage,
     scale::ScaleMetrics,
     server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http},

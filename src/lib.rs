@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod connect;
 pub mod discovery;
 mod expansion;
+mod families;
 pub mod grpc;
 pub mod index;
 pub mod notify;

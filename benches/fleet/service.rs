@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey};
 use capi_autoscaler_provider::{
-    grpc::{Freshness, RpcMetrics, Service},
-    index::Index,
+    grpc::{RpcMetrics, Service},
+    index::{Freshness, Index},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
 };

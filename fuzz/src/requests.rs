@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey, PRICE_PER_HOUR};
 use capi_autoscaler_provider::{
-    grpc::{Freshness, RpcMetrics, Service},
+    grpc::{RpcMetrics, Service},
+    index::Freshness,
     proto::cloud_provider_server::CloudProvider as _,
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };

@@ -20,9 +20,9 @@ use super::{
     serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN, PROBE_LISTEN},
 };
 use crate::{
-    cluster::{GroupMetrics, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
-    grpc::{Freshness as _, RpcMetrics, Service},
-    index::Change,
+    cluster::{InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
+    grpc::{RpcMetrics, Service},
+    index::{Change, Freshness as _, GroupMetrics},
     page::StatusPage,
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},

@@ -16,8 +16,8 @@ use super::{
     socket_args, tls_args,
 };
 use crate::{
-    cluster::GroupSeries,
     connect::{Source, WorkloadSource},
+    index::GroupSeries,
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::{GrpcAddress, HostName, SocketRights, TlsFiles},
     traces::OtlpEndpoint,

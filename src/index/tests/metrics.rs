@@ -1,5 +1,4 @@
 //! Tests of the node groups' metrics, with an index built by hand.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{GroupMetrics, GroupSeries};
-use crate::index::{Change, Index, tests::objects::*};
+use super::objects::*;
+use crate::index::{Change, GroupMetrics, GroupSeries, Index};
 
 fn text(index: Index, series: GroupSeries) -> String {
     let mut registry = Registry::default();

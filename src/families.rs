@@ -8,11 +8,11 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-pub(super) fn count(value: u64) -> i64 {
+pub(crate) fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-pub(super) fn gauge<L: EncodeLabelSet>(
+pub(crate) fn gauge<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -26,7 +26,7 @@ pub(super) fn gauge<L: EncodeLabelSet>(
     Ok(())
 }
 
-pub(super) fn counter<L: EncodeLabelSet>(
+pub(crate) fn counter<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -41,7 +41,7 @@ pub(super) fn counter<L: EncodeLabelSet>(
 }
 
 /// Encodes a gauge with one series and no labels.
-pub(super) fn single(
+pub(crate) fn single(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -1,4 +1,5 @@
-//! Metrics of the node groups: sums over all of them, which are always present, and series per group.
+//! Metrics of the node groups, computed on each scrape: sums over all of them, which are always present, and series per
+//! group. A scrape must never block the writer for long: the index is copied group by group, and evaluated afterwards.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -6,8 +7,8 @@ use jiff::Timestamp;
 use nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use super::families::{count, gauge, single};
-use crate::index::{Detail, GroupSnapshot, Index, Standing, Stats};
+use super::{Detail, GroupSnapshot, Index, Standing, Stats};
+use crate::families::{count, gauge, single};
 
 /// The sources of a template's capacity, as label values.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];

@@ -1,4 +1,4 @@
-//! Metrics of the informers: their objects, their health and the events they received.
+//! Metrics of the informers, computed on each scrape: their objects, their health and the events they received.
 
 use std::{collections::BTreeMap, fmt, time::Instant};
 
@@ -8,8 +8,8 @@ use prometheus_client::{
 };
 use shared_informer::Status;
 
-use super::families::{count, counter, gauge};
-use crate::cluster::Workload;
+use super::Workload;
+use crate::families::{count, counter, gauge};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct InformerLabels {
