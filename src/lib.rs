@@ -5,6 +5,7 @@
 //!
 //! `docs/design/architecture.md` shows the modules of this crate and the flow of data through them.
 
+pub mod app;
 pub mod changes;
 pub mod cli;
 pub mod cluster;

@@ -6,6 +6,8 @@ use tracing_subscriber::{
     filter::{FilterFn, filter_fn},
 };
 
+use super::moved::with_new_targets;
+
 /// The prefix of all targets of this program.
 const OURS: &str = env!("CARGO_CRATE_NAME");
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
@@ -28,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
             "{word:?} is no level: use off, error, warn, info, debug or trace, or TARGET=LEVEL for one part of the program"
         ));
     }
-    EnvFilter::try_new(text).map_err(|error| error.to_string())
+    EnvFilter::try_new(with_new_targets(text)).map_err(|error| error.to_string())
 }
 
 /// Libraries' TRACE lines are hidden: they show what is sent and received, including credentials.

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::Color;
 use capi::DEFAULT_GROUP;
 
 /// The flags of `watch`, as typed.
@@ -116,17 +117,6 @@ pub enum Output {
     Json,
     /// Not at all.
     None,
-}
-
-/// When text is coloured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless NO_COLOR is set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 impl Target {

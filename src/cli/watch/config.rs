@@ -4,15 +4,16 @@
 use std::{collections::BTreeSet, fmt, fs};
 
 use super::{
-    Color, Output, Target, WatchArgs,
+    Output, Target, WatchArgs,
     catalog::{Wanted, WantedBy},
     narrowing::Narrowing,
 };
 use crate::{
     changes::{FieldSelector, LabelSelector, Pattern},
     cli::{
-        UsageError,
-        picture_config::{capi_group, capi_version, given, is_dns, source},
+        Color, UsageError,
+        usage::given,
+        values::{capi_group, capi_version, is_dns, source},
     },
     connect::{ClusterRef, Source, WorkloadSource},
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},

@@ -22,7 +22,6 @@ use std::{
     time::Duration,
 };
 
-use anstream::{AutoStream, ColorChoice};
 use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
@@ -30,7 +29,7 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
-    args::{Color, Output, Target, WatchArgs},
+    args::{Output, Target, WatchArgs},
     catalog::{Wanted, WantedBy},
     config::{WatchConfig, Where},
     narrowing::Narrowing,
@@ -296,7 +295,7 @@ fn outlets(config: &WatchConfig, pace: Pace, out: impl Write + Send + 'static) -
     outlets.extend(notifier.clone().map(Outlet::Notifier));
     let form = match config.output {
         Output::Json => Some(Form::Json),
-        Output::Text => Some(Form::Text { coloured: coloured(config.color) }),
+        Output::Text => Some(Form::Text { coloured: config.color.is_on() }),
         Output::None => None,
     };
     let writing = match form {
@@ -308,12 +307,4 @@ fn outlets(config: &WatchConfig, pace: Pace, out: impl Write + Send + 'static) -
         None => None,
     };
     Ok((outlets, notifier, writing))
-}
-
-fn coloured(color: Color) -> bool {
-    match color {
-        Color::Always => true,
-        Color::Never => false,
-        Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
-    }
 }

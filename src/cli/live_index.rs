@@ -3,12 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use shared_informer::Settings;
+use shared_informer::Spawner;
 use tokio::{runtime::Handle, time::sleep};
 
-use super::picture_config::PictureConfig;
 use crate::{
-    cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
+    app::{ClusterOptions, Clusters, IndexConfig},
     connect::Clients,
     index::Index,
     server::{Check, CheckState, Checks as _},
@@ -18,36 +17,27 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 
 /// An index that is being filled from the clusters.
-pub(super) struct Picture {
-    management: Management,
-    workload: Workload,
+pub(super) struct LiveIndex {
+    clusters: Clusters,
 }
 
-impl Picture {
+impl LiveIndex {
     /// Starts to read the clusters.
-    pub(super) fn start(clients: Clients, config: PictureConfig, patience: Duration) -> Self {
-        let runtime = Handle::current();
-        let options = ManagementOptions {
-            group: config.rules.keys.group.clone(),
-            version: config.capi_version,
-            informers: Settings::default(),
-        };
-        let management = Management::start(clients, options, &runtime);
-        let options = WorkloadOptions {
+    pub(super) fn start(clients: Clients, config: IndexConfig, patience: Duration) -> Self {
+        let options = ClusterOptions {
             rules: config.rules,
-            source: config.workload,
+            workload: config.workload,
+            capi_version: config.capi_version,
             max_staleness: patience,
-            informers: Settings::default(),
         };
-        let workload = Workload::start(management.clone(), options, &runtime);
-        Self { management, workload }
+        Self { clusters: Clusters::start(clients, options, &Spawner::from(Handle::current())) }
     }
 
     /// Waits until all checks that are waited for are ready. Returns false if they aren't at the deadline.
     pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
         loop {
             let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
-            if self.workload.checks().iter().all(is_there) && self.index().has_settled() {
+            if self.clusters.workload.checks().iter().all(is_there) && self.index().has_settled() {
                 return true;
             }
             if Instant::now() >= until {
@@ -58,12 +48,12 @@ impl Picture {
     }
 
     pub(super) fn index(&self) -> &Index {
-        self.workload.index()
+        self.clusters.workload.index()
     }
 
     /// Returns the names of the checks that aren't ready, with the reason.
     pub(super) fn missing(&self) -> Vec<(String, String)> {
-        let checks = self.workload.checks();
+        let checks = self.clusters.workload.checks();
         let missing = checks.into_iter().filter_map(|check| match check.state {
             CheckState::Ready => None,
             CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
@@ -73,7 +63,6 @@ impl Picture {
 
     /// Ends everything that was started.
     pub(super) async fn end(self) {
-        self.workload.shutdown().await;
-        self.management.shutdown().await;
+        self.clusters.shutdown().await;
     }
 }

@@ -5,7 +5,8 @@
 
 use clap::Args;
 
-use super::{PictureArgs, TlsArgs, picture_args::parse_bool};
+use super::TlsArgs;
+use crate::cli::{IndexArgs, values::parse_bool};
 
 /// The value that turns a listener off.
 pub(super) const NONE: &str = "none";
@@ -111,5 +112,5 @@ pub struct ServeArgs {
 
     /// Which clusters, which node groups, and what the operator says about all of them.
     #[command(flatten)]
-    pub picture: PictureArgs,
+    pub index: IndexArgs,
 }

@@ -159,7 +159,7 @@ mod tests {
     use indicatif::ProgressDrawTarget;
 
     use super::*;
-    use crate::cli::log::testing::Said;
+    use crate::cli::testing::Said;
 
     fn machines(objects: usize, remaining: Option<u64>, synced: bool) -> Caches {
         let status = Status {

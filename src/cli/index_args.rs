@@ -3,11 +3,12 @@
 
 use clap::Args;
 
+use super::values::parse_bool;
 use capi::DEFAULT_GROUP;
 
-/// The flags of a picture, as typed.
+/// The flags that determine an index, as typed.
 #[derive(Args, Clone, Debug)]
-pub struct PictureArgs {
+pub struct IndexArgs {
     /// Kubeconfig file of the management cluster, or "in-cluster" for the Pod's service account. Default: the Pod's
     /// service account, else KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "CAPI_AUTOSCALER_MANAGEMENT_KUBECONFIG", value_name = "FILE")]
@@ -67,13 +68,4 @@ pub struct PictureArgs {
     /// of node groups are stronger. A change of the file is taken over
     #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
     pub prices: Option<String>,
-}
-
-/// Parses a boolean as environment variables spell it; a typing error is neither true nor false.
-pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" | "on" => Ok(true),
-        "" | "false" | "0" | "no" | "off" => Ok(false),
-        _ => Err("use true or false".to_owned()),
-    }
 }

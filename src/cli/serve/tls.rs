@@ -4,13 +4,15 @@ use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 
-use super::{
-    UsageError,
-    picture_args::parse_bool,
-    picture_config::{Flag, given},
-    serve_config::LISTEN,
+use super::config::LISTEN;
+use crate::{
+    cli::{
+        UsageError,
+        usage::{Flag, given},
+        values::parse_bool,
+    },
+    server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles},
 };
-use crate::server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]

@@ -1,11 +1,13 @@
 //! The flags of gRPC's Unix socket, and their meaning for its address.
 
-use super::{
-    ServeArgs, UsageError,
-    picture_config::{Flag, given},
-    serve_config::LISTEN,
+use super::{ServeArgs, config::LISTEN};
+use crate::{
+    cli::{
+        UsageError,
+        usage::{Flag, given},
+    },
+    server::{GrpcAddress, SocketRights},
 };
-use crate::server::{GrpcAddress, SocketRights};
 
 const MODE: Flag = Flag { name: "--listen-socket-mode", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", default: "" };
 const OWNER: Flag =
