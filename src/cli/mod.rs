@@ -41,7 +41,7 @@ use log_level::{LogLevelArgs, LogLevelConfig};
 pub use printing::Color;
 pub use serve::{Reflection, ServeArgs, TlsArgs};
 pub use usage::UsageError;
-pub use watch::{Narrowing, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
+pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]

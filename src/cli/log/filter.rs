@@ -8,8 +8,8 @@ use tracing_subscriber::{
 
 use super::moved::with_new_targets;
 
-/// The prefix of all targets of this program.
-const OURS: &str = env!("CARGO_CRATE_NAME");
+/// The crates of this program whose lines are shown at every level: the prefixes of their targets.
+const OURS: [&str; 3] = [env!("CARGO_CRATE_NAME"), "change_stream", "connect"];
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 
@@ -40,7 +40,8 @@ pub(super) fn may_be_shown() -> FilterFn {
 
 fn shows(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
-    let ours = target.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let is_in = |name: &str| target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let ours = OURS.into_iter().any(is_in);
     let is_denied = target == QUOTES_ANSWERS || HOLD_CREDENTIALS.iter().any(|denied| target.starts_with(denied));
     ours || (*metadata.level() != Level::TRACE && !is_denied)
 }

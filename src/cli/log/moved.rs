@@ -1,9 +1,12 @@
 //! Log targets that were renamed: for one release, a filter that names an old target means the new one too.
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 2] = [
+const MOVED: [(&str, &str); 5] = [
     ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
     ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
+    ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
+    ("capi_autoscaler_provider::connect", "connect"),
+    ("capi_autoscaler_provider::notify", "change_stream::notify"),
 ];
 
 /// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come last,
@@ -59,12 +62,18 @@ mod tests {
     #[rstest]
     #[case::a_level("info", "info")]
     #[case::another_target("info,P::scale=debug", "info,P::scale=debug")]
-    #[case::all_of_this_program("capi_autoscaler_provider=debug", "capi_autoscaler_provider=debug")]
+    #[case::all_of_this_program(
+        "capi_autoscaler_provider=debug",
+        "change_stream::watch=debug,connect=debug,change_stream::notify=debug,capi_autoscaler_provider=debug"
+    )]
     #[case::an_old_target("info,P::cli::serve=warn", "P::app=warn,info,P::cli::serve=warn")]
-    #[case::more_than_an_old_target("P::cli=debug", "P::app=debug,P::app::progress=debug,P::cli=debug")]
+    #[case::more_than_an_old_target(
+        "P::cli=debug",
+        "P::app=debug,P::app::progress=debug,change_stream::watch=debug,P::cli=debug"
+    )]
     #[case::the_longer_wins(
         "P::cli::serve=warn,P::cli=debug",
-        "P::app=debug,P::app::progress=debug,P::app=warn,P::cli::serve=warn,P::cli=debug"
+        "P::app=debug,P::app::progress=debug,change_stream::watch=debug,P::app=warn,P::cli::serve=warn,P::cli=debug"
     )]
     #[case::with_a_span(
         "P::cli::serve[call{a=1,b=2}]=trace",

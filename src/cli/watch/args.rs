@@ -1,5 +1,6 @@
 //! The flags of `watch`, as typed. Their help texts here are their documentation.
 
+use change_stream::watch as stream;
 use clap::{Args, ValueEnum};
 
 use crate::cli::Color;
@@ -119,13 +120,11 @@ pub enum Output {
     None,
 }
 
-impl Target {
-    /// Returns the name of the cluster in changes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Management => "management",
-            Self::Workload => "workload",
+impl From<Target> for stream::Target {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Management => Self::Management,
+            Target::Workload => Self::Workload,
         }
     }
 }

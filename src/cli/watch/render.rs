@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anstyle::AnsiColor;
+use change_stream::changes::{Action, Change, ChangedBy, Difference};
 
 use crate::{
-    changes::{Action, Change, ChangedBy, Difference},
     cli::printing::Paint,
     text::{shortened, visible},
 };

@@ -20,7 +20,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::connect::{Policy, Proxies, USER_AGENT, cause};
+use crate::{Policy, Proxies, USER_AGENT, cause};
 
 const SOON: Duration = Duration::from_millis(50);
 /// Longer than any test runs, for limits that must not take effect.

@@ -1,6 +1,6 @@
 //! Clients for the management and the workload cluster: the sources of their configuration, its rotation, and the
 //! timeouts of requests. Building a client makes no request, except to read a kubeconfig Secret, so it works while an
-//! API server is down. This module knows kube, and of Cluster API only the name of that Secret. It must never log or
+//! API server is down. This crate knows kube, and of Cluster API only the name of that Secret. It must never log or
 //! return the content of a kubeconfig or Secret, and never run a program or open a file that a Secret names.
 
 mod access;
@@ -8,6 +8,7 @@ mod bounded;
 mod cause;
 mod cluster_ref;
 mod error;
+pub mod expansion;
 mod fingerprint;
 mod inline;
 mod policy;

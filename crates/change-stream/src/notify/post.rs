@@ -14,7 +14,7 @@ use kube::client::Body;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::url::SecretUrl;
-use crate::connect::{Connector, Proxies, USER_AGENT};
+use connect::{Connector, Proxies, USER_AGENT};
 
 /// Sends requests. Clones share their connections.
 #[derive(Clone)]

@@ -12,9 +12,9 @@ const LABELLED: [&str; 5] = ["MachineDeployment", "MachineSet", "Machine", "Mach
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Narrowing {
     /// Cluster API's group.
-    pub(super) group: String,
+    pub group: String,
     /// The Cluster's name.
-    pub(super) cluster: String,
+    pub cluster: String,
 }
 
 impl Narrowing {
@@ -24,7 +24,8 @@ impl Narrowing {
     }
 
     /// Narrows `wanted` to the Cluster, for a kind of Cluster API. It is idempotent.
-    pub(super) fn of_kind(&self, mut wanted: Wanted, kind: &str) -> Wanted {
+    #[must_use]
+    pub fn of_kind(&self, mut wanted: Wanted, kind: &str) -> Wanted {
         let and = |own: &mut Option<String>, more: String| match own {
             Some(own) if own.split(',').any(|part| part == more) => {}
             Some(own) => *own = format!("{own},{more}"),

@@ -3,7 +3,7 @@ use std::{fs, path::Path};
 use rstest::rstest;
 
 use super::kubeconfig;
-use crate::connect::{Source, WorkloadSource};
+use crate::{Source, WorkloadSource};
 
 fn file(text: &str) -> (tempfile::TempDir, Source) {
     let dir = tempfile::tempdir().unwrap();

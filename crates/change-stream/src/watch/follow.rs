@@ -13,19 +13,17 @@ use super::{
     reporter::{Known, Outlet, Reporter},
     rights,
 };
-use crate::{
-    changes::{Filter, Pattern, Snapshot},
-    connect::cause,
-};
+use crate::changes::{Filter, Pattern, Snapshot};
+use connect::cause;
 
 /// The polling intervals for resources.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub struct Pace {
     /// The interval at which the status of a resource's informer is read.
-    pub(super) look: Duration,
+    pub look: Duration,
     /// The time for which a resource may be broken until discovery is asked again, and the interval of further
     /// requests.
-    pub(super) ask: Duration,
+    pub ask: Duration,
 }
 
 impl Default for Pace {

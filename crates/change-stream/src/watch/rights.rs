@@ -13,13 +13,14 @@ use thiserror::Error;
 
 use super::{
     catalog::{Resource, Wanted},
-    config::WatchConfig,
+    config::Config,
 };
-use crate::{changes::Kind, connect::cause};
+use crate::changes::Kind;
+use connect::cause;
 
 /// The reason why watching can't start.
 #[derive(Debug, Error)]
-pub(super) enum Refusal {
+pub enum Refusal {
     /// A permission is missing.
     #[error("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")]
     Forbidden {
@@ -89,7 +90,7 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
 
 /// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. Without the
 /// permission to read it, there is no warning.
-pub(super) async fn look_for_cluster(client: &Client, config: &WatchConfig, found: &[(Wanted, Option<Resource>)]) {
+pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[(Wanted, Option<Resource>)]) {
     let Some(cluster) = &config.cluster else { return };
     let is_cluster = |resource: &&Resource| {
         let group = config.narrowing.as_ref().map(|narrowing| &narrowing.group);

@@ -12,7 +12,7 @@ use serde::{
 ///
 /// # Errors
 /// If that is exceeded, or the text isn't YAML.
-pub(crate) fn check(text: &str, most_added: usize) -> Result<(), serde_yaml::Error> {
+pub fn check(text: &str, most_added: usize) -> Result<(), serde_yaml::Error> {
     // Without an alias, a document is never larger than its text.
     if !text.contains('*') {
         return Ok(());

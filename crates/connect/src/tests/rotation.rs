@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::kubeconfig;
-use crate::connect::{Access, Clients, ClusterRef, Source, WorkloadSource, access::Periods};
+use crate::{Access, Clients, ClusterRef, Source, WorkloadSource, access::Periods};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const OFTEN: Periods =

@@ -46,23 +46,25 @@ pub enum WantedBy {
 
 /// A resource in discovery.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Resource {
-    pub(super) kind: Kind,
+pub struct Resource {
+    /// The kind.
+    pub kind: Kind,
     singular: String,
     short_names: Vec<String>,
-    pub(super) namespaced: bool,
+    /// True if its objects are in namespaces.
+    pub namespaced: bool,
     watchable: bool,
 }
 
 /// All resources: the core group first, then in the server's order, with the preferred version of each group first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Catalog {
+pub struct Catalog {
     resources: Vec<Resource>,
 }
 
 /// The reason why a name leads to no resource.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum NotFound {
+pub enum NotFound {
     /// No resource has this name.
     #[error(
         "the API server serves no resource {wanted}{}: install its CustomResourceDefinition, or wait for it with \
@@ -97,7 +99,8 @@ impl Resource {
     }
 
     /// Returns the plural with its group, which is unambiguous.
-    pub(super) fn name(&self) -> String {
+    #[must_use]
+    pub fn name(&self) -> String {
         let Kind { group, plural, .. } = &self.kind;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
     }
@@ -126,7 +129,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If it doesn't answer. A group whose own server is down is left out.
-    pub(super) async fn discover(client: &Client) -> Result<Self, kube::Error> {
+    pub async fn discover(client: &Client) -> Result<Self, kube::Error> {
         if let (Ok(core), Ok(groups)) =
             tokio::join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())
             && !core.items.is_empty()
@@ -169,7 +172,10 @@ impl Catalog {
     }
 
     /// Finds a resource.
-    pub(super) fn find(&self, wanted: &WantedBy) -> Result<&Resource, NotFound> {
+    ///
+    /// # Errors
+    /// If there is none of this name or kind, or it can't be watched.
+    pub fn find(&self, wanted: &WantedBy) -> Result<&Resource, NotFound> {
         let found = match wanted {
             WantedBy::Name(name) => self.by_name(name),
             WantedBy::Kind { group, version, kind } => self.resources.iter().find(|resource| {
@@ -190,7 +196,8 @@ impl Catalog {
     }
 
     /// Returns the resources of the same name in other groups.
-    pub(super) fn others(&self, wanted: &WantedBy, found: &Resource) -> Vec<String> {
+    #[must_use]
+    pub fn others(&self, wanted: &WantedBy, found: &Resource) -> Vec<String> {
         let WantedBy::Name(name) = wanted else { return Vec::new() };
         if name.contains('.') {
             return Vec::new();

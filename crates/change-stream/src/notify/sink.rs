@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
 
 use super::queue::{Batch, Limits};
-use crate::{
-    changes::{Action, Change, Difference, SCHEMA_VERSION},
-    text::{shortened, visible},
-};
+use crate::changes::{Action, Change, Difference, SCHEMA_VERSION};
+use text::{shortened, visible};
 
 /// The longest JSON of one change; a longer change is sent without its patch.
 const LONGEST_CHANGE: usize = 256 << 10;

@@ -6,7 +6,6 @@ use std::{collections::HashMap, sync::Arc};
 use jiff::Timestamp;
 use shared_informer::{Event, Handler, Object, ObjectKey};
 
-use super::printer::Printer;
 use crate::{
     changes::{Action, Change, Identity, Kind, Snapshot},
     notify::Notifier,
@@ -15,16 +14,20 @@ use crate::{
 /// Objects by key, as they were reported before the resource was served in another version.
 pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;
 
+/// The program's own destination of changes.
+#[derive(Clone)]
+pub struct Output {
+    /// Takes a change. It may block while its reader is behind: then the informers merge further changes.
+    pub report: Arc<dyn Fn(&Change) + Send + Sync>,
+    /// True if objects that exist at the start are reported too.
+    pub initial: bool,
+}
+
 /// The destination of changes.
 #[derive(Clone)]
 pub(super) enum Outlet {
-    /// Standard output.
-    Printer {
-        /// The printer.
-        printer: Printer,
-        /// True if objects that exist at the start are shown too.
-        initial: bool,
-    },
+    /// The program's own.
+    Output(Output),
     /// Webhooks. They never receive the objects that exist at the start.
     Notifier(Arc<Notifier>),
 }
@@ -78,8 +81,8 @@ impl Reporter {
 
     fn tell(&self, change: &Change) {
         match &self.outlet {
-            Outlet::Printer { initial: false, .. } if change.action == (Action::Added { initial: true }) => {}
-            Outlet::Printer { printer, .. } => printer.print(change),
+            Outlet::Output(Output { initial: false, .. }) if change.action == (Action::Added { initial: true }) => {}
+            Outlet::Output(output) => (output.report)(change),
             Outlet::Notifier(notifier) => notifier.offer(change),
         }
     }

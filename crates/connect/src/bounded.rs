@@ -7,9 +7,9 @@ use std::{
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use prost::bytes::Bytes;
 use tower::BoxError;
 
 /// The maximum length of an error in bytes.
@@ -141,7 +141,7 @@ mod tests {
         let kube::Error::Api(status) = &error else { panic!("{error:?}") };
         assert_eq!(status.code, 503);
         assert!(status.message.starts_with("äöü of a proxy"), "{}", status.message);
-        let cause = crate::connect::cause(&error);
+        let cause = crate::cause(&error);
         assert!(cause.len() < 10_000, "{}", cause.len());
         let sent = sent.load(Ordering::Relaxed);
         assert!((LONGEST_ERROR..2 * LONGEST_ERROR).contains(&sent), "{sent}");
@@ -152,7 +152,7 @@ mod tests {
         const LONGEST: usize = 100_000;
         let (client, sent) = endless(200, "0123456789", Some(LONGEST));
         let error = client.request_text(request()).await.unwrap_err();
-        let cause = crate::connect::cause(&error);
+        let cause = crate::cause(&error);
         assert!(cause.contains("the answer is longer than 100000 bytes"), "{cause}");
         let sent = sent.load(Ordering::Relaxed);
         assert!((LONGEST..2 * LONGEST).contains(&sent), "{sent}");
