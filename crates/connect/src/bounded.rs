@@ -17,7 +17,7 @@ const LONGEST_ERROR: usize = 64 << 10;
 
 /// A body of at most a number of bytes.
 #[derive(Debug)]
-pub(crate) struct Bounded<B> {
+pub struct Bounded<B> {
     inner: B,
     left: usize,
     beyond: Beyond,
@@ -32,8 +32,9 @@ enum Beyond {
     Fails(usize),
 }
 
-/// Limits an answer: errors always, other answers if `longest` is set.
-pub(crate) fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
+/// Limits an answer as each of the program's clients does: errors always, other answers if `longest` is set.
+#[must_use]
+pub fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
     let is_error = answer.status().is_client_error() || answer.status().is_server_error();
     let (left, beyond) = match longest {
         _ if is_error => (LONGEST_ERROR, Beyond::Ends),

@@ -21,8 +21,7 @@ mod source;
 mod tests;
 
 pub use access::Access;
-#[cfg(test)]
-pub(crate) use bounded::bounded;
+pub use bounded::{Bounded, bounded};
 pub use cause::cause;
 pub use cluster_ref::{ClusterRef, ClusterRefError};
 pub use error::ConnectError;
