@@ -126,5 +126,5 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         let tasks = Spawner::from(runtime.handle());
         backend.answer(ScaleOptions::default(), writes, Traces::default(), registry, &tasks).1
     };
-    World { service, runtime }
+    World { runtime, service }
 });
