@@ -19,10 +19,11 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    cluster::{GroupMetrics, GroupSeries, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
+    app::{ClusterOptions, Clusters},
+    cluster::{InformerMetrics, Workload},
     connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
-    index::{Detail, Index},
+    index::{Detail, GroupMetrics, GroupSeries, Index},
     page::StatusPage,
     scale::ScaleMetrics,
     server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http},
@@ -30,7 +31,7 @@ use capi_autoscaler_provider::{
 };
 use jiff::Timestamp;
 use nodegroup::GroupId;
-use shared_informer::Settings;
+use shared_informer::Spawner;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
@@ -106,16 +107,13 @@ fn main() {
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let clients = Clients::new(nowhere, Proxies::default()).expect("clients");
-        let group = "cluster.x-k8s.io".to_owned();
-        let options = ManagementOptions { group, version: None, informers: Settings::default() };
-        let management = Management::start(clients, options, runtime.handle());
-        let options = WorkloadOptions {
+        let options = ClusterOptions {
             rules: fleet::rules(),
-            source: WorkloadSource::Management,
+            workload: WorkloadSource::Management,
+            capi_version: None,
             max_staleness: Duration::from_secs(120),
-            informers: Settings::default(),
         };
-        Workload::start(management, options, runtime.handle())
+        Clusters::start(clients, options, &Spawner::from(runtime.handle())).workload
     };
     let index = workload.index();
     fleet::fill(index, GROUPS, MACHINES_PER_GROUP);

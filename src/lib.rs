@@ -5,23 +5,23 @@
 //!
 //! `docs/design/architecture.md` shows the modules of this crate and the flow of data through them.
 
-pub mod changes;
+pub mod app;
 pub mod cli;
 pub mod cluster;
-pub mod connect;
 pub mod discovery;
-mod expansion;
+mod families;
 pub mod grpc;
 pub mod index;
-pub mod notify;
 pub mod page;
 pub mod prices;
 pub mod rights;
 pub mod scale;
 pub mod server;
 pub mod state;
-pub mod text;
 pub mod traces;
+
+// Callers of this crate name clients and texts, so that these crates are part of its interface.
+pub use {connect, text};
 
 /// The generated types, client and server of `proto/externalgrpc.proto`.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

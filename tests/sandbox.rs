@@ -11,7 +11,8 @@ mod traces;
 use std::{sync::Arc, time::Duration};
 
 use capi_autoscaler_provider::{
-    cli::{Cli, Command, ServeConfig, Server},
+    app::{App, Config},
+    cli::{Cli, Command},
     proto::{
         self, ExternalGrpcNode, Instance, cloud_provider_client::CloudProviderClient, instance_status::InstanceState,
     },
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The program, the clusters that it runs on, and their clock.
 struct World {
     sandbox: Sandbox,
-    server: Server,
+    server: App,
     shutdown: Shutdown,
     client: CloudProviderClient<Channel>,
     clock: Clock,
@@ -122,7 +123,7 @@ impl World {
         let flags = flags.iter().chain(listen).chain(further);
         let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
         let shutdown = Shutdown::new();
-        let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+        let server = App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
         let client = CloudProviderClient::new(clients::connect(server.grpc_address()).await);
         let world = Self { sandbox, server, shutdown, client, clock, version };
         until("in sync", async || world.client().refresh(proto::RefreshRequest {}).await.ok()).await;

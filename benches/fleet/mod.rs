@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource};
+use capi::{Context, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource};
 use capi_autoscaler_provider::index::{Change, Index};
-use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
+use nodegroup::{Rules, Scope};
 use serde_json::{Value, json};
 
 fn meta(namespace: &str, name: &str) -> Meta {
@@ -23,13 +23,7 @@ fn owned_by(kind: &str, name: &str) -> Value {
 
 /// Returns the rules of the fleet: every object is in scope.
 pub(crate) fn rules() -> Rules {
-    Rules {
-        keys: Keys::new("cluster.x-k8s.io"),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-    }
+    Rules::new(Scope::All)
 }
 
 /// Adds a group `MachineDeployment/fleet/<name>` of this size without Machines to an index.

@@ -5,13 +5,15 @@ use std::{sync::Arc, time::Duration};
 use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey};
 use capi_autoscaler_provider::{
-    grpc::{Freshness, RpcMetrics, Service},
-    index::Index,
-    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+    app::Backend,
+    grpc::Service,
+    index::{Freshness, Index},
+    scale::{EventRecorder, ScaleMetrics, ScaleOptions, WatchedMachines},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
+    traces::Traces,
 };
 use prometheus_client::registry::Registry;
-use shared_informer::AsOf;
+use shared_informer::{AsOf, Spawner};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -32,33 +34,27 @@ impl WatchedMachines for NothingWatched {
     }
 }
 
-/// Returns the writes of the service, which need no connection here.
-fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
+/// Returns the service of an index. Its writes need no connection here.
+fn service(index: Index, runtime: &Handle) -> Service {
     let _context = runtime.enter();
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-    let client = kube::Client::try_from(nowhere).expect("a client");
-    let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::new("cluster.x-k8s.io"));
-    let metrics = ScaleMetrics::register(&mut Registry::default());
-    let options = ScaleOptions::default();
-    Scale::new(
-        Arc::clone(index),
-        api,
-        Arc::new(NothingWatched),
-        options,
-        metrics,
-        EventRecorder::off(),
-        runtime.clone(),
-    )
+    let backend = Backend {
+        index: Arc::new(index),
+        freshness: Arc::new(AlwaysFresh),
+        machines: Arc::new(NothingWatched),
+        client: kube::Client::try_from(nowhere).expect("a client"),
+        resources: Arc::new(ArcSwapOption::empty()),
+        keys: Keys::default(),
+    };
+    let registry = &mut Registry::default();
+    let writes = (ScaleMetrics::register(registry), EventRecorder::off());
+    backend.answer(ScaleOptions::default(), writes, Traces::default(), registry, &Spawner::from(runtime)).1
 }
 
 /// Serves an index on a loopback port until `shutdown` is cancelled.
 pub(crate) fn serve(index: Index, runtime: &Handle, shutdown: &CancellationToken) -> GrpcThread {
-    let index = Arc::new(index);
-    let metrics = RpcMetrics::register(&mut Registry::default());
-    let scale = scale(&index, runtime);
-    let service = Service::new(index, scale, Arc::new(AlwaysFresh), metrics);
     let mut routes = Routes::builder();
-    routes.add_service(cloud_provider(service));
+    routes.add_service(cloud_provider(service(index, runtime)));
     let listener = bind("127.0.0.1:0".parse().expect("an address"), "--listen").expect("a listener");
     serve_on_own_thread(listener, None, routes.routes(), shutdown.clone(), Duration::ZERO).expect("a server")
 }

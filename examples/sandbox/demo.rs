@@ -9,15 +9,14 @@ use std::{
 
 use anyhow::Context as _;
 use capi_autoscaler_provider::{
-    cli::{
-        Cli, Command, ServeConfig, Server,
-        groups::{View, table},
-    },
+    app::{App, Config, IndexConfig},
+    cli::groups::{View, table},
+    connect::{ClusterRef, Source, WorkloadSource},
     proto::{RefreshRequest, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
     state::{Selection, SyncState},
 };
-use clap::Parser as _;
+use nodegroup::{Rules, Scope, ScopeSpec};
 use sandbox::{
     Sandbox, SandboxOptions, Settings, Times,
     api::{Resource, Selection as Everything},
@@ -60,7 +59,7 @@ pub(crate) async fn run(options: &Options, shutdown: &Shutdown, out: &mut (dyn W
         stopping.cancelled().await;
         Ok(())
     } else {
-        let server = start_server(&sandbox, shutdown).await?;
+        let server = App::start(config(&sandbox)?, shutdown.clone()).await?;
         let done = tokio::select! {
             done = show(options, &sandbox, &server, began, out) => done,
             () = stopping.cancelled() => Ok(()),
@@ -113,19 +112,24 @@ fn flags(sandbox: &Sandbox) -> Vec<String> {
     vec![management, workload, "--all-clusters".to_owned()]
 }
 
-async fn start_server(sandbox: &Sandbox, shutdown: &Shutdown) -> anyhow::Result<Server> {
-    let fixed = ["x", "serve", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
-    let words = fixed.into_iter().map(str::to_owned).chain(flags(sandbox));
-    let Command::Serve(args) = Cli::try_parse_from(words)?.command else {
-        anyhow::bail!("the word serve has to mean the subcommand serve");
+/// Returns the configuration that [`flags`] mean, with listeners on free ports.
+fn config(sandbox: &Sandbox) -> anyhow::Result<Config> {
+    let (workload, scope) = if let [cluster] = &sandbox.clusters()[..] {
+        let cluster: ClusterRef = cluster.parse()?;
+        let scope = Scope::Specs(vec![ScopeSpec::cluster(cluster.namespace(), cluster.name())]);
+        (WorkloadSource::Secret(cluster), scope)
+    } else {
+        (WorkloadSource::Own(Source::File(sandbox.workload_kubeconfig())), Scope::All)
     };
-    Server::start(ServeConfig::try_from(*args)?, shutdown.clone()).await
+    let management = Source::File(sandbox.management_kubeconfig());
+    let index = IndexConfig { management, workload, ..IndexConfig::new(Rules::new(scope)) };
+    Ok(Config::new(index).on_free_ports())
 }
 
 async fn show(
     options: &Options,
     sandbox: &Sandbox,
-    server: &Server,
+    server: &App,
     began: Instant,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<()> {
@@ -149,7 +153,7 @@ async fn show(
 
 /// Waits until the infrastructure templates are known too, or for a short time. The program itself waits for none of
 /// them, since an unreadable one affects only its own groups.
-async fn in_sync_with_templates(sandbox: &Sandbox, server: &Server) {
+async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
     let wanted = template_kinds(sandbox);
     let all_known = async {
         loop {
@@ -185,7 +189,7 @@ fn print_apis(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "  workload cluster    http://{workload}   {}", sandbox.workload_kubeconfig().display())
 }
 
-fn print_groups(server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_groups(server: &App, out: &mut dyn Write) -> std::io::Result<()> {
     let state = server.state().read(&Selection { instances: false, group: None });
     if state.groups.len() > MOST_ROWS {
         let (groups, machines, nodes) = (state.groups.len(), state.machines, state.nodes);
@@ -200,7 +204,7 @@ fn print_start(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "  cargo run --release -- serve {}", flags(sandbox).join(" "))
 }
 
-fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_next(sandbox: &Sandbox, server: &App, out: &mut dyn Write) -> std::io::Result<()> {
     let (management, workload) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
     writeln!(out, "\nServing until Ctrl-C. To try next:")?;
     if let Some(admin) = server.admin_address() {

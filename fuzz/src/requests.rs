@@ -6,14 +6,17 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey, PRICE_PER_HOUR};
 use capi_autoscaler_provider::{
-    grpc::{Freshness, RpcMetrics, Service},
+    app::Backend,
+    grpc::Service,
+    index::Freshness,
     proto::cloud_provider_server::CloudProvider as _,
-    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+    scale::{EventRecorder, ScaleMetrics, ScaleOptions, WatchedMachines},
+    traces::Traces,
 };
 use prometheus_client::registry::Registry;
 use prost::Message as _;
 use serde_json::{Map, json};
-use shared_informer::AsOf;
+use shared_informer::{AsOf, Spawner};
 use tokio::runtime::Runtime;
 use tonic::{Code, Request};
 
@@ -106,18 +109,22 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let annotations: Map<_, _> = annotations.map(|(key, value)| (key.to_owned(), json!(value))).into_iter().collect();
     index.apply_quietly(groups::group(&annotations));
     index.refresh();
-    let index = Arc::new(index);
-    let scale = {
+    let service = {
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let client = kube::Client::try_from(nowhere).expect("a client");
-        // Without discovered kinds there is no resource to write to.
-        let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::default());
-        let metrics = ScaleMetrics::register(&mut Registry::default());
-        let (machines, options) = (Arc::new(NothingWatched), ScaleOptions::default());
-        let events = EventRecorder::off();
-        Scale::new(Arc::clone(&index), api, machines, options, metrics, events, runtime.handle().clone())
+        let backend = Backend {
+            index: Arc::new(index),
+            freshness: Arc::new(AlwaysFresh),
+            machines: Arc::new(NothingWatched),
+            client: kube::Client::try_from(nowhere).expect("a client"),
+            // Without discovered kinds there is no resource to write to.
+            resources: Arc::new(ArcSwapOption::empty()),
+            keys: Keys::default(),
+        };
+        let registry = &mut Registry::default();
+        let writes = (ScaleMetrics::register(registry), EventRecorder::off());
+        let tasks = Spawner::from(runtime.handle());
+        backend.answer(ScaleOptions::default(), writes, Traces::default(), registry, &tasks).1
     };
-    let metrics = RpcMetrics::register(&mut Registry::default());
-    World { service: Service::new(index, scale, Arc::new(AlwaysFresh), metrics), runtime }
+    World { runtime, service }
 });

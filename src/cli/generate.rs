@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use thiserror::Error;
 
-use super::{Cli, groups::output::print};
+use super::{Cli, printing::print};
 
 /// The flags of `completions`, as typed.
 #[derive(Args, Clone, Debug)]

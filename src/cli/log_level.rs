@@ -7,7 +7,9 @@ use clap::Args;
 
 use super::{
     UsageError,
-    groups::{Client, DEFAULT_SERVER, GroupsError, ServerUrl, duration, output},
+    groups::{Client, DEFAULT_SERVER, GroupsError, ServerUrl},
+    printing,
+    values::duration,
 };
 use crate::{
     server::{LogLevel, LogLevelChange},
@@ -79,7 +81,7 @@ impl LogLevelConfig {
             Change::Set { filter, limit } => Some(LogLevelChange::Set { filter, limit: limit.as_deref() }),
         };
         let level = runtime.block_on(Client::new(self.server.clone(), TIMEOUT).log_level(change))?;
-        output::print(&mut io::stdout().lock(), &text(&level))?;
+        printing::print(&mut io::stdout().lock(), &text(&level))?;
         Ok(())
     }
 }

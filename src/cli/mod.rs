@@ -6,17 +6,15 @@ mod check;
 mod explain;
 mod generate;
 pub mod groups;
-mod live;
+mod index_args;
+mod index_config;
+mod live_index;
 mod log;
 mod log_level;
-mod picture_args;
-mod picture_config;
-mod progress;
+mod printing;
 mod serve;
-mod serve_args;
-mod serve_config;
-mod socket_args;
-mod tls_args;
+mod usage;
+mod values;
 mod watch;
 
 #[cfg(test)]
@@ -27,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-use crate::text::visible_lines;
+use crate::{app::Config, text::visible_lines};
 
 use check::CheckConfig;
 pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
@@ -35,16 +33,15 @@ use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 pub use generate::{CompletionsArgs, GenerateError, ManArgs};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
+pub use index_args::IndexArgs;
 #[cfg(test)]
 pub(crate) use log::testing;
 pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
-pub use picture_args::PictureArgs;
-pub use serve::Server;
-pub use serve_args::ServeArgs;
-pub use serve_config::{ServeConfig, UsageError};
-pub use tls_args::{Reflection, TlsArgs};
-pub use watch::{Color, Narrowing, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
+pub use printing::Color;
+pub use serve::{Reflection, ServeArgs, TlsArgs};
+pub use usage::UsageError;
+pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -125,8 +122,8 @@ impl Cli {
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
-                let mut config = ServeConfig::try_from(*args)?;
-                config.log = Some(self.log.init()?);
+                let mut config = Config::try_from(*args)?;
+                config.log = Some(self.log.init()?.handle());
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,

@@ -6,19 +6,20 @@
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use clap::{Arg, CommandFactory, Parser};
-use nodegroup::{Architecture, Scope, ScopeSpec};
+use nodegroup::{Architecture, Rules, Scope, ScopeSpec};
 use rstest::rstest;
 
-use super::{Cli, Command, ServeConfig, UsageError, groups, picture_config, serve_config, socket_args, tls_args};
+use super::{Cli, Command, UsageError, groups, index_config, serve, values};
 use crate::{
+    app::{Config, IndexConfig},
     connect::{Source, WorkloadSource},
     server::SocketRights,
 };
 
-fn config(flags: &[&str]) -> Result<ServeConfig, UsageError> {
+fn config(flags: &[&str]) -> Result<Config, UsageError> {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
     let Command::Serve(args) = cli.command else { panic!("it isn't serve") };
-    ServeConfig::try_from(*args)
+    Config::try_from(*args)
 }
 
 fn wrong(flags: &[&str]) -> String {
@@ -45,6 +46,14 @@ fn all_clusters_with_the_defaults() {
     assert_eq!(config.rules.template.default_arch, Architecture::Amd64);
     assert!(config.rules.template.additional_sync_labels.is_empty());
     assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn the_configuration_of_an_index_has_the_defaults_of_the_flags() {
+    let of_flags = config(&["--all-clusters"]).unwrap();
+    let by_hand =
+        Config { instance: of_flags.instance.clone(), ..Config::new(IndexConfig::new(Rules::new(Scope::All))) };
+    assert_eq!(format!("{by_hand:#?}"), format!("{of_flags:#?}"));
 }
 
 #[test]
@@ -323,9 +332,7 @@ fn every_flag_has_a_variable_of_its_name() {
 #[test]
 fn errors_name_the_flags_and_variables_that_there_are() {
     let known: Vec<_> = flags().iter().map(|arg| (format!("--{}", arg.get_long().unwrap()), variable(arg))).collect();
-    for flag in
-        serve_config::FLAGS.into_iter().chain(picture_config::FLAGS).chain(tls_args::FLAGS).chain(socket_args::FLAGS)
-    {
+    for flag in serve::flags().chain(index_config::FLAGS).chain(values::FLAGS) {
         assert!(known.contains(&(flag.name.to_owned(), flag.variable.to_owned())), "{}", flag.name);
     }
 }

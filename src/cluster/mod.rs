@@ -15,6 +15,6 @@ mod workload;
 
 pub use self::{
     management::{Management, ManagementOptions},
-    metrics::{GroupMetrics, GroupSeries, InformerMetrics},
+    metrics::InformerMetrics,
     workload::{Workload, WorkloadOptions},
 };

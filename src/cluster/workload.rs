@@ -24,8 +24,7 @@ use super::{
 use crate::{
     connect::WorkloadSource,
     discovery::CoreResources,
-    grpc::Freshness,
-    index::{Change, Index, IndexFeed, KindState},
+    index::{Change, Freshness, Index, IndexFeed, KindState},
     scale::WatchedMachines,
     server::{Check, Checks},
 };

@@ -37,7 +37,7 @@ pub use self::{
     metrics::RpcMetrics,
 };
 use crate::{
-    index::{Index, NodeQuery, PinnedGroup},
+    index::{Freshness, Index, NodeQuery, PinnedGroup},
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
     server::{Client, Connection},
@@ -49,15 +49,6 @@ const LONGEST_MESSAGE: usize = 4096;
 
 /// The default for the time beyond which a read is logged as slow.
 const SLOW: Duration = Duration::from_millis(100);
-
-/// The check that the index is fresh enough to rely on.
-pub trait Freshness: Send + Sync + 'static {
-    /// Checks that every core cache is in sync, and that its watch is recent enough.
-    ///
-    /// # Errors
-    /// The cache that isn't, with the reason.
-    fn check(&self) -> Result<(), String>;
-}
 
 /// The cloud provider of one workload cluster.
 #[derive(Clone)]

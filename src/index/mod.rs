@@ -7,6 +7,7 @@ mod change;
 mod counts;
 mod evaluate;
 mod feed;
+mod freshness;
 mod gone;
 mod group;
 mod holder;
@@ -15,6 +16,7 @@ mod keyed_multimap;
 mod keyed_set;
 mod live_state;
 mod members;
+mod metrics;
 mod multimap;
 mod notices;
 mod observed;
@@ -50,8 +52,10 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     feed::{FedKeys, Feed, IndexFeed},
+    freshness::Freshness,
     group::Served,
     members::Member,
+    metrics::{GroupMetrics, GroupSeries},
     notices::Notice,
     own_size::Overwritten,
     pinned::PinnedGroup,

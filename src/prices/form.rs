@@ -10,7 +10,7 @@ use serde::{
     de::{Error as _, MapAccess, Visitor},
 };
 
-use crate::changes::LabelSelector;
+use change_stream::changes::LabelSelector;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "instanceTypes, selectors, resources")]

@@ -1,5 +1,7 @@
 //! The operator's choices about writes.
 
+use nodegroup::{ErrorRules, Grace};
+
 /// The operator's choices about writes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ScaleOptions {
@@ -9,6 +11,14 @@ pub struct ScaleOptions {
     pub at_min_size: AtMinSize,
     /// True if nothing is written, and nothing that was begun is finished: commands only report what they would do.
     pub read_only: bool,
+}
+
+impl ScaleOptions {
+    /// Returns the rules for failed Machines that agree with these choices.
+    #[must_use]
+    pub fn error_rules(self, grace: Grace) -> ErrorRules {
+        ErrorRules { deletes: !self.read_only, replaces_at_min: self.at_min_size == AtMinSize::Replace, grace }
+    }
 }
 
 /// The handling of requests to delete instances of a MachinePool that aren't Machines.

@@ -7,7 +7,8 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tonic::{server::NamedService, service::RoutesBuilder};
 use tonic_health::{ServingStatus, server::HealthReporter};
-use tonic_reflection::server::{Builder, Error as ReflectionError};
+use tonic_reflection::server::Builder;
+pub use tonic_reflection::server::Error as ReflectionError;
 
 use super::{Check, Checks};
 use crate::proto::{

@@ -9,7 +9,8 @@ use std::{
 
 use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
 use capi_autoscaler_provider::{
-    cli::{Cli, Command, ServeConfig},
+    app::Config,
+    cli::{Cli, Command},
     server::{GrpcAddress, SocketRights},
 };
 use nodegroup::{
@@ -184,13 +185,13 @@ fn the_cloud_config_names_the_socket_of_the_sidecar_as_the_readme_does() {
 }
 
 /// Returns values for the official chart, and the resulting configuration of this program.
-fn sidecar() -> (Value, ServeConfig) {
+fn sidecar() -> (Value, Config) {
     let mut documents = yaml("examples/cluster-autoscaler/values.yaml");
     assert_eq!(documents.len(), 1);
     let values = documents.remove(0);
     let args = values["initContainers"][0]["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
-    (values.clone(), ServeConfig::try_from(*args).unwrap())
+    (values.clone(), Config::try_from(*args).unwrap())
 }
 
 /// Both containers mount the directory of the socket, run as the user that owns it, and have no port for it.

@@ -1,4 +1,5 @@
-//! Checks the order of the files of `src/scale`: no two use each other, except a parent and its children.
+//! Checks the order of the files of `src/scale`: no two use each other, except a parent and its children. And checks that
+//! the program can be started without its command line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -136,4 +137,15 @@ fn a_circle_is_found_and_named() {
     let texts = [("a", "use super::{b::B, x::{c}};"), ("b", "use super::c::C;"), ("c", "fn f() { super::a::g() }")];
     let uses = texts.iter().map(|(name, text)| ((*name).to_owned(), used(text, &names))).collect();
     assert_eq!(circle(&uses), Some(["a", "b", "c"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn only_the_command_line_uses_clap() {
+    let files = walkdir::WalkDir::new(root().join("src")).into_iter().map(|entry| entry.unwrap().into_path());
+    let code = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let with_clap: BTreeSet<_> = code
+        .filter(|path| fs::read_to_string(path).unwrap().contains("clap::"))
+        .map(|path| path.strip_prefix(root().join("src")).unwrap().iter().next().unwrap().to_owned())
+        .collect();
+    assert_eq!(with_clap, BTreeSet::from(["cli".into(), "main.rs".into()]));
 }

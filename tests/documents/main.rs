@@ -25,7 +25,8 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    cli::{Cli, Command, ServeConfig, Server},
+    app::{App, Config},
+    cli::{Cli, Command},
     server::Shutdown,
 };
 use clap::Parser as _;
@@ -66,7 +67,7 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 }
 
 /// Starts a server without an API server, which still has its metrics and the prices of its file.
-async fn offline_server(more: &[&str]) -> (Server, Shutdown) {
+async fn offline_server(more: &[&str]) -> (App, Shutdown) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
     fs::write(
@@ -87,5 +88,5 @@ async fn offline_server(more: &[&str]) -> (Server, Shutdown) {
     let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(more.iter().copied());
     let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
     let shutdown = Shutdown::new();
-    (Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap(), shutdown)
+    (App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap(), shutdown)
 }

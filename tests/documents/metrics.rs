@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs};
 
 use capi_autoscaler_provider::{
-    cli::Server,
+    app::App,
     proto::{self, cloud_provider_client::CloudProviderClient},
 };
 use tokio::{
@@ -45,7 +45,7 @@ async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
     families.map(|(name, _)| name.to_owned()).collect()
 }
 
-async fn scrape(server: &Server) -> String {
+async fn scrape(server: &App) -> String {
     let mut stream = TcpStream::connect(server.http_address()).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();

@@ -163,7 +163,7 @@ fn messages() -> Vec<(String, String)> {
     let broken_line = Regex::new(r"\\\n\s*").unwrap();
     let value = Regex::new(r"\{[^}]*\}").unwrap();
     let mut messages = Vec::new();
-    for (place, source) in sources("src") {
+    for (place, source) in ["src", "crates/change-stream/src", "crates/connect/src"].into_iter().flat_map(sources) {
         for found in call.find_iter(&source) {
             let arguments = arguments(&source[found.end()..]);
             let texts = literal.captures_iter(arguments).map(|text| text[1].to_owned());

@@ -3,7 +3,7 @@
 use std::fs;
 
 use capi_autoscaler_provider::{
-    cli::Server,
+    app::App,
     prices::PriceFile,
     proto::{self, cloud_provider_client::CloudProviderClient},
 };
@@ -33,7 +33,7 @@ fn the_price_file_and_the_one_in_its_document_are_read() {
 }
 
 /// Returns the price of a Node with these labels for two hours.
-async fn price_of(server: &Server, labels: &[(&str, &str)]) -> f64 {
+async fn price_of(server: &App, labels: &[(&str, &str)]) -> f64 {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let node = proto::ExternalGrpcNode { labels, ..proto::ExternalGrpcNode::default() };
     let request = proto::PricingNodePriceRequest {

@@ -1,6 +1,6 @@
 //! Checks the rules and the output lines of `watch`.
 
-use capi_autoscaler_provider::notify::{SinkKind, UrlSource, parse_rules};
+use change_stream::notify::{SinkKind, UrlSource, parse_rules};
 use serde_json::Value;
 
 use super::{first_cells, read};

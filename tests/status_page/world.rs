@@ -9,7 +9,8 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    cli::{Cli, Command, ServeConfig, Server},
+    app::{App, Config},
+    cli::{Cli, Command},
     proto::{self, ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
 };
@@ -38,7 +39,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_capi-autoscaler-provider");
 /// The program, the clusters that it runs on, and their clock.
 pub(crate) struct World {
     pub(crate) sandbox: Sandbox,
-    pub(crate) server: Server,
+    pub(crate) server: App,
     pub(crate) clock: Clock,
     shutdown: Shutdown,
 }
@@ -91,7 +92,7 @@ impl World {
         let all = own.into_iter().chain(flags.iter().copied());
         let Command::Serve(args) = Cli::try_parse_from(all).unwrap().command else { panic!("serve was asked for") };
         let shutdown = Shutdown::new();
-        let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+        let server = App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
         let world = Self { sandbox, server, clock, shutdown };
         until("in sync", async || (world.readiness().await == 200).then_some(())).await;
         world

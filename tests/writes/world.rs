@@ -10,7 +10,8 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    cli::{Cli, Command, ServeConfig, Server},
+    app::{App, Config},
+    cli::{Cli, Command},
     proto::{self, ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
 };
@@ -53,7 +54,7 @@ impl Default for Start {
 
 /// A running copy of the program.
 pub(crate) struct Copy {
-    server: Server,
+    server: App,
     shutdown: Shutdown,
     client: CloudProviderClient<Channel>,
 }
@@ -192,7 +193,7 @@ impl World {
             panic!("serve was asked for")
         };
         let shutdown = Shutdown::new();
-        let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+        let server = App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
         let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
         until("in sync", in_sync, String::new).await;

@@ -25,6 +25,20 @@ pub struct Rules {
     pub errors: ErrorRules,
 }
 
+impl Rules {
+    /// Returns the rules of a scope with nothing else chosen.
+    #[must_use]
+    pub fn new(scope: Scope) -> Self {
+        Self {
+            keys: Keys::default(),
+            scope,
+            template: TemplateRules::default(),
+            prices: Arc::default(),
+            errors: ErrorRules::default(),
+        }
+    }
+}
+
 /// The state of an object's infrastructure template.
 #[derive(Clone, Copy, Debug)]
 pub enum InfrastructureState<'a> {

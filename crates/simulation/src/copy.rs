@@ -1,26 +1,25 @@
-//! A copy of the program: its informers, index, writes and gRPC service, joined as in `serve`, on a host of its own.
+//! A copy of the program without its listeners, on a host of its own.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
-use capi::Keys;
 use capi_autoscaler_provider::{
-    cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
+    app::{ClusterOptions, DRAIN, Provider, ProviderOptions},
     connect::{Clients, Policy, WorkloadSource},
-    grpc::{RpcMetrics, Service},
-    index::Index,
+    grpc::Service,
+    index::GroupSeries,
     proto::{
         ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
         NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
         RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
     },
-    scale::{Api, AtMinSize, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
+    scale::ScaleOptions,
+    traces::Traces,
 };
 use http::Request;
 use http_body_util::Full;
-use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
+use nodegroup::{Grace, Rules, Scope};
 use prometheus_client::registry::Registry;
-use shared_informer::Settings;
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
@@ -34,10 +33,7 @@ use crate::{
 };
 
 /// Cluster Autoscaler's own limit for a call, beyond which the handler is dropped.
-const DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// The time that commands under way have once a copy is asked to end, as in `serve`.
-const DRAIN: std::time::Duration = std::time::Duration::from_secs(8);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A running copy.
 pub(crate) struct Copy {
@@ -46,73 +42,40 @@ pub(crate) struct Copy {
     scheduler: Scheduler,
     server: CloudProviderServer<Service>,
     pub(crate) witness: Witness,
-    /// Parts that must live as long as the copy.
-    _workload: Workload,
-    _management: Management,
-    scale: Scale,
+    provider: Provider,
     /// The calls under way.
     calls: TaskTracker,
 }
 
-fn rules(options: ScaleOptions) -> Rules {
-    let errors = ErrorRules {
-        deletes: !options.read_only,
-        replaces_at_min: options.at_min_size == AtMinSize::Replace,
-        ..ErrorRules::default()
-    };
-    Rules {
-        keys: Keys::new("cluster.x-k8s.io"),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors,
+fn provider(name: &str, scale: ScaleOptions) -> ProviderOptions {
+    let rules = Rules { errors: scale.error_rules(Grace::default()), ..Rules::new(Scope::All) };
+    ProviderOptions {
+        clusters: ClusterOptions {
+            rules,
+            workload: WorkloadSource::Management,
+            capi_version: None,
+            max_staleness: Duration::from_secs(60),
+        },
+        group_series: GroupSeries::Each,
+        events: Some(name.to_owned()),
+        slow_rpc: Duration::from_millis(100),
+        scale,
     }
 }
 
 impl Copy {
     /// Starts a copy on a host.
     pub(crate) fn start(host: Host, port: Port, name: &str, scheduler: Scheduler, options: ScaleOptions) -> Self {
-        let (management, workload, scale, witness, server) = host.enter(async {
+        let (provider, witness) = host.enter(async {
             let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
-            let clients = if options.read_only { clients.read_only() } else { clients };
-            let management = ManagementOptions {
-                group: "cluster.x-k8s.io".to_owned(),
-                version: None,
-                informers: Settings::default(),
-            };
-            let management = Management::start(clients, management, &tasks);
-            let workload = WorkloadOptions {
-                rules: rules(options),
-                source: WorkloadSource::Management,
-                max_staleness: std::time::Duration::from_secs(60),
-                informers: Settings::default(),
-            };
-            let workload = Workload::start(management.clone(), workload, &tasks);
-            let mut registry = Registry::default();
-            let client = management.clients().writes.clone();
-            let metrics = ScaleMetrics::register(&mut registry);
-            let events = EventRecorder::start(client.clone(), management.resources(), name, metrics.clone(), &tasks);
-            let api = Api::new(client, management.resources(), management.context().keys.clone());
-            let index: Arc<Index> = Arc::clone(workload.index());
-            let machines = Arc::new(workload.clone());
-            let scale = Scale::new(Arc::clone(&index), api, machines, options, metrics, events, tasks);
-            let metrics = RpcMetrics::register(&mut registry);
-            let service = Service::new(index, scale.clone(), Arc::new(workload.clone()), metrics);
-            let witness = Witness::start(management.factory());
-            (management, workload, scale, witness, CloudProviderServer::new(service))
+            let (options, traces) = (provider(name, options), Traces::default());
+            let provider = Provider::start(clients, options, traces, &mut Registry::default(), &tasks);
+            let witness = Witness::start(provider.clusters.management.factory());
+            (provider, witness)
         });
-        Self {
-            host,
-            port,
-            scheduler,
-            server,
-            witness,
-            _workload: workload,
-            _management: management,
-            scale,
-            calls: TaskTracker::new(),
-        }
+        let server = CloudProviderServer::new(provider.service.clone());
+        Self { host, port, scheduler, server, witness, provider, calls: TaskTracker::new() }
     }
 
     /// Answers a call on the copy's host.
@@ -132,7 +95,7 @@ impl Copy {
 
     /// Drains the copy as `serve` does, and reports to the world whether everything ended in time.
     pub(crate) fn drain(&self) {
-        let (scale, calls, port) = (self.scale.clone(), self.calls.clone(), self.port.clone());
+        let (scale, calls, port) = (self.provider.scale.clone(), self.calls.clone(), self.port.clone());
         self.host.spawn(async move {
             calls.close();
             let (commands, calls) = tokio::join!(scale.drain(DRAIN), timeout(DRAIN, calls.wait()));
@@ -142,7 +105,7 @@ impl Copy {
 
     /// Returns the number of groups with commands under way or with remembered state.
     pub(crate) fn lanes(&self) -> usize {
-        self.scale.remembered()
+        self.provider.scale.remembered()
     }
 
     /// Returns true if the copy answers the size of a group, without a Refresh before.

@@ -66,6 +66,7 @@ fn each_mistake_says_what_it_is_and_is_small() -> Result<()> {
             let parts = [
                 "src",
                 "crates/capi/src",
+                "crates/connect/src",
                 "crates/delete-rule/src",
                 "crates/nodegroup/src",
                 "crates/shared-informer/src",

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, ServeArgs, ServeConfig, UsageError, groups::duration, picture_config::given};
+use crate::{
+    app::Config,
+    cli::{Color, ServeArgs, UsageError, usage::given, values::duration},
+};
 
 /// The flags of `check`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -55,7 +58,7 @@ pub(in crate::cli) struct CheckConfig {
     pub(super) timeout: Duration,
     pub(super) server_name: Option<String>,
     pub(super) strict: bool,
-    pub(super) serve: ServeConfig,
+    pub(super) serve: Config,
 }
 
 impl TryFrom<CheckArgs> for CheckConfig {
@@ -73,7 +76,7 @@ impl TryFrom<CheckArgs> for CheckConfig {
             timeout,
             server_name: given(args.server_name.as_deref()).map(str::to_owned),
             strict: args.strict,
-            serve: ServeConfig::try_from(args.serve)?,
+            serve: Config::try_from(args.serve)?,
         })
     }
 }

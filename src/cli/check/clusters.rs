@@ -7,7 +7,7 @@ use kube::Client;
 
 use super::report::{CheckId, Findings};
 use crate::{
-    cli::ServeConfig,
+    app::Config,
     connect::{Clients, ConnectError, WorkloadSource, cause},
     discovery::{CoreResources, Discovered, LookupError, discover_core},
     rights::Side,
@@ -29,7 +29,7 @@ pub(super) struct Clusters {
 
 impl Clusters {
     /// Connects to the clusters.
-    pub(super) async fn reach(findings: &mut Findings, serve: &ServeConfig, until: Instant) -> Self {
+    pub(super) async fn reach(findings: &mut Findings, serve: &Config, until: Instant) -> Self {
         let mut clusters = Self::default();
         let (check, source) = (CheckId::ManagementCluster, serve.management.to_string());
         match serve.management.connect().await {
@@ -120,7 +120,7 @@ async fn version(client: &Client, until: Instant) -> Result<String, String> {
 async fn cluster_api(
     findings: &mut Findings,
     management: &Clients,
-    serve: &ServeConfig,
+    serve: &Config,
     until: Instant,
 ) -> Option<CoreResources> {
     let (check, group) = (CheckId::ClusterApi, &serve.rules.keys.group);

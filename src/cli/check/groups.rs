@@ -11,7 +11,7 @@ use super::{
     rights::{Answer, Asked},
 };
 use crate::{
-    cli::live::Picture,
+    cli::live_index::LiveIndex,
     discovery::CoreResources,
     index::{Detail, GroupSnapshot, KindState, Standing},
     rights::{Breaks, Right, Side},
@@ -45,7 +45,7 @@ pub(super) struct Found {
 impl Found {
     /// Waits for everything that the permissions allow to be read, and collects it.
     pub(super) async fn read(
-        picture: &Picture,
+        live: &LiveIndex,
         (asked, core): (&[Asked], &CoreResources),
         has_workload: bool,
         until: Instant,
@@ -69,10 +69,10 @@ impl Found {
         let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
         let is_waited_for =
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
-        picture.comes(until, is_waited_for).await;
-        let missing = picture.missing();
-        let index = picture.index();
-        let mut groups = picture.index().snapshot(None, Detail::Counts).groups;
+        live.comes(until, is_waited_for).await;
+        let missing = live.missing();
+        let index = live.index();
+        let mut groups = live.index().snapshot(None, Detail::Counts).groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
         let templates = index.wanted_kinds().into_keys().map(|kind| {
             let why = match index.kind_state(&kind) {
@@ -85,7 +85,7 @@ impl Found {
         let missing: Vec<_> = missing.into_iter().filter(|(name, _)| !name.starts_with(TEMPLATES)).collect();
         Self {
             groups,
-            clusters: picture.index().clusters().into_iter().collect(),
+            clusters: live.index().clusters().into_iter().collect(),
             templates: templates.collect(),
             without_clusters: core.cluster.is_none().then(|| core.machine_set.group.clone()),
             usual_kind: match core.machine_deployment {

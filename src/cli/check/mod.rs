@@ -15,9 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anstream::{AutoStream, ColorChoice};
 use jiff::Timestamp;
-use serde::Serialize;
 use thiserror::Error;
 
 pub(super) use self::args::CheckConfig;
@@ -26,10 +24,13 @@ pub use self::{
     report::{CheckId, Finding, Report, RightReport, Status},
 };
 use self::{clusters::Clusters, report::Findings};
-use super::{Color, groups::output::print, live::Picture, picture_config::PictureConfig};
+use super::{
+    live_index::LiveIndex,
+    printing::{json, print, yaml},
+};
 use crate::{
+    app::IndexConfig,
     rights::{Needs, Side, not_served},
-    text::{is_left_by_json, visible_json},
 };
 
 /// The remaining validity below which a certificate should be renewed.
@@ -59,15 +60,10 @@ impl CheckConfig {
         let report = runtime.block_on(self.examine());
         // Tasks that hang are abandoned.
         runtime.shutdown_background();
-        let coloured = match self.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
-        };
         let printed = match self.output {
-            CheckOutput::Text => text::text(&report, coloured),
-            CheckOutput::Json => json(&report)?,
-            CheckOutput::Yaml => yaml(&report)?,
+            CheckOutput::Text => text::text(&report, self.color.is_on()),
+            CheckOutput::Json => json(&report).map_err(CheckError::Write)?,
+            CheckOutput::Yaml => yaml(&report).map_err(CheckError::Write)?,
         };
         print(&mut io::stdout().lock(), &printed)?;
         if report.errors > 0 {
@@ -102,22 +98,16 @@ impl CheckConfig {
         if let (Some(management), Some(core)) = (&clusters.management, &clusters.core) {
             let mut rules = serve.rules.clone();
             rules.prices = prices;
-            let config = PictureConfig {
-                management: serve.management.clone(),
-                workload: serve.workload.clone(),
-                rules,
-                capi_version: serve.capi_version.clone(),
-                prices: None,
-            };
-            let picture = Picture::start(management.clone(), config, self.timeout);
-            let found = groups::Found::read(&picture, (&asked, core), clusters.workload.is_some(), until).await;
+            let config = IndexConfig { rules, ..serve.index() };
+            let live = LiveIndex::start(management.clone(), config, self.timeout);
+            let found = groups::Found::read(&live, (&asked, core), clusters.workload.is_some(), until).await;
             needs.templates = clusters::template_resources(management, &found.kinds(), until).await;
             let known: Vec<_> = asked.iter().map(|asked| asked.right.clone()).collect();
             let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
             asked.extend(rights::ask(&clusters, further, until).await);
             rights::judge(&mut findings, &asked, Some(&found));
             found.judge(&mut findings, &serve.rules.scope);
-            picture.end().await;
+            live.end().await;
         } else {
             rights::judge(&mut findings, &asked, None);
             groups::skip(
@@ -132,15 +122,4 @@ impl CheckConfig {
         }
         Report::from(findings.0)
     }
-}
-
-fn json(value: &impl Serialize) -> Result<String, CheckError> {
-    let json = serde_json::to_string_pretty(value).map_err(|error| CheckError::Write(error.to_string()))?;
-    Ok(visible_json(json) + "\n")
-}
-
-fn yaml(value: &impl Serialize) -> Result<String, CheckError> {
-    let yaml = serde_yaml::to_string(value).map_err(|error| CheckError::Write(error.to_string()))?;
-    // JSON is valid YAML, and can escape every character.
-    if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
 }

@@ -1,14 +1,10 @@
 //! The report for people: a line per check. Texts from clusters and files must be escaped.
 
-use anstyle::{AnsiColor, Style};
-
 use super::report::{Finding, Report, Status};
-use crate::text::visible;
-
-const GOOD: Style = AnsiColor::Green.on_default();
-const ODD: Style = AnsiColor::Yellow.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
-const DIM: Style = AnsiColor::BrightBlack.on_default();
+use crate::{
+    cli::printing::{BAD, DIM, GOOD, ODD, Paint},
+    text::visible,
+};
 
 /// Returns the report as text, ending with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {
@@ -25,7 +21,7 @@ fn line(finding: &Finding, coloured: bool) -> String {
         Status::Skipped => DIM,
     };
     let status = format!("{:<7}", finding.status.as_str());
-    let status = if coloured { format!("{style}{status}{style:#}") } else { status };
+    let status = Paint { coloured }.with(style, &status);
     let subject = if finding.subject.is_empty() { String::new() } else { format!("{}: ", visible(&finding.subject)) };
     let remedy = finding.remedy.as_ref().map(|remedy| format!("; {}", visible(remedy))).unwrap_or_default();
     format!("{status} {:<18} {subject}{}{remedy}\n", finding.check.as_str(), visible(&finding.message))

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, PictureArgs};
+use crate::cli::{Color, IndexArgs};
 
 /// The flags of `explain`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct ExplainArgs {
 
     /// Which clusters, which node groups, and what the operator says about all of them.
     #[command(flatten)]
-    pub picture: PictureArgs,
+    pub index: IndexArgs,
 }
 
 const DEFAULT_TIMEOUT: &str = "30s";

@@ -5,10 +5,13 @@ use std::time::Duration;
 use nodegroup::{Scope, ScopeSpec};
 
 use super::{ExplainArgs, Output, manifests::ManifestSource, select::Selection};
-use crate::cli::{
-    Color, UsageError,
-    groups::duration,
-    picture_config::{PictureConfig, given, is_dns},
+use crate::{
+    app::IndexConfig,
+    cli::{
+        Color, UsageError,
+        usage::given,
+        values::{duration, is_dns},
+    },
 };
 
 #[derive(Clone, Debug)]
@@ -21,7 +24,7 @@ pub(in crate::cli) struct ExplainConfig {
     pub(super) output: Output,
     pub(super) color: Color,
     pub(super) timeout: Duration,
-    pub(super) picture: PictureConfig,
+    pub(super) index: IndexConfig,
     pub(super) warnings: Vec<String>,
 }
 
@@ -47,7 +50,7 @@ impl TryFrom<ExplainArgs> for ExplainConfig {
         let mut warnings = Vec::new();
         let scope = if manifests.is_empty() { scope(&selection) } else { Scope::All };
         Ok(Self {
-            picture: PictureConfig::judge(&args.picture, Some(scope), &mut warnings)?,
+            index: args.index.config(Some(scope), &mut warnings)?,
             timeout: duration(&args.timeout).map_err(|reason| wrong("--timeout", &args.timeout, &reason))?,
             selection,
             manifests,

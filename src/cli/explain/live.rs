@@ -3,23 +3,23 @@
 use std::time::{Duration, Instant};
 
 use super::ExplainError;
-use crate::cli::{live::Picture, picture_config::PictureConfig};
+use crate::{app::IndexConfig, cli::live_index::LiveIndex};
 
 /// Reads the clusters, for at most `patience`.
 ///
 /// # Errors
 /// If they can't be reached or aren't read in time, with the kinds and the reasons.
-pub(super) async fn read(config: PictureConfig, patience: Duration) -> Result<Picture, ExplainError> {
+pub(super) async fn read(config: IndexConfig, patience: Duration) -> Result<LiveIndex, ExplainError> {
     let connect = |cluster, error: &dyn std::error::Error| ExplainError::Connect { cluster, why: error.to_string() };
     let clients = config.management.connect().await.map_err(|error| connect("management", &error))?;
     if !config.workload.needs_request() {
         config.workload.connect(&clients).await.map_err(|error| connect("workload", &error))?;
     }
-    let picture = Picture::start(clients, config, patience);
-    if picture.comes(Instant::now() + patience, |_| true).await {
-        return Ok(picture);
+    let index = LiveIndex::start(clients, config, patience);
+    if index.comes(Instant::now() + patience, |_| true).await {
+        return Ok(index);
     }
-    let missing: Vec<_> = picture.missing().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
-    picture.end().await;
+    let missing: Vec<_> = index.missing().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
+    index.end().await;
     Err(ExplainError::NotRead { patience, missing: missing.concat() })
 }

@@ -15,15 +15,13 @@ mod text;
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
-use anstream::{AutoStream, ColorChoice};
-use serde::Serialize;
 use thiserror::Error;
 
 pub use self::args::ExplainArgs;
 use self::args::Output;
 pub(super) use self::config::ExplainConfig;
 use self::manifests::{IndexFeed, ManifestError};
-use super::{Color, groups::output::print};
+use super::printing::{self, print};
 use crate::{
     index::{Detail, Index, Served, Standing},
     prices::{PriceFile, PriceFileError},
@@ -31,7 +29,7 @@ use crate::{
         Explained, Pod, explained,
         report::{Report, SCHEMA_VERSION},
     },
-    text::{is_left_by_json, visible, visible_json},
+    text::visible,
 };
 use nodegroup::GroupId;
 
@@ -130,11 +128,7 @@ impl ExplainConfig {
         self.load_prices()?;
         let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
         let explained = if self.manifests.is_empty() { self.of_clusters(&pods)? } else { self.of_manifests(&pods)? };
-        let coloured = match self.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
-        };
+        let coloured = self.color.is_on();
         for warning in &explained.report.warnings {
             eprintln!("warning: {}", visible(warning));
         }
@@ -146,9 +140,9 @@ impl ExplainConfig {
     }
 
     fn load_prices(&mut self) -> Result<(), ExplainError> {
-        if let Some(path) = &self.picture.prices {
+        if let Some(path) = &self.index.prices {
             let (_, prices) = PriceFile::open(path)?;
-            self.picture.rules.prices = prices;
+            self.index.rules.prices = prices;
         }
         Ok(())
     }
@@ -156,7 +150,7 @@ impl ExplainConfig {
     fn of_manifests(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let namespace = self.selection.namespace.as_deref().unwrap_or("default");
         let manifests = manifests::read(&self.manifests, namespace)?;
-        let IndexFeed { index, unreadable, notes } = manifests::fed(&manifests, self.picture.rules.clone());
+        let IndexFeed { index, unreadable, notes } = manifests::fed(&manifests, self.index.rules.clone());
         let broken = manifests.broken.len() + unreadable.len();
         let warnings = [manifests.warnings, manifests.broken, unreadable].concat();
         self.explain(&index, Read { notes, warnings, broken, skipped: manifests.skipped }, pods)
@@ -165,9 +159,9 @@ impl ExplainConfig {
     fn of_clusters(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
-            let picture = live::read(self.picture.clone(), self.timeout).await?;
-            let explained = self.explain(picture.index(), Read::default(), pods);
-            picture.end().await;
+            let live = live::read(self.index.clone(), self.timeout).await?;
+            let explained = self.explain(live.index(), Read::default(), pods);
+            live.end().await;
             explained
         })
     }
@@ -187,7 +181,7 @@ impl ExplainConfig {
         let mut served = Vec::new();
         for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
-            match explained(group, notes, &self.picture.rules.keys, pods) {
+            match explained(group, notes, &self.index.rules.keys, pods) {
                 Some(Explained::Group(group)) => report.groups.push(*group),
                 // A user who names an object wants to know why it is left out, whatever the reason.
                 Some(Explained::LeftOut(object))
@@ -211,16 +205,17 @@ impl Findings {
     fn render(&self, output: Output, coloured: bool) -> Result<String, ExplainError> {
         match output {
             Output::Text => Ok(text::text(&self.report, coloured)),
-            Output::Json => json(&self.report),
-            Output::Yaml => yaml(&self.report),
+            Output::Json => printing::json(&self.report).map_err(ExplainError::Write),
+            Output::Yaml => printing::yaml(&self.report).map_err(ExplainError::Write),
             Output::Node => {
                 let nodes = self.nodes()?;
-                let documents: Result<Vec<_>, _> = nodes.iter().map(yaml).collect();
-                Ok(documents?.join("---\n"))
+                let documents: Result<Vec<_>, _> = nodes.iter().map(printing::yaml).collect();
+                Ok(documents.map_err(ExplainError::Write)?.join("---\n"))
             }
             Output::NodeJson => {
                 let nodes = self.nodes()?;
-                json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes}))
+                let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes});
+                printing::json(&list).map_err(ExplainError::Write)
             }
         }
     }
@@ -247,15 +242,4 @@ impl Findings {
         let parts: Vec<_> = parts.into_iter().flatten().collect();
         if parts.is_empty() { Ok(()) } else { Err(ExplainError::Invalid(visible(&parts.join("; ")).into_owned())) }
     }
-}
-
-fn json(value: &impl Serialize) -> Result<String, ExplainError> {
-    let json = serde_json::to_string_pretty(value).map_err(|error| ExplainError::Write(error.to_string()))?;
-    Ok(visible_json(json) + "\n")
-}
-
-fn yaml(value: &impl Serialize) -> Result<String, ExplainError> {
-    let yaml = serde_yaml::to_string(value).map_err(|error| ExplainError::Write(error.to_string()))?;
-    // JSON is valid YAML, and can escape every character.
-    if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
 }

@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 
 use crate::{
+    cli::printing::{BAD, DIM, GOOD, ODD, Paint},
     state::ProblemState,
     state::explain::{
         report::{GroupReport, LeftOutReport, PodReport, Report},
@@ -20,11 +21,6 @@ const VALUE_WIDTH: usize = 12;
 const WIDEST_NAME: usize = 20;
 const WIDEST_VALUE: usize = 18;
 
-const DIM: Style = AnsiColor::BrightBlack.on_default();
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
-const ODD: Style = AnsiColor::Yellow.on_default();
-
 /// Returns the report as text, ending with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {
     let paint = Paint { coloured };
@@ -37,15 +33,7 @@ pub(super) fn text(report: &Report, coloured: bool) -> String {
     blocks.join("\n")
 }
 
-struct Paint {
-    coloured: bool,
-}
-
 impl Paint {
-    fn with(&self, style: Style, text: &str) -> String {
-        if self.coloured && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
-    }
-
     fn group(&self, group: &GroupReport) -> String {
         let bold = Style::new().bold();
         let zero = match &group.not_from_zero {

@@ -19,8 +19,7 @@ pub use self::{
     output::Filter,
     table::{View, table},
 };
-use super::UsageError;
-use nodegroup::GoDuration;
+use super::{UsageError, printing, values::duration};
 
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
@@ -124,14 +123,6 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
     }
 }
 
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let span: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    match u64::try_from(span.as_nanos()) {
-        Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
-        _ => Err("it has to be longer than 0".to_owned()),
-    }
-}
-
 impl GroupsConfig {
     /// Asks and prints, once or until it is interrupted.
     ///
@@ -148,7 +139,7 @@ impl GroupsConfig {
             for warning in output::warnings(&state, &self.filter) {
                 eprintln!("warning: {warning}");
             }
-            output::print(&mut io::stdout().lock(), &output::render(&state, self.output, &self.filter)?)?;
+            printing::print(&mut io::stdout().lock(), &output::render(&state, self.output, &self.filter)?)?;
             Ok(())
         })
     }

@@ -1,11 +1,10 @@
 //! Selects the part of the state that is printed, and renders it.
 
-use std::io::{self, Write};
-
 use super::{GroupsError, Output, View, table};
 use crate::{
+    cli::printing,
     state::{State, SyncState},
-    text::{is_left_by_json, visible, visible_json},
+    text::visible,
 };
 
 /// The wanted part of the state.
@@ -63,18 +62,9 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
     };
     match output {
         Output::Table | Output::Wide => Ok(table(state, view)),
-        Output::Json => json(state),
-        Output::Yaml => {
-            let yaml = serde_yaml::to_string(state).map_err(|error| GroupsError::Write(error.to_string()))?;
-            // JSON is valid YAML, and can escape every character.
-            if yaml.contains(is_left_by_json) { json(state) } else { Ok(yaml) }
-        }
+        Output::Json => printing::json(state).map_err(GroupsError::Write),
+        Output::Yaml => printing::yaml(state).map_err(GroupsError::Write),
     }
-}
-
-fn json(state: &State) -> Result<String, GroupsError> {
-    let json = serde_json::to_string_pretty(state).map_err(|error| GroupsError::Write(error.to_string()))?;
-    Ok(visible_json(json) + "\n")
 }
 
 /// Returns the reasons why the output is incomplete.
@@ -92,14 +82,6 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
         format!("not in sync: {}: {}", visible(&check.name), visible(why))
     });
     nothing.into_iter().chain(pending).collect()
-}
-
-/// Prints; it is no error if the reader has closed the pipe.
-pub(in crate::cli) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
-    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{Client, GroupsConfig, GroupsError, Output, output};
+use super::{Client, GroupsConfig, GroupsError, Output, output, printing};
 
 const HOME: &str = "\x1b[H";
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
@@ -38,7 +38,7 @@ pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), 
             let frame = frame(config, client).await;
             let frame = if begun.get() { frame } else { Ok(frame?) };
             if !begun.replace(true) && terminal {
-                output::print(&mut io::stdout(), BEGIN)?;
+                printing::print(&mut io::stdout(), BEGIN)?;
             }
             screen.show(frame, config, &Timestamp::now().strftime("%FT%TZ").to_string())?;
         }
@@ -50,7 +50,7 @@ pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), 
     };
     if terminal && begun.get() {
         // The terminal is restored, however the watch ended.
-        let restored = output::print(&mut io::stdout(), END);
+        let restored = printing::print(&mut io::stdout(), END);
         ended.and(restored.map_err(GroupsError::from))
     } else {
         ended
@@ -97,7 +97,7 @@ impl Screen {
                     Err(error) => format!("{now}\n\nerror: {error}\n"),
                 };
                 let rows = terminal_size::terminal_size().map_or(usize::MAX, |(_, height)| usize::from(height.0));
-                output::print(&mut io::stdout(), &drawn(&text, rows))?;
+                printing::print(&mut io::stdout(), &drawn(&text, rows))?;
             }
             Self::Pipe { last } => {
                 let key = match &frame {

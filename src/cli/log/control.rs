@@ -12,7 +12,8 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _};
 
 use super::{Screen, filter::parse};
 use crate::{
-    cli::groups::duration,
+    app::LogHandle,
+    cli::values::duration,
     server::{LogLevel, LogLevelChange, LogLevels},
 };
 
@@ -56,10 +57,10 @@ impl LogControl {
         Self { inner: Arc::new(Inner { start, screen, apply: Box::new(apply), current }) }
     }
 
-    /// Returns the destination of the log.
+    /// Returns the part that the running program gets.
     #[must_use]
-    pub fn screen(&self) -> &Screen {
-        &self.inner.screen
+    pub fn handle(&self) -> LogHandle {
+        LogHandle { levels: Arc::new(self.clone()), bars: self.inner.screen.bars().cloned() }
     }
 }
 

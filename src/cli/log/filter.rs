@@ -6,8 +6,10 @@ use tracing_subscriber::{
     filter::{FilterFn, filter_fn},
 };
 
-/// The prefix of all targets of this program.
-const OURS: &str = env!("CARGO_CRATE_NAME");
+use super::moved::with_new_targets;
+
+/// The crates of this program whose lines are shown at every level: the prefixes of their targets.
+const OURS: [&str; 3] = [env!("CARGO_CRATE_NAME"), "change_stream", "connect"];
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 
@@ -28,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
             "{word:?} is no level: use off, error, warn, info, debug or trace, or TARGET=LEVEL for one part of the program"
         ));
     }
-    EnvFilter::try_new(text).map_err(|error| error.to_string())
+    EnvFilter::try_new(with_new_targets(text)).map_err(|error| error.to_string())
 }
 
 /// Libraries' TRACE lines are hidden: they show what is sent and received, including credentials.
@@ -38,7 +40,8 @@ pub(super) fn may_be_shown() -> FilterFn {
 
 fn shows(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
-    let ours = target.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let is_in = |name: &str| target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let ours = OURS.into_iter().any(is_in);
     let is_denied = target == QUOTES_ANSWERS || HOLD_CREDENTIALS.iter().any(|denied| target.starts_with(denied));
     ours || (*metadata.level() != Level::TRACE && !is_denied)
 }

@@ -4,6 +4,7 @@
 mod control;
 mod filter;
 mod lines;
+mod moved;
 mod screen;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,7 +1,9 @@
 //! The flags of `watch`, as typed. Their help texts here are their documentation.
 
+use change_stream::watch as stream;
 use clap::{Args, ValueEnum};
 
+use crate::cli::Color;
 use capi::DEFAULT_GROUP;
 
 /// The flags of `watch`, as typed.
@@ -118,24 +120,11 @@ pub enum Output {
     None,
 }
 
-/// When text is coloured.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless NO_COLOR is set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-impl Target {
-    /// Returns the name of the cluster in changes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Management => "management",
-            Self::Workload => "workload",
+impl From<Target> for stream::Target {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Management => Self::Management,
+            Target::Workload => Self::Workload,
         }
     }
 }

@@ -3,61 +3,31 @@
 
 use std::{collections::BTreeSet, fmt, fs};
 
-use super::{
-    Color, Output, Target, WatchArgs,
-    catalog::{Wanted, WantedBy},
-    narrowing::Narrowing,
-};
-use crate::{
-    changes::{FieldSelector, LabelSelector, Pattern},
-    cli::{
-        UsageError,
-        picture_config::{capi_group, capi_version, given, is_dns, source},
-    },
-    connect::{ClusterRef, Source, WorkloadSource},
+use change_stream::{
+    changes::{FieldSelector, LabelSelector},
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
+    watch::{Config, Narrowing, Wanted, WantedBy, Where},
+};
+use connect::{ClusterRef, WorkloadSource};
+
+use super::{Output, Target, WatchArgs};
+use crate::cli::{
+    Color, UsageError,
+    usage::given,
+    values::{capi_group, capi_version, is_dns, source},
 };
 
 /// The configuration of `watch`.
 #[derive(Clone, Debug)]
 pub struct WatchConfig {
-    /// The resources to watch.
-    pub wanted: Vec<Wanted>,
-    /// The namespaces.
-    pub namespaces: Where,
-    /// The paths that are ignored.
-    pub ignore: Vec<Pattern>,
-    /// The cluster.
-    pub target: Target,
+    /// The objects that are watched, and the notifications.
+    pub stream: Config,
     /// The form in which changes are shown.
     pub output: Output,
     /// The choice of colours.
     pub color: Color,
     /// True if the objects that exist at the start are shown.
     pub show_initial: bool,
-    /// True if missing resources and namespaces are waited for.
-    pub allow_missing: bool,
-    /// The rules for notifications.
-    pub rules: Vec<Rule>,
-    /// The Cluster to which Cluster API's own kinds are narrowed.
-    pub cluster: Option<ClusterRef>,
-    /// The narrowing to that Cluster.
-    pub narrowing: Option<Narrowing>,
-    /// The configuration for reaching the management cluster.
-    pub management: Source,
-    /// The configuration for reaching the workload cluster.
-    pub workload: WorkloadSource,
-}
-
-/// The watched namespaces.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Where {
-    /// All namespaces.
-    All,
-    /// The namespaces that were named.
-    Named(BTreeSet<String>),
-    /// The namespace of the kubeconfig's context.
-    OfContext,
 }
 
 impl TryFrom<WatchArgs> for WatchConfig {
@@ -79,21 +49,19 @@ impl TryFrom<WatchArgs> for WatchConfig {
         }
         let narrowing = narrowing(&args, cluster.as_ref())?;
         let ignore = args.ignore.iter().map(|text| text.parse().map_err(|error| wrong("--ignore", text, &error)));
-        Ok(Self {
+        let stream = Config {
             wanted: wanted(&args, narrowing.as_ref())?,
             namespaces: namespaces(&args, cluster.as_ref())?,
             ignore: ignore.collect::<Result<_, _>>()?,
-            target: args.target,
-            output: args.output,
-            color: args.color,
-            show_initial: args.show_initial,
+            target: args.target.into(),
             allow_missing: args.allow_missing,
             rules,
             cluster,
             narrowing,
             management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
             workload,
-        })
+        };
+        Ok(Self { stream, output: args.output, color: args.color, show_initial: args.show_initial })
     }
 }
 

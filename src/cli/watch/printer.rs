@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, task::block_in_place};
 use tokio_util::sync::CancellationToken;
 
 use super::render;
-use crate::changes::Change;
+use change_stream::changes::Change;
 
 /// The maximum number of lines that wait for the reader.
 const WAITING: usize = 64;

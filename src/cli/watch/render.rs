@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::AnsiColor;
+use change_stream::changes::{Action, Change, ChangedBy, Difference};
 
 use crate::{
-    changes::{Action, Change, ChangedBy, Difference},
+    cli::printing::Paint,
     text::{shortened, visible},
 };
 
@@ -62,15 +63,7 @@ fn manager(by: &ChangedBy) -> String {
     }
 }
 
-struct Paint {
-    coloured: bool,
-}
-
 impl Paint {
-    fn with(&self, style: Style, text: &str) -> String {
-        if self.coloured { format!("{style}{text}{style:#}") } else { text.to_owned() }
-    }
-
     fn line(&self, path: &str, difference: &Difference) -> String {
         let (red, green) = (AnsiColor::Red.on_default(), AnsiColor::Green.on_default());
         let value = |text: &str| visible(&shortened(text, VALUE)).into_owned();

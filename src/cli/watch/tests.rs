@@ -17,11 +17,14 @@ use serde_json::{Value, json};
 use shared_informer::Settings;
 use tokio::sync::watch;
 
-use super::{Tempo, Watch, WatchConfig, follow, printer};
+use super::{Watch, WatchConfig, printer};
 use crate::{
     cli::{Cli, Command, UsageError},
-    notify,
     server::Shutdown,
+};
+use change_stream::{
+    notify,
+    watch::{Pace, Tempo},
 };
 
 use self::fake::{Fake, FakeKind};
@@ -39,7 +42,7 @@ fn quick() -> Tempo {
     let brief = Duration::from_millis(20);
     Tempo {
         informers: Settings { backoff_min: brief, backoff_max: brief, ..Settings::default() },
-        follow: follow::Pace { look: brief, ask: brief },
+        follow: Pace { look: brief, ask: brief },
         notify: notify::Pace {
             gather: Duration::ZERO,
             interval: Duration::ZERO,
@@ -86,9 +89,9 @@ impl Printed {
 
 /// Waits until the handlers have received all first lists: changes before that are merged into them.
 async fn all_reported(watch: &Watch) {
-    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    watch.stream.factory().wait_for_sync(PATIENCE).await.unwrap();
     let is_reported =
-        || watch.shared.factory.statuses().iter().flat_map(|it| &it.handlers).all(|handler| handler.synced);
+        || watch.stream.factory().statuses().iter().flat_map(|it| &it.handlers).all(|handler| handler.synced);
     let reported = async {
         while !is_reported() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -109,7 +112,7 @@ impl Scene {
         let watch = begin(fake, flags, printed.clone()).await.unwrap();
         let scene = Self { watch, printed };
         // Changes from here on aren't part of a first list.
-        for informer in scene.watch.shared.factory.statuses() {
+        for informer in scene.watch.stream.factory().statuses() {
             assert!(!informer.stopped);
         }
         all_reported(&scene.watch).await;

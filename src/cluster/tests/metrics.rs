@@ -6,7 +6,10 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::json;
 
 use super::{World, fake::*, scalable};
-use crate::cluster::{GroupMetrics, GroupSeries, InformerMetrics};
+use crate::{
+    cluster::InformerMetrics,
+    index::{GroupMetrics, GroupSeries},
+};
 
 #[tokio::test(start_paused = true)]
 async fn metrics_show_what_is_held_what_is_broken_and_which_group_has_a_problem() {

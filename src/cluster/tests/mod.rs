@@ -26,8 +26,7 @@ use self::fake::{CAPI, FakeApi};
 use super::{Management, ManagementOptions, Workload, WorkloadOptions};
 use crate::{
     connect::WorkloadSource,
-    grpc::Freshness,
-    index::tests::objects,
+    index::{Freshness, tests::objects},
     server::{Check, CheckState, Checks},
 };
 

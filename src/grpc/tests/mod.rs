@@ -24,9 +24,9 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{Freshness, RpcMetrics, Service};
+use super::{RpcMetrics, Service};
 use crate::{
-    index::{Change, tests::objects},
+    index::{Change, Freshness, tests::objects},
     proto::{self, cloud_provider_client::CloudProviderClient},
     scale::tests::fake::World,
     server::{bind, cloud_provider, serve_on_own_thread},

@@ -8,6 +8,7 @@ mod first_sync;
 mod gone;
 mod logs;
 mod members;
+mod metrics;
 mod nodes;
 mod notices;
 pub(crate) mod objects;

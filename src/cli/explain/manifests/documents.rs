@@ -4,7 +4,7 @@
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::expansion;
+use connect::expansion;
 
 /// The number of broken documents of a text for which a reason is given. Each reason takes another parse, with
 /// everything before the document.

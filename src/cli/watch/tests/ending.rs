@@ -171,13 +171,13 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
 async fn what_was_printed_before_the_end_is_written() {
     let out = Printed::default();
     let (printer, writing) = printer::Printer::start(out.clone(), printer::Form::Json).unwrap();
-    let kind = crate::changes::Kind {
+    let kind = change_stream::changes::Kind {
         group: String::new(),
         version: "v1".into(),
         kind: "Node".into(),
         plural: "nodes".into(),
     };
-    let identity = crate::changes::Identity {
+    let identity = change_stream::changes::Identity {
         time: jiff::Timestamp::UNIX_EPOCH,
         cluster: "workload",
         kind: Arc::new(kind),
@@ -187,7 +187,7 @@ async fn what_was_printed_before_the_end_is_written() {
         resource_version: "1".into(),
     };
     for _ in 0..500 {
-        printer.print(&crate::changes::Change::deleted(identity.clone(), None, false));
+        printer.print(&change_stream::changes::Change::deleted(identity.clone(), None, false));
     }
     drop(printer);
     writing.finish(PATIENCE).await.unwrap();

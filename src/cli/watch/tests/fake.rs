@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::broadcast, task::JoinHandle};
 use tokio_stream::wrappers::BroadcastStream;
 
-use crate::changes::{FieldSelector, LabelSelector};
+use change_stream::changes::{FieldSelector, LabelSelector};
 
 /// A kind that is served.
 #[derive(Clone, Debug, PartialEq)]

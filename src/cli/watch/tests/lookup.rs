@@ -1,10 +1,8 @@
 //! Tests of the resource that a name means.
 
 use super::*;
-use crate::{
-    cli::watch::catalog::{Catalog, NotFound, WantedBy},
-    connect::Source,
-};
+use change_stream::watch::{Catalog, NotFound, WantedBy};
+use connect::Source;
 
 /// Starts a server with two groups of the same plural, two versions, and a kind that can't be watched.
 async fn served() -> Fake {

@@ -1,0 +1,64 @@
+//! The configuration of a watch.
+
+use std::collections::BTreeSet;
+
+use connect::{ClusterRef, Source, WorkloadSource};
+
+use super::{Narrowing, Wanted};
+use crate::{changes::Pattern, notify::Rule};
+
+/// The configuration of a watch.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The resources to watch.
+    pub wanted: Vec<Wanted>,
+    /// The namespaces.
+    pub namespaces: Where,
+    /// The paths that are ignored.
+    pub ignore: Vec<Pattern>,
+    /// The cluster.
+    pub target: Target,
+    /// True if missing resources and namespaces are waited for.
+    pub allow_missing: bool,
+    /// The rules for notifications.
+    pub rules: Vec<Rule>,
+    /// The Cluster to which Cluster API's own kinds are narrowed.
+    pub cluster: Option<ClusterRef>,
+    /// The narrowing to that Cluster.
+    pub narrowing: Option<Narrowing>,
+    /// The configuration for reaching the management cluster.
+    pub management: Source,
+    /// The configuration for reaching the workload cluster.
+    pub workload: WorkloadSource,
+}
+
+/// The watched namespaces.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Where {
+    /// All namespaces.
+    All,
+    /// The namespaces that were named.
+    Named(BTreeSet<String>),
+    /// The namespace of the kubeconfig's context.
+    OfContext,
+}
+
+/// The watched cluster.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Target {
+    /// The management cluster.
+    Management,
+    /// The workload cluster.
+    Workload,
+}
+
+impl Target {
+    /// Returns the name of the cluster in changes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Management => "management",
+            Self::Workload => "workload",
+        }
+    }
+}

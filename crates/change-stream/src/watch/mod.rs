@@ -1,0 +1,244 @@
+//! Follows the resources of one cluster, and reports each change of each object: to the program that started it, and to
+//! webhooks. It must never write to a cluster.
+
+mod catalog;
+mod config;
+mod error;
+mod follow;
+mod narrowing;
+mod reporter;
+mod rights;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use connect::{Clients, WorkloadSource, cause};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use shared_informer::{Factory, Namespaces, Settings};
+use tokio::runtime::Handle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{
+    catalog::{Catalog, NotFound, Resource, Wanted, WantedBy},
+    config::{Config, Target, Where},
+    error::StartError,
+    follow::Pace,
+    narrowing::Narrowing,
+    reporter::Output,
+    rights::Refusal,
+};
+use self::{
+    follow::{Following, Shared},
+    reporter::Outlet,
+};
+use crate::notify::{self, DRAIN, Limits, Notifier};
+
+/// The time that outputs have at the end to take the last changes.
+const LAST_CHANGES: Duration = Duration::from_secs(1);
+/// The number of resources that are checked concurrently.
+const PARALLEL: usize = 4;
+
+/// The intervals and time limits of all parts; tests shorten them.
+#[derive(Clone, Debug, Default)]
+pub struct Tempo {
+    /// Those of the informers.
+    pub informers: Settings,
+    /// Those by which a resource's life is followed.
+    pub follow: Pace,
+    /// Those of notifications.
+    pub notify: notify::Pace,
+}
+
+/// A running watch.
+pub struct Watch {
+    shared: Arc<Shared>,
+    notifier: Option<Arc<Notifier>>,
+    tasks: TaskTracker,
+    ended: CancellationToken,
+}
+
+impl Watch {
+    /// Checks the configuration against the cluster, and starts to watch. `output` is started once the checks are done. It
+    /// needs a running multi-thread Tokio runtime.
+    ///
+    /// # Errors
+    /// If a cluster can't be reached, a resource isn't served, a permission is missing, a selector is refused, or the
+    /// output can't be started.
+    pub async fn start<E: From<StartError>>(
+        config: Config,
+        output: impl FnOnce() -> Result<Option<Output>, E>,
+        tempo: Tempo,
+    ) -> Result<Self, E> {
+        let clients = connect(&config).await?;
+        let namespaces = namespaces(&config.namespaces, &clients.watches);
+        let found = resolve(&clients.writes, &config).await?;
+        check(&clients.writes, &config, &namespaces, &found).await?;
+        say_what(&config, &namespaces, &found);
+        rights::look_for_cluster(&clients.writes, &config, &found).await;
+        let notifier = notifier(&config, tempo.notify)?;
+        let outlets = notifier.clone().map(Outlet::Notifier).into_iter().chain(output()?.map(Outlet::Output)).collect();
+        let shared = Arc::new(Shared {
+            factory: Factory::new(clients.watches, Handle::current(), tempo.informers),
+            client: clients.writes,
+            namespaces,
+            narrowing: config.narrowing,
+            ignore: config.ignore,
+            cluster: config.target.name(),
+            outlets,
+            pace: tempo.follow,
+        });
+        let (tasks, ended) = (TaskTracker::new(), CancellationToken::new());
+        for (wanted, resource) in found {
+            let first: Option<Following> = resource.map(|resource| shared.start(&wanted, resource, false, None));
+            let (shared, ended) = (Arc::clone(&shared), ended.clone());
+            tasks.spawn(async move { ended.run_until_cancelled(shared.follow(wanted, first)).await });
+        }
+        tasks.close();
+        Ok(Self { shared, notifier, tasks, ended })
+    }
+
+    /// Returns the informers.
+    #[must_use]
+    pub fn factory(&self) -> &Factory {
+        &self.shared.factory
+    }
+
+    /// Ends all tasks and sends queued notifications. Meanwhile, once the output has been dropped, `written` is awaited and
+    /// its result returned.
+    pub async fn end<T>(self, written: impl Future<Output = T>) -> T {
+        let Self { shared, notifier, tasks, ended } = self;
+        let printed = async {
+            ended.cancel();
+            tasks.wait().await;
+            // A handler may be blocked on an output that nobody reads.
+            let _ = tokio::time::timeout(LAST_CHANGES, shared.factory.shutdown()).await;
+            drop(shared);
+            written.await
+        };
+        let sent = async {
+            let Some(notifier) = notifier else { return };
+            for summary in notifier.drain(DRAIN).await {
+                if summary.has_losses() {
+                    tracing::warn!("notifications of {summary}");
+                } else {
+                    tracing::debug!("notifications of {summary}");
+                }
+            }
+        };
+        tokio::join!(printed, sent).0
+    }
+}
+
+fn notifier(config: &Config, pace: notify::Pace) -> Result<Option<Arc<Notifier>>, StartError> {
+    if config.rules.is_empty() {
+        return Ok(None);
+    }
+    let started = Notifier::start(config.rules.clone(), Limits::default(), pace, &Handle::current());
+    Ok(Some(Arc::new(started.map_err(StartError::Notifications)?)))
+}
+
+async fn connect(config: &Config) -> Result<Clients, StartError> {
+    // If the workload cluster has its own kubeconfig, the management cluster need not be reachable.
+    if config.target == Target::Workload
+        && let WorkloadSource::Own(source) = &config.workload
+    {
+        return source.connect().await.map_err(StartError::Workload);
+    }
+    let management = config.management.connect().await.map_err(StartError::Management)?;
+    match config.target {
+        Target::Management => Ok(management),
+        Target::Workload => config.workload.connect(&management).await.map_err(StartError::Workload),
+    }
+}
+
+fn namespaces(place: &Where, client: &Client) -> Namespaces {
+    match place {
+        Where::All => Namespaces::All,
+        Where::Named(names) => Namespaces::Only(names.clone()),
+        Where::OfContext => Namespaces::Only(BTreeSet::from([client.default_namespace().to_owned()])),
+    }
+}
+
+/// Finds each wanted resource by discovery; `None` for one that isn't served.
+async fn resolve(client: &Client, config: &Config) -> Result<Vec<(Wanted, Option<Resource>)>, StartError> {
+    let catalog = Catalog::discover(client).await.map_err(|error| StartError::Discovery(cause(&error)))?;
+    let mut found: Vec<(Wanted, Option<Resource>)> = Vec::new();
+    for wanted in &config.wanted {
+        let by_default = matches!(wanted.by, WantedBy::Kind { .. });
+        let resource = match catalog.find(&wanted.by) {
+            Ok(resource) => Some(resource),
+            Err(NotFound::Unknown { .. }) if config.allow_missing || by_default => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(resource) = resource {
+            let others = catalog.others(&wanted.by, resource);
+            if !others.is_empty() {
+                tracing::warn!("{} means {}; there is also {}", wanted.by, resource.name(), others.join(", "));
+            }
+        }
+        let narrowed = match (&config.narrowing, resource) {
+            (Some(narrowing), Some(resource)) => narrowing.of_resource(wanted.clone(), resource),
+            (None, _) | (_, None) => wanted.clone(),
+        };
+        let same = |(other, known): &(Wanted, Option<Resource>)| {
+            *other == narrowed || (known.is_some() && known.as_ref() == resource && other.labels == narrowed.labels)
+        };
+        if !found.iter().any(same) {
+            found.push((narrowed, resource.cloned()));
+        }
+    }
+    if let [(Wanted { by: by @ WantedBy::Kind { .. }, .. }, None), ..] = &found[..]
+        && found.iter().all(|(_, resource)| resource.is_none())
+        && !config.allow_missing
+    {
+        return Err(StartError::NoKind(by.to_string()));
+    }
+    Ok(found)
+}
+
+/// Reports a wrong call before anything is shown.
+async fn check(
+    client: &Client,
+    config: &Config,
+    namespaces: &Namespaces,
+    found: &[(Wanted, Option<Resource>)],
+) -> Result<(), StartError> {
+    let explicit = matches!(config.namespaces, Where::Named(_));
+    if explicit && !config.allow_missing {
+        rights::check_namespaces(client, namespaces).await?;
+    }
+    let checks = found.iter().filter_map(|(wanted, resource)| Some((wanted, resource.as_ref()?)));
+    let checks = stream::iter(checks).map(|(wanted, resource)| async move {
+        let everywhere = Namespaces::All;
+        let place = if resource.namespaced { namespaces } else { &everywhere };
+        rights::check(client, resource, place, wanted).await
+    });
+    checks.buffered(PARALLEL).try_collect::<()>().await?;
+    let kinds: Vec<_> = found.iter().filter_map(|(_, resource)| resource.as_ref().map(|found| &found.kind)).collect();
+    // A missing kind may turn out to be the one that a rule means.
+    if found.iter().all(|(_, resource)| resource.is_some()) {
+        for rule in &config.rules {
+            if let Some(kind) = rule.unknown_kind(&kinds) {
+                return Err(StartError::UnknownKind { rule: rule.name.clone(), kind: kind.to_owned() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Logs what is watched, since a quiet cluster shows nothing for long.
+fn say_what(config: &Config, namespaces: &Namespaces, found: &[(Wanted, Option<Resource>)]) {
+    let resources: Vec<_> = found
+        .iter()
+        .map(|(wanted, resource)| match resource {
+            Some(resource) => resource.name(),
+            None => format!("{} (not served yet)", wanted.by),
+        })
+        .collect();
+    let place = match namespaces {
+        Namespaces::All => "all namespaces".to_owned(),
+        Namespaces::Only(names) => names.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+    };
+    let (resources, cluster) = (resources.join(", "), config.target.name());
+    tracing::info!(namespaces = place, cluster, "watching {resources}");
+}

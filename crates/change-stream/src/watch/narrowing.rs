@@ -1,0 +1,44 @@
+//! `--cluster`: narrows each of Cluster API's own kinds to one Cluster, for default kinds and named ones. Kinds whose
+//! objects don't all name their Cluster are left as they are.
+
+use super::catalog::{Resource, Wanted};
+
+/// The label by which Cluster API's objects name their Cluster.
+const CLUSTER_LABEL: &str = "cluster-name";
+/// The kinds to whose objects Cluster API adds this label.
+const LABELLED: [&str; 5] = ["MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck"];
+
+/// The Cluster that is watched.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Narrowing {
+    /// Cluster API's group.
+    pub group: String,
+    /// The Cluster's name.
+    pub cluster: String,
+}
+
+impl Narrowing {
+    /// Narrows `wanted` to the Cluster if it is this resource.
+    pub(super) fn of_resource(&self, wanted: Wanted, resource: &Resource) -> Wanted {
+        if resource.kind.group == self.group { self.of_kind(wanted, &resource.kind.kind) } else { wanted }
+    }
+
+    /// Narrows `wanted` to the Cluster, for a kind of Cluster API. It is idempotent.
+    #[must_use]
+    pub fn of_kind(&self, mut wanted: Wanted, kind: &str) -> Wanted {
+        let and = |own: &mut Option<String>, more: String| match own {
+            Some(own) if own.split(',').any(|part| part == more) => {}
+            Some(own) => *own = format!("{own},{more}"),
+            None => *own = Some(more),
+        };
+        match kind {
+            // A Cluster is selected by its name, everything that belongs to it by a label.
+            "Cluster" => and(&mut wanted.fields, format!("metadata.name={}", self.cluster)),
+            kind if LABELLED.contains(&kind) => {
+                and(&mut wanted.labels, format!("{}/{CLUSTER_LABEL}={}", self.group, self.cluster));
+            }
+            _ => {}
+        }
+        wanted
+    }
+}

@@ -1,0 +1,180 @@
+//! Checks at the start for later failures: a missing permission, a selector that the API server refuses, a namespace
+//! that doesn't exist. Each failure is one line with its remedy.
+
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{ListParams, WatchParams},
+    core::{ApiResource, DynamicObject, Request},
+};
+use shared_informer::Namespaces;
+use thiserror::Error;
+
+use super::{
+    catalog::{Resource, Wanted},
+    config::Config,
+};
+use crate::changes::Kind;
+use connect::cause;
+
+/// The reason why watching can't start.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// A permission is missing.
+    #[error("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")]
+    Forbidden {
+        /// The verb: `list` or `watch`.
+        verb: &'static str,
+        /// The resource with its group.
+        resource: String,
+        /// Where.
+        place: String,
+        /// The message of the API server.
+        reason: String,
+        /// The rule that grants it, and the role to which it belongs.
+        rule: String,
+    },
+    /// The API server refuses the request, usually because of its selectors.
+    #[error("the API server refuses to list {resource} {place}{selectors}: {reason}")]
+    Refused {
+        /// The resource with its group.
+        resource: String,
+        /// Where.
+        place: String,
+        /// The selectors, with the flags that set them.
+        selectors: String,
+        /// The message of the API server.
+        reason: String,
+    },
+    /// The namespace doesn't exist.
+    #[error("namespace {0:?} isn't there: correct --namespace, or wait for it with --allow-missing")]
+    NoNamespace(String),
+    /// The API server can't be reached, or not with these credentials.
+    #[error("can't ask the API server: {0}")]
+    Unanswered(String),
+}
+
+/// Tries to list and watch a resource, in all watched namespaces. A failure that may be temporary is ignored.
+pub(super) async fn check(
+    client: &Client,
+    resource: &Resource,
+    namespaces: &Namespaces,
+    wanted: &Wanted,
+) -> Result<(), Refusal> {
+    let places: Vec<Option<&str>> = match namespaces {
+        Namespaces::All => vec![None],
+        Namespaces::Only(names) => names.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    for place in places {
+        let attempt = Attempt { client, resource, api: resource.api_resource(), place, wanted };
+        if let Some(version) = attempt.list().await? {
+            attempt.watch(&version).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error if a namespace doesn't exist; without the permission to read it, there is none.
+pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> Result<(), Refusal> {
+    let Namespaces::Only(names) = namespaces else { return Ok(()) };
+    let api: Api<Namespace> = Api::all(client.clone());
+    for name in names {
+        match api.get(name).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Err(Refusal::NoNamespace(name.clone())),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. Without the
+/// permission to read it, there is no warning.
+pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[(Wanted, Option<Resource>)]) {
+    let Some(cluster) = &config.cluster else { return };
+    let is_cluster = |resource: &&Resource| {
+        let group = config.narrowing.as_ref().map(|narrowing| &narrowing.group);
+        resource.kind.kind == "Cluster" && group == Some(&resource.kind.group)
+    };
+    let Some(resource) = found.iter().filter_map(|(_, resource)| resource.as_ref()).find(is_cluster) else { return };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &resource.api_resource());
+    if matches!(api.get(cluster.name()).await, Err(kube::Error::Api(status)) if status.code == 404) {
+        tracing::warn!(
+            "Cluster {cluster} isn't there: what belongs to it is shown once it comes; else correct --cluster"
+        );
+    }
+}
+
+struct Attempt<'a> {
+    client: &'a Client,
+    resource: &'a Resource,
+    api: ApiResource,
+    place: Option<&'a str>,
+    wanted: &'a Wanted,
+}
+
+impl Attempt<'_> {
+    /// Lists one object. Returns the list's resource version, or `None` if the failure may be temporary.
+    async fn list(&self) -> Result<Option<String>, Refusal> {
+        let params = ListParams {
+            label_selector: self.wanted.labels.clone(),
+            field_selector: self.wanted.fields.clone(),
+            limit: Some(1),
+            ..ListParams::default()
+        };
+        let Ok(request) = Request::new(self.path()).list(&params) else { return Ok(None) };
+        let answer: Result<serde_json::Value, _> = self.client.request(request).await;
+        match answer {
+            Ok(list) => Ok(list["metadata"]["resourceVersion"].as_str().map(str::to_owned)),
+            Err(error) => self.judge("list", &error).map(|()| None),
+        }
+    }
+
+    /// Begins a watch, and ends it as soon as it is answered.
+    async fn watch(&self, version: &str) -> Result<(), Refusal> {
+        let params = WatchParams {
+            label_selector: self.wanted.labels.clone(),
+            field_selector: self.wanted.fields.clone(),
+            timeout: Some(1),
+            bookmarks: false,
+            send_initial_events: false,
+        };
+        let Ok(request) = Request::new(self.path()).watch(&params, version) else { return Ok(()) };
+        match self.client.request_stream(request).await {
+            Ok(_) => Ok(()),
+            Err(error) => self.judge("watch", &error),
+        }
+    }
+
+    fn path(&self) -> String {
+        <DynamicObject as kube::Resource>::url_path(&self.api, self.place)
+    }
+
+    fn rule(&self) -> String {
+        let Kind { group, plural, .. } = &self.resource.kind;
+        let role = if self.place.is_some() { "Role" } else { "ClusterRole" };
+        format!("{{apiGroups: [{group:?}], resources: [{plural:?}], verbs: [\"list\", \"watch\"]}} in a {role}")
+    }
+
+    /// Returns an error for a permanent failure.
+    fn judge(&self, verb: &'static str, error: &kube::Error) -> Result<(), Refusal> {
+        let kube::Error::Api(status) = error else { return Err(Refusal::Unanswered(cause(error))) };
+        let place = self.place.map_or_else(|| "in all namespaces".to_owned(), |name| format!("in namespace {name}"));
+        let place = if self.resource.namespaced { place } else { "in the cluster".to_owned() };
+        let reason = status.message.clone();
+        match StatusCode::from_u16(status.code) {
+            Ok(StatusCode::FORBIDDEN) => {
+                Err(Refusal::Forbidden { verb, resource: self.resource.name(), place, reason, rule: self.rule() })
+            }
+            Ok(StatusCode::UNAUTHORIZED) => Err(Refusal::Unanswered(cause(error))),
+            Ok(StatusCode::BAD_REQUEST) => {
+                let labels = self.wanted.labels.iter().map(|text| format!(" with --selector {text:?}"));
+                let fields = self.wanted.fields.iter().map(|text| format!(" with --field-selector {text:?}"));
+                let selectors = labels.chain(fields).collect();
+                Err(Refusal::Refused { resource: self.resource.name(), place, selectors, reason })
+            }
+            // The informer keeps trying.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Clients for the management and the workload cluster: the sources of their configuration, its rotation, and the
+//! timeouts of requests. Building a client makes no request, except to read a kubeconfig Secret, so it works while an
+//! API server is down. This crate knows kube, and of Cluster API only the name of that Secret. It must never log or
+//! return the content of a kubeconfig or Secret, and never run a program or open a file that a Secret names.
+
+mod access;
+mod bounded;
+mod cause;
+mod cluster_ref;
+mod error;
+pub mod expansion;
+mod fingerprint;
+mod inline;
+mod policy;
+mod proxy;
+mod read_only;
+mod secret;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+pub use access::Access;
+pub use bounded::{Bounded, bounded};
+pub use cause::cause;
+pub use cluster_ref::{ClusterRef, ClusterRefError};
+pub use error::ConnectError;
+pub use policy::{Clients, Policy, USER_AGENT};
+pub use proxy::{Connector, Proxies, WrongProxy};
+pub use secret::kubeconfig_of_secret;
+pub use source::{Source, WorkloadSource};

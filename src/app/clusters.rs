@@ -1,0 +1,55 @@
+//! The clusters as they are read: discovery and informers of the management cluster and of its workload cluster, which
+//! fill one index. Whatever has an index starts them here, so that all have the same one.
+
+use std::time::Duration;
+
+use nodegroup::Rules;
+use shared_informer::{Settings, Spawner};
+
+use crate::{
+    cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
+    connect::{Clients, WorkloadSource},
+};
+
+/// The options for reading the clusters.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The scope, and the operator's rules for all node groups.
+    pub rules: Rules,
+    /// The configuration for reaching the workload cluster.
+    pub workload: WorkloadSource,
+    /// The version of Cluster API; `None` is the one that the API server prefers.
+    pub capi_version: Option<String>,
+    /// The time for which a watch may be broken until the index isn't fresh.
+    pub max_staleness: Duration,
+}
+
+/// The clusters that fill an index. Both are handles of tasks in the background.
+#[derive(Clone)]
+pub struct Clusters {
+    /// The management cluster.
+    pub management: Management,
+    /// The workload cluster, with the index.
+    pub workload: Workload,
+}
+
+impl Clusters {
+    /// Starts to read the clusters in the background, and returns at once.
+    #[must_use]
+    pub fn start(management: Clients, options: ClusterOptions, tasks: &Spawner) -> Self {
+        let ClusterOptions { rules, workload, capi_version, max_staleness } = options;
+        let informers = Settings::default();
+        let group = rules.keys.group.clone();
+        let of_management = ManagementOptions { group, version: capi_version, informers: informers.clone() };
+        let management = Management::start(management, of_management, tasks);
+        let of_workload = WorkloadOptions { rules, source: workload, max_staleness, informers };
+        let workload = Workload::start(management.clone(), of_workload, tasks);
+        Self { management, workload }
+    }
+
+    /// Stops all tasks, and waits for them.
+    pub async fn shutdown(&self) {
+        self.workload.shutdown().await;
+        self.management.shutdown().await;
+    }
+}

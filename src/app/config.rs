@@ -1,0 +1,198 @@
+//! The typed configuration of the program. No flag, variable or file may be read here: `cli` makes a [`Config`] of the
+//! flags of `serve`, and tests and examples make theirs by hand.
+
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use indicatif::MultiProgress;
+use nodegroup::Rules;
+
+use super::{ClusterOptions, ProviderOptions};
+use crate::{
+    connect::{Source, WorkloadSource},
+    index::GroupSeries,
+    scale::ScaleOptions,
+    server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles},
+    traces::OtlpEndpoint,
+};
+
+/// The configuration of the program.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The address of gRPC.
+    pub listen: GrpcAddress,
+    /// The mode and owner of its file, if it is a Unix socket.
+    pub socket_rights: SocketRights,
+    /// The files of its TLS; `None` is without TLS.
+    pub tls: Option<TlsFiles>,
+    /// True if gRPC reflection is served.
+    pub reflection: bool,
+    /// The address of probes and metrics.
+    pub http_listen: SocketAddr,
+    /// The address of probes alone; `None` is nowhere.
+    pub probe_listen: Option<SocketAddr>,
+    /// The address of the status page and the debug state; `None` is nowhere.
+    pub admin_listen: Option<SocketAddr>,
+    /// The host names that requests to the admin listener may have, besides loopback's and its own address.
+    pub admin_allowed_hosts: Vec<HostName>,
+    /// The configuration for reaching the management cluster.
+    pub management: Source,
+    /// The configuration for reaching the workload cluster.
+    pub workload: WorkloadSource,
+    /// The scope of the node groups, and the operator's rules for all of them.
+    pub rules: Rules,
+    /// The time for which a watch may be broken until Refresh fails; more than 0.
+    pub max_staleness: Duration,
+    /// The duration above which reads are logged.
+    pub slow_rpc: Duration,
+    /// The collector of traces; `None` is none.
+    pub otlp: Option<OtlpEndpoint>,
+    /// The choice between series for each node group and sums only.
+    pub group_series: GroupSeries,
+    /// True if Kubernetes Events are posted.
+    pub events: bool,
+    /// The name of this copy of the program in its Events: in a Pod, the Pod's name.
+    pub instance: String,
+    /// The version of Cluster API; `None` is the one that the API server prefers.
+    pub capi_version: Option<String>,
+    /// The price file.
+    pub prices: Option<PathBuf>,
+    /// The options that an operator has for writes.
+    pub scale: ScaleOptions,
+    /// The control of the log at runtime; `None` if this program doesn't own the log.
+    pub log: Option<LogHandle>,
+    /// Settings that are allowed but deserve attention, to be logged at the start.
+    pub warnings: Vec<String>,
+}
+
+/// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an
+/// index share.
+#[derive(Clone, Debug)]
+pub struct IndexConfig {
+    /// The configuration for reaching the management cluster.
+    pub management: Source,
+    /// The configuration for reaching the workload cluster.
+    pub workload: WorkloadSource,
+    /// The scope, and the operator's rules for all node groups; without the prices of the file.
+    pub rules: Rules,
+    /// The version of Cluster API; `None` is the one that the API server prefers.
+    pub capi_version: Option<String>,
+    /// The price file.
+    pub prices: Option<PathBuf>,
+}
+
+/// The log of this process, where the program owns it.
+#[derive(Clone)]
+pub struct LogHandle {
+    /// The log filter, which the admin listener shows and changes.
+    pub levels: Arc<dyn LogLevels>,
+    /// The container of progress bars, if the log is on a terminal.
+    pub bars: Option<MultiProgress>,
+}
+
+impl fmt::Debug for LogHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogHandle").field("filter", &self.levels.level().filter).finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// The flag behind [`listen`](Self::listen).
+    pub const LISTEN_FLAG: &str = "--listen";
+    /// The flag behind [`http_listen`](Self::http_listen).
+    pub const HTTP_LISTEN_FLAG: &str = "--http-listen";
+    /// The flag behind [`probe_listen`](Self::probe_listen).
+    pub const PROBE_LISTEN_FLAG: &str = "--probe-listen";
+    /// The flag behind [`admin_listen`](Self::admin_listen).
+    pub const ADMIN_LISTEN_FLAG: &str = "--admin-listen";
+
+    /// Returns the configuration of an index that is served with the defaults of all flags of `serve`.
+    #[must_use]
+    pub fn new(index: IndexConfig) -> Self {
+        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self {
+            listen: GrpcAddress::Tcp(loopback(8086)),
+            socket_rights: SocketRights::default(),
+            tls: None,
+            reflection: true,
+            http_listen: loopback(8080),
+            probe_listen: None,
+            admin_listen: Some(loopback(8081)),
+            admin_allowed_hosts: Vec::new(),
+            management: index.management,
+            workload: index.workload,
+            rules: index.rules,
+            max_staleness: Duration::from_secs(120),
+            slow_rpc: Duration::from_millis(100),
+            otlp: None,
+            group_series: GroupSeries::Each,
+            events: true,
+            instance: String::new(),
+            capi_version: index.capi_version,
+            prices: index.prices,
+            scale: ScaleOptions::default(),
+            log: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Returns the same configuration, with each listener on a free port of loopback.
+    #[must_use]
+    pub fn on_free_ports(self) -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            listen: GrpcAddress::Tcp(free),
+            http_listen: free,
+            probe_listen: self.probe_listen.map(|_| free),
+            admin_listen: self.admin_listen.map(|_| free),
+            ..self
+        }
+    }
+
+    /// Returns the part from which the index is built.
+    #[must_use]
+    pub fn index(&self) -> IndexConfig {
+        IndexConfig {
+            management: self.management.clone(),
+            workload: self.workload.clone(),
+            rules: self.rules.clone(),
+            capi_version: self.capi_version.clone(),
+            prices: self.prices.clone(),
+        }
+    }
+
+    /// Returns the options of the provider, whose rules have the prices of the file.
+    pub(super) fn provider(&self, rules: Rules) -> ProviderOptions {
+        ProviderOptions {
+            clusters: ClusterOptions {
+                rules,
+                workload: self.workload.clone(),
+                capi_version: self.capi_version.clone(),
+                max_staleness: self.max_staleness,
+            },
+            group_series: self.group_series,
+            events: self.events.then(|| self.instance.clone()),
+            slow_rpc: self.slow_rpc,
+            scale: self.scale,
+        }
+    }
+}
+
+impl IndexConfig {
+    /// Returns the configuration of an index of these rules: the default kubeconfig, and one cluster that manages itself.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            management: Source::default(),
+            workload: WorkloadSource::Management,
+            rules,
+            capi_version: None,
+            prices: None,
+        }
+    }
+}

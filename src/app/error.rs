@@ -1,0 +1,47 @@
+//! The reasons why the program can't start. A message without its sources names the part alone.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::{
+    connect::ConnectError,
+    prices::PriceFileError,
+    server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError},
+    traces::TracesError,
+};
+
+/// The reason why the program can't start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The listener of gRPC can't be opened.
+    #[error(transparent)]
+    Grpc(#[from] GrpcListenError),
+    /// A listener of HTTP can't be opened.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The operating system doesn't say where a listener listens.
+    #[error("a listener has no address")]
+    Address(#[source] io::Error),
+    /// The price file is unusable.
+    #[error(transparent)]
+    Prices(#[from] PriceFileError),
+    /// The configuration for reaching the management cluster is unusable.
+    #[error("management cluster")]
+    Management(#[source] ConnectError),
+    /// The configuration for reaching the workload cluster is unusable.
+    #[error("workload cluster")]
+    Workload(#[source] ConnectError),
+    /// The files of TLS are unusable.
+    #[error("TLS")]
+    Tls(#[source] TlsError),
+    /// gRPC reflection can't be served.
+    #[error("gRPC reflection")]
+    Reflection(#[source] ReflectionError),
+    /// The collector of traces is unusable.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
+    /// The thread of gRPC can't be started.
+    #[error(transparent)]
+    Thread(#[from] GrpcThreadError),
+}

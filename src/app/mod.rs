@@ -1,0 +1,291 @@
+//! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It knows
+//! no command line: `serve` runs it until a signal comes, and tests and examples run it in-process. [`Provider`] is its
+//! inner part without listeners, for the simulation, and [`Clusters`] the part of that which only reads.
+
+mod clusters;
+mod config;
+mod error;
+mod listeners;
+mod progress;
+mod provider;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use shared_informer::Spawner;
+use tokio::{runtime::Handle, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tracing::{info, warn};
+
+use self::listeners::{Addresses, Listeners};
+pub use self::{
+    clusters::{ClusterOptions, Clusters},
+    config::{Config, IndexConfig, LogHandle},
+    error::StartError,
+    provider::{Backend, Provider, ProviderOptions},
+};
+use crate::{
+    cluster::Workload,
+    connect::Access,
+    grpc::Service,
+    index::{Change, Freshness as _},
+    page::StatusPage,
+    prices::{self, PriceFile, PriceMetrics},
+    server::{
+        AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThread, GrpcThreadError, Health, Outcome,
+        ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
+        log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
+    },
+    state::{StateSource, StatusSources},
+    traces::{self, OtlpEndpoint, TraceMetrics, Traces},
+};
+
+/// The time that running calls and commands have after the end was requested; the rest of [`crate::server::GRACE`] is
+/// left for everything else.
+pub const DRAIN: Duration = Duration::from_secs(8);
+
+/// The time limit for sending the last spans.
+const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
+
+/// The running program. Dropping it ends nothing: request the end, and call [`App::finish`].
+pub struct App {
+    shutdown: Shutdown,
+    provider: Provider,
+    grpc: GrpcThread,
+    addresses: Addresses,
+    state: Arc<StateSource>,
+    health: JoinHandle<()>,
+    prices: Option<JoinHandle<()>>,
+    traces: Option<traces::Sender>,
+    pages: Vec<JoinHandle<std::io::Result<()>>>,
+    pages_ended: CancellationToken,
+}
+
+impl App {
+    /// Opens the listeners and starts everything. API servers are waited for in the background. It needs a running
+    /// multi-thread Tokio runtime, which runs watches, writes and HTTP.
+    ///
+    /// # Errors
+    /// If a listener can't be opened, or a kubeconfig is unusable.
+    pub async fn start(config: Config, shutdown: Shutdown) -> Result<Self, StartError> {
+        info!(version = env!("CARGO_PKG_VERSION"), "starting");
+        for warning in &config.warnings {
+            warn!("{warning}");
+        }
+        let started_at = Timestamp::now();
+        let listeners = Listeners::open(&config)?;
+        let addresses = listeners.addresses()?;
+        let mut rules = config.rules.clone();
+        let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
+        let price_file = price_file.map(|(file, prices)| {
+            rules.prices = prices;
+            file
+        });
+        let access = reach(&config).await?;
+
+        let runtime = Handle::current();
+        let registry = new_registry();
+        let certificates = certificates(config.tls.clone(), &registry, shutdown.stopping())?;
+        let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
+        let options = config.provider(rules);
+        let tasks = Spawner::from(&runtime);
+        let provider = Provider::start(access.clients().clone(), options, traces, &mut registry.write(), &tasks);
+        let (source, stopping) = (config.management.clone(), shutdown.stopping());
+        tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
+        let workload = &provider.clusters.workload;
+        tokio::spawn(report_progress(workload.clone(), config.log.clone(), shutdown.stopping()));
+
+        let metrics = PriceMetrics::register(&mut registry.write());
+        let prices = price_file.map(|file| follow_prices(file, metrics, workload, shutdown.stopping()));
+        let checks = checks(workload.clone(), config.scale.read_only, shutdown.stopping());
+        let (routes, health) = routes(provider.service.clone(), config.reflection).await?;
+        let health = tokio::spawn(health.follow(Arc::clone(&checks), shutdown.stopping()));
+        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
+        let sources = StatusSources {
+            history: provider.scale.history().clone(),
+            calls: provider.service.calls().clone(),
+            certificates: certificates.clone(),
+        };
+        let state = Arc::new(StateSource::new(workload.clone(), started_at).with_sources(sources));
+        let pages_ended = CancellationToken::new();
+        let mut pages = Vec::new();
+        if let Some(listener) = listeners.probes {
+            let probes = probe_router(Arc::clone(&checks));
+            pages.push(tokio::spawn(serve_http(listener, probes, pages_ended.clone())));
+        }
+        pages.push(tokio::spawn(serve_http(listeners.http, http_router(checks, registry), pages_ended.clone())));
+        if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
+            let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
+            let people = Arc::new(StatusPage::new(Arc::clone(&state)));
+            let mut debug = admin_router(Arc::clone(&state) as _, people, hosts.clone());
+            if let Some(log) = config.log {
+                debug = debug.merge(log_level_router(log.levels, hosts));
+            }
+            pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
+        }
+        addresses.log();
+        let with_tls = certificates.is_some();
+        let grpc = serve_on_own_thread(listeners.grpc, certificates, routes, shutdown.stopping(), DRAIN)?;
+        info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
+        Ok(Self { shutdown, provider, grpc, addresses, state, health, prices, traces: sender, pages, pages_ended })
+    }
+
+    /// Returns the address of gRPC.
+    #[must_use]
+    pub fn grpc_address(&self) -> &GrpcAddress {
+        self.grpc.address()
+    }
+
+    /// Returns the address of probes and metrics.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.addresses.http
+    }
+
+    /// Returns the address of probes alone; `None` if there is none.
+    #[must_use]
+    pub fn probe_address(&self) -> Option<SocketAddr> {
+        self.addresses.probes
+    }
+
+    /// Returns the address of the debug state; `None` if there is none.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.addresses.admin
+    }
+
+    /// Returns the live state, as the admin listener shows it.
+    #[must_use]
+    pub fn state(&self) -> &StateSource {
+        &self.state
+    }
+
+    /// Returns the workload cluster that is served.
+    #[must_use]
+    pub fn workload(&self) -> &Workload {
+        &self.provider.clusters.workload
+    }
+
+    /// Waits until the program is asked to end; then lets running calls and commands finish, and ends all tasks.
+    ///
+    /// # Errors
+    /// If gRPC ended by itself.
+    pub async fn finish(mut self) -> Result<(), GrpcThreadError> {
+        let mut served = Ok(());
+        let shutdown = self.shutdown.clone();
+        let outcome = shutdown
+            .finish(async {
+                // Calls end with their commands; commands whose caller is gone are waited for as well.
+                let (grpc, drained) = tokio::join!(self.grpc.ended(), self.provider.scale.drain(DRAIN));
+                served = grpc;
+                if let Err(running) = drained {
+                    warn!(running, "commands were still running at the end and have been cut off");
+                }
+                // If the task panicked, there is nothing left to end.
+                let _ = self.health.await;
+                if let Some(prices) = self.prices {
+                    let _ = prices.await;
+                }
+                if let Some(traces) = self.traces {
+                    traces.finish(TRACES_AT_THE_END).await;
+                }
+                self.pages_ended.cancel();
+                for pages in self.pages {
+                    let _ = pages.await;
+                }
+                self.provider.clusters.shutdown().await;
+            })
+            .await;
+        match outcome {
+            Outcome::Finished => info!("ended"),
+            Outcome::OutOfTime => warn!("ended with work unfinished: it took too long"),
+            Outcome::Cut => warn!("ended at once, with work unfinished"),
+        }
+        served
+    }
+}
+
+/// Returns the access to the management cluster, once both clusters' configurations are known to be usable.
+async fn reach(config: &Config) -> Result<Access, StartError> {
+    let access = config.management.access().await.map_err(StartError::Management)?;
+    info!(source = %config.management, "management cluster");
+    if !config.workload.needs_request() {
+        // A fault that only the operator can fix ends the program now, instead of failing the caller's first loop.
+        config.workload.connect(access.clients()).await.map_err(StartError::Workload)?;
+    }
+    info!(source = %config.workload, "workload cluster");
+    Ok(access)
+}
+
+/// Loads the certificates of the gRPC listener, if it has TLS; without TLS it has no metrics of it either.
+fn certificates(
+    files: Option<TlsFiles>,
+    registry: &SharedRegistry,
+    stopping: CancellationToken,
+) -> Result<Option<Certificates>, StartError> {
+    let Some(files) = files else { return Ok(None) };
+    let metrics = TlsMetrics::register(&mut registry.write());
+    Ok(Some(Certificates::follow(files, metrics, stopping).map_err(StartError::Tls)?))
+}
+
+/// Reports the progress of the first lists.
+async fn report_progress(workload: Workload, log: Option<LogHandle>, stopping: CancellationToken) {
+    let look = || (workload.informers(), workload.check().is_ok());
+    let bars = log.as_ref().and_then(|log| log.bars.as_ref());
+    stopping.run_until_cancelled(progress::follow(look, bars)).await;
+}
+
+/// Starts traces if there is an endpoint, and returns them with the task that sends them.
+fn start_traces(
+    endpoint: Option<&OtlpEndpoint>,
+    registry: &SharedRegistry,
+    runtime: &Handle,
+) -> Result<(Traces, Option<traces::Sender>), StartError> {
+    let Some(endpoint) = endpoint else { return Ok((Traces::default(), None)) };
+    let metrics = TraceMetrics::register(&mut registry.write());
+    let (traces, sender) = Traces::start(endpoint, metrics, runtime)?;
+    info!(%endpoint, "sending traces");
+    for variable in ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] {
+        if let Some(protocol) = std::env::var(variable).ok().filter(|it| !it.is_empty() && it != "grpc") {
+            warn!("{variable} is {protocol:?}, but traces are sent by gRPC: name an endpoint that takes it");
+        }
+    }
+    Ok((traces, Some(sender)))
+}
+
+/// Returns the routes of gRPC: the provider's service, and the standard ones.
+async fn routes(service: Service, reflection: bool) -> Result<(Routes, Health), StartError> {
+    let mut routes = Routes::builder();
+    routes.add_service(cloud_provider(service));
+    let health = standard_services(&mut routes, reflection).await.map_err(StartError::Reflection)?;
+    Ok((routes.routes(), health))
+}
+
+/// Applies the prices of a file to the index of a workload cluster, until the end is requested.
+fn follow_prices(
+    file: PriceFile,
+    metrics: PriceMetrics,
+    workload: &Workload,
+    stopping: CancellationToken,
+) -> JoinHandle<()> {
+    let index = Arc::clone(workload.index());
+    tokio::spawn(async move {
+        let following = file.follow(prices::Settings::default(), metrics, |prices| index.apply(Change::Prices(prices)));
+        stopping.run_until_cancelled(following).await;
+    })
+}
+
+/// Returns the checks of a workload cluster. Once the end was requested, one of them isn't ready.
+fn checks(workload: Workload, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
+    Arc::new(move || {
+        let mut checks = workload.checks();
+        if read_only {
+            checks.push(Check::informational("read-only", "nothing is written, by --read-only"));
+        }
+        if stopping.is_cancelled() {
+            checks.push(Check::pending("shutdown", "asked to end"));
+        }
+        checks
+    })
+}

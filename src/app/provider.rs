@@ -1,0 +1,129 @@
+//! The provider of one workload cluster without its listeners: informers, index, writes and gRPC service, joined. It
+//! reaches everything outside through the clients, tasks and registry that it is given, and must never open a socket or
+//! read a file: the simulation runs it on a network of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use capi::Keys;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use shared_informer::Spawner;
+
+use super::{ClusterOptions, Clusters};
+use crate::{
+    cluster::InformerMetrics,
+    connect::Clients,
+    discovery::CoreResources,
+    grpc::{RpcMetrics, Service},
+    index::{Freshness, GroupMetrics, GroupSeries, Index},
+    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+    traces::Traces,
+};
+
+/// The options of a provider.
+#[derive(Clone, Debug)]
+pub struct ProviderOptions {
+    /// The options for reading the clusters.
+    pub clusters: ClusterOptions,
+    /// The choice between series for each node group and sums only.
+    pub group_series: GroupSeries,
+    /// The name of this copy of the program in its Kubernetes Events; `None` posts none.
+    pub events: Option<String>,
+    /// The duration above which reads are logged.
+    pub slow_rpc: Duration,
+    /// The options that an operator has for writes. If they are read-only, no client can write.
+    pub scale: ScaleOptions,
+}
+
+/// A running provider.
+#[derive(Clone)]
+pub struct Provider {
+    /// The clusters, with the index.
+    pub clusters: Clusters,
+    /// The writes.
+    pub scale: Scale,
+    /// The answers to Cluster Autoscaler.
+    pub service: Service,
+}
+
+impl Provider {
+    /// Starts everything in the background, adds its metrics to `registry`, and returns at once.
+    #[must_use]
+    pub fn start(
+        management: Clients,
+        options: ProviderOptions,
+        traces: Traces,
+        registry: &mut Registry,
+        tasks: &Spawner,
+    ) -> Self {
+        let management = if options.scale.read_only { management.read_only() } else { management };
+        let clusters = Clusters::start(management, options.clusters, tasks);
+        registry.register_collector(Box::new(InformerMetrics::new(clusters.workload.clone())));
+        let groups = GroupMetrics::new(Arc::clone(clusters.workload.index()), options.group_series);
+        registry.register_collector(Box::new(groups));
+        let metrics = ScaleMetrics::register(registry);
+        let events = match &options.events {
+            Some(instance) => {
+                let (client, resources) =
+                    (clusters.management.clients().writes.clone(), clusters.management.resources());
+                EventRecorder::start(client, resources, instance, metrics.clone(), tasks)
+            }
+            None => EventRecorder::off(),
+        };
+        let (scale, service) =
+            Backend::of(&clusters).answer(options.scale, (metrics, events), traces.clone(), registry, tasks);
+        let service = service.with_call_log(options.slow_rpc, traces);
+        Self { clusters, scale, service }
+    }
+}
+
+/// An index with what fills it and what its commands are written to. Benches and fuzz targets fill an index by hand.
+pub struct Backend {
+    /// The index that is read.
+    pub index: Arc<Index>,
+    /// The check that the index is fresh.
+    pub freshness: Arc<dyn Freshness>,
+    /// The Machines as the watch has them.
+    pub machines: Arc<dyn WatchedMachines>,
+    /// The client for writes.
+    pub client: Client,
+    /// The kinds of Cluster API as they are served; without them nothing can be written.
+    pub resources: Arc<ArcSwapOption<CoreResources>>,
+    /// The annotation keys in force.
+    pub keys: Keys,
+}
+
+impl Backend {
+    /// Returns the backend of followed clusters.
+    #[must_use]
+    pub fn of(clusters: &Clusters) -> Self {
+        let Clusters { management, workload } = clusters;
+        Self {
+            index: Arc::clone(workload.index()),
+            freshness: Arc::new(workload.clone()),
+            machines: Arc::new(workload.clone()),
+            client: management.clients().writes.clone(),
+            resources: management.resources(),
+            keys: management.context().keys.clone(),
+        }
+    }
+
+    /// Returns the commands and answers of the backend, and adds the metrics of the answers to `registry`.
+    #[must_use]
+    pub fn answer(
+        self,
+        options: ScaleOptions,
+        (metrics, events): (ScaleMetrics, EventRecorder),
+        traces: Traces,
+        registry: &mut Registry,
+        tasks: &Spawner,
+    ) -> (Scale, Service) {
+        let api = Api::new(self.client, self.resources, self.keys).traced(traces);
+        let index = Arc::clone(&self.index);
+        let scale = Scale::new(index, api, self.machines, options, metrics, events, tasks);
+        let metrics = RpcMetrics::register(registry);
+        let service = Service::new(self.index, scale.clone(), self.freshness, metrics);
+        (scale, service)
+    }
+}

@@ -1,0 +1,68 @@
+//! Reads clusters for commands that look and end, with the same lists and projections as a server. It must never
+//! write, nor leave anything running.
+
+use std::time::{Duration, Instant};
+
+use shared_informer::Spawner;
+use tokio::{runtime::Handle, time::sleep};
+
+use crate::{
+    app::{ClusterOptions, Clusters, IndexConfig},
+    connect::Clients,
+    index::Index,
+    server::{Check, CheckState, Checks as _},
+};
+
+/// The interval at which the checks are polled.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An index that is being filled from the clusters.
+pub(super) struct LiveIndex {
+    clusters: Clusters,
+}
+
+impl LiveIndex {
+    /// Starts to read the clusters.
+    pub(super) fn start(clients: Clients, config: IndexConfig, patience: Duration) -> Self {
+        let options = ClusterOptions {
+            rules: config.rules,
+            workload: config.workload,
+            capi_version: config.capi_version,
+            max_staleness: patience,
+        };
+        Self { clusters: Clusters::start(clients, options, &Spawner::from(Handle::current())) }
+    }
+
+    /// Waits until all checks that are waited for are ready. Returns false if they aren't at the deadline.
+    pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
+        loop {
+            let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
+            if self.clusters.workload.checks().iter().all(is_there) && self.index().has_settled() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        self.clusters.workload.index()
+    }
+
+    /// Returns the names of the checks that aren't ready, with the reason.
+    pub(super) fn missing(&self) -> Vec<(String, String)> {
+        let checks = self.clusters.workload.checks();
+        let missing = checks.into_iter().filter_map(|check| match check.state {
+            CheckState::Ready => None,
+            CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
+        });
+        missing.collect()
+    }
+
+    /// Ends everything that was started.
+    pub(super) async fn end(self) {
+        self.clusters.shutdown().await;
+    }
+}

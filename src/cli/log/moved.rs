@@ -1,0 +1,86 @@
+//! Log targets that were renamed: for one release, a filter that names an old target means the new one too.
+
+/// The old and the new names.
+const MOVED: [(&str, &str); 5] = [
+    ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
+    ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
+    ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
+    ("capi_autoscaler_provider::connect", "connect"),
+    ("capi_autoscaler_provider::notify", "change_stream::notify"),
+];
+
+/// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come last,
+/// since the later of two directives for one target wins.
+pub(super) fn with_new_targets(filter: &str) -> String {
+    let mut added: Vec<(usize, String)> = Vec::new();
+    for directive in directives(filter) {
+        let (target, rest) = directive.split_at(directive.find(['[', '=']).unwrap_or(directive.len()));
+        if target.is_empty() || rest.is_empty() {
+            continue;
+        }
+        for (old, new) in MOVED {
+            let below = target.strip_prefix(old).filter(|below| below.is_empty() || below.starts_with("::"));
+            if let Some(below) = below {
+                added.push((target.len(), format!("{new}{below}{rest},")));
+            } else if old.starts_with(target) && !new.starts_with(target) {
+                added.push((target.len(), format!("{new}{rest},")));
+            }
+        }
+    }
+    // Of two old targets, the longer is the more particular.
+    added.sort_by_key(|(length, _)| *length);
+    added.into_iter().map(|(_, directive)| directive).chain([filter.to_owned()]).collect()
+}
+
+/// Returns the directives of a filter: commas in brackets separate the fields of one.
+fn directives(filter: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut found) = (0_u32, 0, Vec::new());
+    for (at, letter) in filter.char_indices() {
+        match letter {
+            '[' | '{' => depth += 1,
+            ']' | '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                found.push(filter[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(filter[start..].trim());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const PREFIX: &str = "capi_autoscaler_provider::";
+
+    /// `P` stands for this program's prefix.
+    #[rstest]
+    #[case::a_level("info", "info")]
+    #[case::another_target("info,P::scale=debug", "info,P::scale=debug")]
+    #[case::all_of_this_program(
+        "capi_autoscaler_provider=debug",
+        "change_stream::watch=debug,connect=debug,change_stream::notify=debug,capi_autoscaler_provider=debug"
+    )]
+    #[case::an_old_target("info,P::cli::serve=warn", "P::app=warn,info,P::cli::serve=warn")]
+    #[case::more_than_an_old_target(
+        "P::cli=debug",
+        "P::app=debug,P::app::progress=debug,change_stream::watch=debug,P::cli=debug"
+    )]
+    #[case::the_longer_wins(
+        "P::cli::serve=warn,P::cli=debug",
+        "P::app=debug,P::app::progress=debug,change_stream::watch=debug,P::app=warn,P::cli::serve=warn,P::cli=debug"
+    )]
+    #[case::with_a_span(
+        "P::cli::serve[call{a=1,b=2}]=trace",
+        "P::app[call{a=1,b=2}]=trace,P::cli::serve[call{a=1,b=2}]=trace"
+    )]
+    #[case::a_longer_name("P::cli::served=warn", "P::cli::served=warn")]
+    fn a_filter_means_new_targets_too(#[case] filter: &str, #[case] expected: &str) {
+        assert_eq!(with_new_targets(&filter.replace("P::", PREFIX)), expected.replace("P::", PREFIX));
+    }
+}

@@ -1,0 +1,69 @@
+//! Standard output as the subcommands share it: the choice of colours, and JSON and YAML that no terminal obeys.
+
+use std::io::{self, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::text::{is_left_by_json, visible_json};
+
+pub(super) const DIM: Style = AnsiColor::BrightBlack.on_default();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+pub(super) const ODD: Style = AnsiColor::Yellow.on_default();
+
+/// When text is coloured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    /// Returns true if text on standard output is coloured.
+    pub(super) fn is_on(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+        }
+    }
+}
+
+/// Sets styles, or none where text isn't coloured.
+pub(super) struct Paint {
+    pub(super) coloured: bool,
+}
+
+impl Paint {
+    pub(super) fn with(&self, style: Style, text: &str) -> String {
+        if self.coloured && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+}
+
+/// Prints; it is no error if the reader has closed the pipe.
+pub(super) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Returns a value as JSON, ending with a newline.
+pub(super) fn json(value: &impl Serialize) -> Result<String, String> {
+    let json = serde_json::to_string_pretty(value).map_err(|error| error.to_string())?;
+    Ok(visible_json(json) + "\n")
+}
+
+/// Returns a value as YAML, ending with a newline.
+pub(super) fn yaml(value: &impl Serialize) -> Result<String, String> {
+    let yaml = serde_yaml::to_string(value).map_err(|error| error.to_string())?;
+    // JSON is valid YAML, and can escape every character.
+    if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
+}

@@ -1,0 +1,171 @@
+//! The configuration of `serve`, in the types of the modules below. The flags are validated together. No file may be
+//! read here, and nothing opened.
+
+use std::{env, net::SocketAddr, time::Duration};
+
+use nodegroup::{Grace, Rules};
+
+use super::{
+    args::{
+        DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
+        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE, ServeArgs,
+    },
+    socket, tls,
+};
+use crate::{
+    app::Config,
+    cli::{UsageError, usage::Flag, values::duration},
+    index::GroupSeries,
+    scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
+    server::{GrpcAddress, HostName},
+    traces::OtlpEndpoint,
+};
+
+impl TryFrom<ServeArgs> for Config {
+    type Error = UsageError;
+
+    fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
+        let mut warnings = Vec::new();
+        let listen = LISTEN.or_default(&args.listen);
+        let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
+        let index = args.index.config(None, &mut warnings)?;
+        if args.read_only {
+            warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
+        }
+        let scale = ScaleOptions {
+            machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
+            at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
+            read_only: args.read_only,
+        };
+        Ok(Self {
+            tls: tls::tls(&args.tls, &listen, &mut warnings)?,
+            reflection: args.tls.grpc_reflection.is_on(&listen),
+            socket_rights: socket::rights(&args, &listen, &mut warnings)?,
+            listen,
+            http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
+            probe_listen: probe_listen(&args)?,
+            admin_listen: admin_listen(&args, &mut warnings)?,
+            admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
+            management: index.management,
+            workload: index.workload,
+            rules: Rules {
+                errors: scale.error_rules(capacity_error_grace(&args.capacity_error_grace)?),
+                ..index.rules
+            },
+            max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
+            slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
+            otlp: otlp(args.otlp_endpoint.as_deref())?,
+            group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
+            events: !args.no_events && !args.read_only,
+            // In a Pod, this is the Pod's name.
+            instance: env::var("HOSTNAME").unwrap_or_default(),
+            capi_version: index.capi_version,
+            prices: index.prices,
+            scale,
+            log: None,
+            warnings,
+        })
+    }
+}
+
+pub(super) const LISTEN: Flag =
+    Flag { name: Config::LISTEN_FLAG, variable: "CAPI_AUTOSCALER_LISTEN", default: DEFAULT_LISTEN };
+const HTTP_LISTEN: Flag =
+    Flag { name: Config::HTTP_LISTEN_FLAG, variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
+const PROBE_LISTEN: Flag =
+    Flag { name: Config::PROBE_LISTEN_FLAG, variable: "CAPI_AUTOSCALER_PROBE_LISTEN", default: NONE };
+const ADMIN_LISTEN: Flag =
+    Flag { name: Config::ADMIN_LISTEN_FLAG, variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
+const ADMIN_ALLOWED_HOSTS: Flag =
+    Flag { name: "--admin-allowed-hosts", variable: "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", default: "" };
+const MAX_STALENESS: Flag =
+    Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
+const SLOW_RPC: Flag = Flag { name: "--slow-rpc", variable: "CAPI_AUTOSCALER_SLOW_RPC", default: DEFAULT_SLOW_RPC };
+const OTLP_ENDPOINT: Flag = Flag { name: "--otlp-endpoint", variable: "OTEL_EXPORTER_OTLP_ENDPOINT", default: "" };
+const MACHINE_POOL_DELETES: Flag = Flag {
+    name: "--machine-pool-deletes",
+    variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
+    default: DEFAULT_MACHINE_POOL_DELETES,
+};
+const CAPACITY_ERROR_GRACE: Flag = Flag {
+    name: "--capacity-error-grace",
+    variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE",
+    default: DEFAULT_CAPACITY_ERROR_GRACE,
+};
+/// The flags of `serve` alone, for a comparison with the existing flags.
+#[cfg(test)]
+pub(super) const FLAGS: [Flag; 10] = [
+    LISTEN,
+    HTTP_LISTEN,
+    PROBE_LISTEN,
+    ADMIN_LISTEN,
+    ADMIN_ALLOWED_HOSTS,
+    MAX_STALENESS,
+    MACHINE_POOL_DELETES,
+    CAPACITY_ERROR_GRACE,
+    SLOW_RPC,
+    OTLP_ENDPOINT,
+];
+
+fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
+    let text = flag.or_default(text);
+    text.parse().map_err(|_| {
+        flag.wrong(text, &"it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086")
+    })
+}
+
+fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
+    match MACHINE_POOL_DELETES.or_default(text) {
+        "lower" => Ok(MachinePoolDeletes::Lower),
+        "refuse" => Ok(MachinePoolDeletes::Refuse),
+        other => Err(MACHINE_POOL_DELETES.wrong(other, &"it has to be lower or refuse")),
+    }
+}
+
+fn capacity_error_grace(text: &str) -> Result<Grace, UsageError> {
+    let text = CAPACITY_ERROR_GRACE.or_default(text);
+    text.parse().map_err(|error| CAPACITY_ERROR_GRACE.wrong(text, &error))
+}
+
+fn probe_listen(args: &ServeArgs) -> Result<Option<SocketAddr>, UsageError> {
+    let text = PROBE_LISTEN.or_default(&args.probe_listen);
+    (text != NONE).then(|| address(&PROBE_LISTEN, text)).transpose()
+}
+
+fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {
+    if args.admin_listen.trim() == NONE {
+        return Ok(None);
+    }
+    let listen = address(&ADMIN_LISTEN, &args.admin_listen)?;
+    match (tls::is_loopback(listen), args.admin_allow_remote) {
+        (true, _) => {}
+        (false, true) => warnings.push(format!(
+            "the status page and the debug state are served on {listen} without TLS and authentication: whoever reaches it sees the names of \
+             clusters, Machines and Nodes"
+        )),
+        (false, false) => {
+            return Err(ADMIN_LISTEN.wrong(
+                &args.admin_listen,
+                &"it isn't a loopback address; give one (kubectl port-forward reaches it), or --admin-allow-remote to \
+                  serve the status page and the debug state without authentication all the same",
+            ));
+        }
+    }
+    Ok(Some(listen))
+}
+
+fn hosts(values: &[String]) -> Result<Vec<HostName>, UsageError> {
+    let names = values.iter().flat_map(|value| value.split_whitespace());
+    names.map(|text| text.parse().map_err(|error| ADMIN_ALLOWED_HOSTS.wrong(text, &error))).collect()
+}
+
+fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
+    let text = flag.or_default(text);
+    duration(text).map_err(|reason| flag.wrong(text, &reason))
+}
+
+/// Parses the OTLP endpoint. An error doesn't quote the value, which may hold a password.
+fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
+    text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))
+}

@@ -1,0 +1,38 @@
+//! `serve`: makes the program's configuration of the flags, and runs it until a signal asks for the end. It must join
+//! nothing: [`App`] does.
+
+mod args;
+mod config;
+mod socket;
+mod tls;
+
+use anyhow::Context as _;
+
+pub use self::{
+    args::ServeArgs,
+    tls::{Reflection, TlsArgs},
+};
+#[cfg(test)]
+use super::usage::Flag;
+use crate::{
+    app::{App, Config},
+    server::Shutdown,
+};
+
+/// Serves until the program is asked to end.
+pub(super) fn run(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
+    let result = runtime.block_on(async {
+        let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
+        Ok(App::start(config, shutdown).await?.finish().await?)
+    });
+    // Tasks that are still running had their time.
+    runtime.shutdown_background();
+    result
+}
+
+/// Returns the flags of `serve` alone whose values are parsed here, for a comparison with the existing flags.
+#[cfg(test)]
+pub(super) fn flags() -> impl Iterator<Item = Flag> {
+    config::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS)
+}

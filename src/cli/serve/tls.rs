@@ -1,0 +1,196 @@
+//! The flags of TLS, as typed, and their joint meaning: who may reach the gRPC listener.
+
+use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
+
+use clap::{Args, ValueEnum};
+
+use super::config::LISTEN;
+use crate::{
+    cli::{
+        UsageError,
+        usage::{Flag, given},
+        values::parse_bool,
+    },
+    server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles},
+};
+
+/// The flags of TLS, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct TlsArgs {
+    /// Serve gRPC over TLS with the certificate chain in this PEM file. It is read again when it changes
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<String>,
+
+    /// The private key of --tls-cert-file, in PEM
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<String>,
+
+    /// Take only clients whose certificate an authority in this PEM file has issued. Repeatable: an authority in any of the
+    /// files is good
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE")]
+    pub tls_client_ca_file: Vec<String>,
+
+    /// With --tls-client-ca-file, take only clients whose certificate has this subject alternative name: a DNS name, or a
+    /// URI such as spiffe://domain/path. Repeatable; several in one value are separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME")]
+    pub tls_allowed_client_names: Vec<String>,
+
+    /// With --tls-client-ca-file, take clients with one of these subject alternative names too, but only to read: they can
+    /// change no size and delete nothing, whatever other names their certificate has. Repeatable; several in one value are
+    /// separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME")]
+    pub tls_read_only_client_names: Vec<String>,
+
+    /// With --tls-client-ca-file, take only clients whose certificate has one of these public keys: the SHA-256 digest of its
+    /// SubjectPublicKeyInfo, in hexadecimal digits. Repeatable; several in one value are separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", value_name = "SHA256")]
+    pub tls_allowed_client_keys: Vec<String>,
+
+    /// Let --listen be an address that other machines can reach without TLS, or with TLS and without client
+    /// certificates: whoever reaches it can scale and delete Machines
+    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool)]
+    pub listen_allow_insecure: bool,
+
+    /// Serve gRPC reflection; auto does so on loopback and on a Unix socket only
+    #[arg(long, env = "CAPI_AUTOSCALER_GRPC_REFLECTION", value_name = "WHEN", default_value = "auto")]
+    pub grpc_reflection: Reflection,
+}
+
+/// When gRPC reflection is served.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub enum Reflection {
+    /// On loopback only.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Reflection {
+    pub(super) fn is_on(self, listen: &GrpcAddress) -> bool {
+        match self {
+            Self::Auto => listen.is_local(),
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
+}
+
+const CERTIFICATE: Flag = Flag { name: "--tls-cert-file", variable: "CAPI_AUTOSCALER_TLS_CERT_FILE", default: "" };
+const KEY: Flag = Flag { name: "--tls-key-file", variable: "CAPI_AUTOSCALER_TLS_KEY_FILE", default: "" };
+const CLIENT_CA: Flag =
+    Flag { name: "--tls-client-ca-file", variable: "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", default: "" };
+const NAMES: Flag =
+    Flag { name: "--tls-allowed-client-names", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", default: "" };
+const READ_ONLY: Flag =
+    Flag { name: "--tls-read-only-client-names", variable: "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", default: "" };
+const KEYS: Flag =
+    Flag { name: "--tls-allowed-client-keys", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", default: "" };
+/// All of these flags, for a comparison with the existing flags.
+#[cfg(test)]
+pub(super) const FLAGS: [Flag; 6] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY, KEYS];
+
+/// Returns the files of TLS; `None` is no TLS. A listener that other machines can reach needs TLS with client
+/// certificates, or the operator's explicit permission to do without.
+pub(super) fn tls(
+    args: &TlsArgs,
+    listen: &GrpcAddress,
+    warnings: &mut Vec<String>,
+) -> Result<Option<TlsFiles>, UsageError> {
+    let files = files(args)?;
+    if let (GrpcAddress::Unix(_), Some(_)) = (listen, &files) {
+        let why = "a Unix socket has no TLS, its mode and owner say who may connect; leave the flags of TLS out, or give an \
+                   IP address and a port";
+        return Err(LISTEN.wrong(&listen.to_string(), &why));
+    }
+    if listen.is_local() {
+        return Ok(files);
+    }
+    let lack = match &files {
+        None => "without TLS",
+        Some(TlsFiles { clients: ClientFiles::Any, .. }) => "without client certificates",
+        Some(TlsFiles { clients: ClientFiles::Authority { allowed, .. }, .. }) => {
+            if allowed.names.is_empty() && allowed.keys.is_empty() {
+                warnings.push(format!(
+                    "gRPC is served on {listen} to every client whose certificate the client authority has issued: where it \
+                     issues to others than Cluster Autoscaler, name that by --tls-allowed-client-names"
+                ));
+            }
+            return Ok(files);
+        }
+    };
+    if args.listen_allow_insecure {
+        warnings.push(format!(
+            "gRPC is served on {listen} {lack}: whoever reaches it can scale and delete Machines; shut others out by a \
+             NetworkPolicy, or give --tls-cert-file, --tls-key-file and --tls-client-ca-file"
+        ));
+        return Ok(files);
+    }
+    Err(LISTEN.wrong(
+        &listen.to_string(),
+        &format!(
+            "it isn't a loopback address, and {lack} whoever reaches it could scale and delete Machines; give \
+             --tls-cert-file, --tls-key-file and --tls-client-ca-file, or --listen-allow-insecure to serve all the same"
+        ),
+    ))
+}
+
+fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
+    let allowed = AllowedClients {
+        names: list(&NAMES, &args.tls_allowed_client_names)?,
+        read_only: list(&READ_ONLY, &args.tls_read_only_client_names)?,
+        keys: list(&KEYS, &args.tls_allowed_client_keys)?,
+    };
+    let client_ca: Vec<_> =
+        args.tls_client_ca_file.iter().filter_map(|file| given(Some(file))).map(PathBuf::from).collect();
+    if client_ca.is_empty() {
+        let vouched = [
+            (&NAMES, allowed.names.is_empty()),
+            (&READ_ONLY, allowed.read_only.is_empty()),
+            (&KEYS, allowed.keys.is_empty()),
+        ];
+        if let Some((flag, _)) = vouched.into_iter().find(|(_, is_empty)| !is_empty) {
+            return Err(missing(flag, &CLIENT_CA, "an authority has to vouch for the clients"));
+        }
+    }
+    match (given(args.tls_cert_file.as_deref()), given(args.tls_key_file.as_deref())) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
+            certificate: PathBuf::from(certificate),
+            key: PathBuf::from(key),
+            clients: if client_ca.is_empty() {
+                ClientFiles::Any
+            } else {
+                ClientFiles::Authority { files: client_ca, allowed }
+            },
+        })),
+        (Some(_), None) => Err(missing(&CERTIFICATE, &KEY, "a certificate is of no use without its key")),
+        (None, Some(_)) => Err(missing(&KEY, &CERTIFICATE, "a key is of no use without its certificate")),
+        (None, None) if !client_ca.is_empty() => {
+            Err(missing(&CLIENT_CA, &CERTIFICATE, "clients can show certificates only over TLS"))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+fn missing(given: &Flag, other: &Flag, why: &'static str) -> UsageError {
+    UsageError::Needs { given: given.name, other: other.name, variable: other.variable, why }
+}
+
+/// Returns the values of a flag; an empty value counts as none.
+fn words(values: &[String]) -> impl Iterator<Item = &str> {
+    values.iter().flat_map(|value| value.split_whitespace())
+}
+
+fn list<T: FromStr<Err: Display>>(flag: &Flag, values: &[String]) -> Result<Vec<T>, UsageError> {
+    words(values).map(|text| text.parse().map_err(|error| flag.wrong(text, &error))).collect()
+}
+
+/// Returns true for loopback, including IPv4-mapped IPv6 addresses.
+pub(super) fn is_loopback(listen: SocketAddr) -> bool {
+    listen.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Values that flags of several subcommands take. Nothing may be read or opened here.
+
+use std::{path::PathBuf, time::Duration};
+
+use capi::DEFAULT_GROUP;
+use nodegroup::GoDuration;
+
+use super::usage::{Flag, UsageError, given};
+use crate::connect::Source;
+
+/// The value of a kubeconfig flag for the Pod's service account.
+const IN_CLUSTER: &str = "in-cluster";
+
+const CAPI_GROUP: Flag = Flag { name: "--capi-group", variable: "CAPI_GROUP", default: DEFAULT_GROUP };
+const CAPI_VERSION: Flag = Flag { name: "--capi-version", variable: "CAPI_VERSION", default: "" };
+/// The flags whose values are parsed here, for a comparison with the existing flags.
+#[cfg(test)]
+pub(super) const FLAGS: [Flag; 2] = [CAPI_GROUP, CAPI_VERSION];
+
+/// Parses a boolean as environment variables spell it; a typing error is neither true nor false.
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "" | "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err("use true or false".to_owned()),
+    }
+}
+
+/// Parses a Go duration that is longer than 0.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let span: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    match u64::try_from(span.as_nanos()) {
+        Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
+        _ => Err("it has to be longer than 0".to_owned()),
+    }
+}
+
+pub(super) fn source(text: &str) -> Source {
+    if text == IN_CLUSTER { Source::InCluster } else { Source::File(PathBuf::from(text)) }
+}
+
+pub(super) fn capi_group(text: &str) -> Result<&str, UsageError> {
+    let text = CAPI_GROUP.or_default(text);
+    if is_dns(text) && text.contains('.') {
+        return Ok(text);
+    }
+    Err(CAPI_GROUP.wrong(text, &"it has to be an API group, such as cluster.x-k8s.io"))
+}
+
+pub(super) fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageError> {
+    match given(text) {
+        Some(text) if is_dns(text) && text.starts_with('v') && !text.contains('.') => Ok(Some(text.to_owned())),
+        Some(text) => Err(CAPI_VERSION.wrong(text, &"it has to be a version without its group, such as v1beta2")),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn is_dns(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.len() <= 253
+        && text.split('.').all(|label| {
+            !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
+        })
+}

@@ -1,0 +1,260 @@
+//! Metrics of the node groups, computed on each scrape: sums over all of them, which are always present, and series per
+//! group. A scrape must never block the writer for long: the index is copied group by group, and evaluated afterwards.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use jiff::Timestamp;
+use nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source};
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+
+use super::{Detail, GroupSnapshot, Index, Standing, Stats};
+use crate::families::{count, gauge, single};
+
+/// The sources of a template's capacity, as label values.
+const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];
+
+/// The metrics of a node group.
+struct GroupNumbers {
+    id: String,
+    size: i64,
+    min: i64,
+    max: i64,
+    running: i64,
+    creating: i64,
+    deleting: i64,
+    failed: i64,
+    source: &'static str,
+}
+
+/// The deletions of a group in progress.
+struct Deletions {
+    id: String,
+    /// The number of deletions; `None` if the log can't be read.
+    count: Option<i64>,
+    /// The time at which the oldest was accepted, if its ticket has one.
+    oldest: Option<Timestamp>,
+}
+
+/// The choice of series for node groups.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum GroupSeries {
+    /// Each group has its own series, besides the sums over all groups.
+    Each,
+    /// Only sums, so that the number of series doesn't grow with the fleet.
+    SumsOnly,
+}
+
+/// The collector for the node groups of one workload cluster.
+#[derive(Debug)]
+pub struct GroupMetrics {
+    index: Arc<Index>,
+    series: GroupSeries,
+}
+
+impl GroupMetrics {
+    /// Creates the collector of an index.
+    #[must_use]
+    pub fn new(index: Arc<Index>, series: GroupSeries) -> Self {
+        Self { index, series }
+    }
+}
+
+impl Collector for GroupMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let encoder = &mut encoder;
+        let stats = self.index.stats();
+        let now = Timestamp::now();
+        let snapshot = self.index.snapshot(None, Detail::Counts);
+        let mut groups: Vec<_> = snapshot.groups.iter().filter_map(numbers).collect();
+        groups.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        let deletions: Vec<_> = snapshot.groups.iter().filter_map(deletions).collect();
+        encode_sums(&stats, encoder)?;
+        encode_fleet(&groups, encoder)?;
+        encode_deletions(&deletions, now, encoder)?;
+        // Families without series are encoded too, so that the set of names doesn't depend on the fleet.
+        let (groups, deletions, stats) = match self.series {
+            GroupSeries::Each => (groups, deletions, stats),
+            GroupSeries::SumsOnly => Default::default(),
+        };
+        encode_each(&groups, encoder)?;
+        encode_each_deletions(&deletions, now, encoder)?;
+        encode_exceptions(&stats, now, encoder)
+    }
+}
+
+/// Returns the numbers of a live group, or `None` for an object that isn't one.
+fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
+    let served = group.served()?;
+    let bounds = served.definition.bounds;
+    let InstanceCounts { running, creating, deleting, failed } = group.counts;
+    Some(GroupNumbers {
+        id: group.id.to_string(),
+        size: group.size.into(),
+        min: bounds.min.into(),
+        max: bounds.max.into(),
+        running: count(running),
+        creating: count(creating),
+        deleting: count(deleting),
+        failed: count(failed),
+        source: served.definition.template.as_ref().and_then(NodeTemplate::source).map_or("none", Source::as_str),
+    })
+}
+
+/// Returns the deletions in progress, or `None` if there are none of this program's. Cluster API copies a
+/// MachineDeployment's log to its MachineSets, so a MachineSet's copy doesn't count.
+fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
+    let log = group.deletion_log.as_ref()?;
+    match &group.standing {
+        // The progress of objects that can't be read is unknown.
+        Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NamespaceForbidden, _)
+        | Standing::Gone => return None,
+        Standing::Live(_)
+        | Standing::LeftOut(
+            LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::Paused | LeftOut::NoScaleFromZero,
+            _,
+        )
+        | Standing::Waiting
+        | Standing::Undecodable(_) => {}
+    }
+    let id = group.id.to_string();
+    Some(match log.read() {
+        Ok(log) => Deletions {
+            id,
+            count: Some(count(log.entries().len() as u64)),
+            oldest: log.entries().iter().filter_map(|entry| entry.ticket.time()).min(),
+        },
+        Err(_) => Deletions { id, count: None, oldest: None },
+    })
+}
+
+fn age(now: Timestamp, since: Timestamp) -> i64 {
+    now.duration_since(since).as_secs().max(0)
+}
+
+fn deletes(ignored: bool) -> &'static str {
+    if ignored { "go_on" } else { "refused" }
+}
+
+/// Counts the occurrences of each label.
+fn tally<L: Ord>(labels: impl Iterator<Item = L>) -> BTreeMap<L, i64> {
+    let mut tally = BTreeMap::new();
+    for label in labels {
+        *tally.entry(label).or_default() += 1;
+    }
+    tally
+}
+
+fn encode_sums(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let groups = stats.groups.iter().map(|(state, value)| ([("state", *state)], count(*value)));
+    gauge(
+        encoder,
+        "node_group_objects",
+        "MachineDeployments, MachineSets and MachinePools: served as node groups, or why not",
+        groups,
+    )?;
+    let problems = tally(stats.problems.iter().map(|it| [("state", it.state), ("problem", it.problem)]));
+    gauge(encoder, "node_groups_with_problem", "Node groups that have a kind of problem", problems)?;
+    let rollouts = tally(stats.rollouts.iter().map(|it| [("cause", it.cause), ("deletes", deletes(it.ignored))]));
+    gauge(encoder, "node_groups_rolling_out", "Node groups that are rolling out, or about to", rollouts)?;
+    let outside = tally(stats.outside_bounds.iter().map(|it| [("bound", it.bound)]));
+    gauge(
+        encoder,
+        "node_groups_outside_bounds",
+        "Node groups whose size is below their minimum or above their maximum",
+        outside,
+    )?;
+    single(encoder, "machines", "Machines in the index", count(stats.machines))?;
+    single(encoder, "nodes", "Nodes in the index", count(stats.nodes))?;
+    single(encoder, "node_groups_priced", "Node groups that have a price", count(stats.priced))
+}
+
+fn encode_fleet(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let sum = |value: fn(&GroupNumbers) -> i64| groups.iter().map(value).sum::<i64>();
+    single(encoder, "node_groups_size", "Replicas asked for, of all node groups", sum(|it| it.size))?;
+    single(encoder, "node_groups_min_size", "Least sizes of all node groups together", sum(|it| it.min))?;
+    single(encoder, "node_groups_max_size", "Largest sizes of all node groups together", sum(|it| it.max))?;
+    let states =
+        [("running", sum(|it| it.running)), ("creating", sum(|it| it.creating)), ("deleting", sum(|it| it.deleting))];
+    let states = states.map(|(state, value)| ([("state", state)], value));
+    gauge(encoder, "instances", "Instances of all node groups, by state", states)?;
+    single(encoder, "failed_instances", "Instances of all node groups that have an error", sum(|it| it.failed))?;
+    let by_source =
+        SOURCES.map(|source| ([("source", source)], groups.iter().filter(|it| it.source == source).count() as u64));
+    gauge(
+        encoder,
+        "node_groups_by_template_source",
+        "Node groups by where cpu and memory of their template come from",
+        by_source.map(|(labels, value)| (labels, count(value))),
+    )
+}
+
+fn encode_deletions(
+    deletions: &[Deletions],
+    now: Timestamp,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let all = deletions.iter().filter_map(|it| it.count).sum();
+    single(encoder, "deletions", "Deletions on their way: entries of all logs of deletions", all)?;
+    let oldest = deletions.iter().filter_map(|it| it.oldest).min();
+    single(
+        encoder,
+        "oldest_deletion_seconds",
+        "Seconds since the oldest deletion that is on its way was accepted, 0 without any",
+        oldest.map_or(0, |oldest| age(now, oldest)),
+    )?;
+    let unreadable = deletions.iter().filter(|it| it.count.is_none()).count() as u64;
+    single(encoder, "unreadable_deletion_logs", "Node groups whose log of deletions can't be read", count(unreadable))
+}
+
+fn encode_each(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let rows = |value: fn(&GroupNumbers) -> i64| groups.iter().map(move |it| ([("group", it.id.as_str())], value(it)));
+    gauge(encoder, "node_group_size", "Replicas asked for, own writes included", rows(|it| it.size))?;
+    gauge(encoder, "node_group_min_size", "Least size", rows(|it| it.min))?;
+    gauge(encoder, "node_group_max_size", "Largest size", rows(|it| it.max))?;
+    let states = groups.iter().flat_map(|it| {
+        [("running", it.running), ("creating", it.creating), ("deleting", it.deleting)]
+            .map(|(state, value)| ([("group", it.id.as_str()), ("state", state)], value))
+    });
+    gauge(encoder, "node_group_instances", "Instances, by state", states)?;
+    let failed = rows(|it| it.failed).filter(|(_, failed)| *failed > 0);
+    gauge(encoder, "node_group_failed_instances", "Instances that have an error, where there are any", failed)?;
+    let sources = groups.iter().map(|it| ([("group", it.id.as_str()), ("source", it.source)], 1));
+    gauge(encoder, "node_group_template_source", "1: where cpu and memory of the template come from", sources)
+}
+
+fn encode_each_deletions(
+    deletions: &[Deletions],
+    now: Timestamp,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let counts = deletions.iter().filter_map(|it| Some(([("group", it.id.as_str())], it.count?)));
+    gauge(encoder, "node_group_deletions", "Entries of the log of deletions, where there is one", counts)?;
+    let oldest = deletions.iter().filter_map(|it| Some(([("group", it.id.as_str())], age(now, it.oldest?))));
+    gauge(
+        encoder,
+        "node_group_oldest_deletion_seconds",
+        "Seconds since the oldest deletion that is on its way was accepted",
+        oldest,
+    )
+}
+
+fn encode_exceptions(stats: &Stats, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let problems = stats
+        .problems
+        .iter()
+        .map(|it| ([("group", it.group.as_str()), ("state", it.state), ("problem", it.problem)], 1));
+    gauge(encoder, "node_group_problem", "1 for each node group and what is wrong with it", problems)?;
+    let rollouts = stats.rollouts.iter().map(|it| {
+        let labels = [("group", it.group.as_str()), ("cause", it.cause), ("deletes", deletes(it.ignored))];
+        (labels, age(now, it.since))
+    });
+    gauge(encoder, "node_group_rollout_seconds", "Seconds since a node group began to roll out", rollouts)?;
+    let outside =
+        stats.outside_bounds.iter().map(|it| ([("group", it.group.as_str()), ("bound", it.bound)], count(it.by)));
+    gauge(
+        encoder,
+        "node_group_size_outside_bounds",
+        "Replicas by which a node group's size is below its minimum or above its maximum",
+        outside,
+    )
+}
