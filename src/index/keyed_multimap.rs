@@ -1,4 +1,4 @@
-//! A multimap whose values hold their own key: as [`Multimap`](super::several::Several), for relations that every Machine
+//! A multimap whose values hold their own key: as [`Multimap`](super::multimap::Multimap), for relations that every Machine
 //! has, where a key beside each value would cost more than the value.
 
 use std::{
