@@ -6,11 +6,10 @@ use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey};
 use capi_autoscaler_provider::{
     app::Backend,
-    grpc::Service,
+    grpc::{CallLogOptions, Service},
     index::{Freshness, Index},
     scale::{EventRecorder, ScaleMetrics, ScaleOptions, WatchedMachines},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
-    traces::Traces,
 };
 use prometheus_client::registry::Registry;
 use shared_informer::{AsOf, Spawner};
@@ -48,7 +47,7 @@ fn service(index: Index, runtime: &Handle) -> Service {
     };
     let registry = &mut Registry::default();
     let writes = (ScaleMetrics::register(registry), EventRecorder::off());
-    backend.answer(ScaleOptions::default(), writes, Traces::default(), registry, &Spawner::from(runtime)).1
+    backend.answer(ScaleOptions::default(), writes, CallLogOptions::default(), registry, &Spawner::from(runtime)).1
 }
 
 /// Serves an index on a loopback port until `shutdown` is cancelled.

@@ -7,11 +7,10 @@ use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey, PRICE_PER_HOUR};
 use capi_autoscaler_provider::{
     app::Backend,
-    grpc::Service,
+    grpc::{CallLogOptions, Service},
     index::Freshness,
     proto::cloud_provider_server::CloudProvider as _,
     scale::{EventRecorder, ScaleMetrics, ScaleOptions, WatchedMachines},
-    traces::Traces,
 };
 use prometheus_client::registry::Registry;
 use prost::Message as _;
@@ -124,7 +123,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         let registry = &mut Registry::default();
         let writes = (ScaleMetrics::register(registry), EventRecorder::off());
         let tasks = Spawner::from(runtime.handle());
-        backend.answer(ScaleOptions::default(), writes, Traces::default(), registry, &tasks).1
+        backend.answer(ScaleOptions::default(), writes, CallLogOptions::default(), registry, &tasks).1
     };
     World { runtime, service }
 });

@@ -15,7 +15,7 @@ use crate::{
     cluster::InformerMetrics,
     connect::Clients,
     discovery::CoreResources,
-    grpc::{RpcMetrics, Service},
+    grpc::{CallLogOptions, RpcMetrics, Service},
     index::{Freshness, GroupMetrics, GroupSeries, Index},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
     traces::Traces,
@@ -63,6 +63,7 @@ impl Provider {
         let groups = GroupMetrics::new(Arc::clone(clusters.workload.index()), options.group_series);
         registry.register_collector(Box::new(groups));
         let metrics = ScaleMetrics::register(registry);
+        let log = CallLogOptions { slow: options.slow_rpc, traces };
         let events = match &options.events {
             Some(instance) => {
                 let (client, resources) =
@@ -71,9 +72,7 @@ impl Provider {
             }
             None => EventRecorder::off(),
         };
-        let (scale, service) =
-            Backend::of(&clusters).answer(options.scale, (metrics, events), traces.clone(), registry, tasks);
-        let service = service.with_call_log(options.slow_rpc, traces);
+        let (scale, service) = Backend::of(&clusters).answer(options.scale, (metrics, events), log, registry, tasks);
         Self { clusters, scale, service }
     }
 }
@@ -115,15 +114,15 @@ impl Backend {
         self,
         options: ScaleOptions,
         (metrics, events): (ScaleMetrics, EventRecorder),
-        traces: Traces,
+        log: CallLogOptions,
         registry: &mut Registry,
         tasks: &Spawner,
     ) -> (Scale, Service) {
-        let api = Api::new(self.client, self.resources, self.keys).traced(traces);
+        let api = Api::new(self.client, self.resources, self.keys).traced(log.traces.clone());
         let index = Arc::clone(&self.index);
         let scale = Scale::new(index, api, self.machines, options, metrics, events, tasks);
         let metrics = RpcMetrics::register(registry);
-        let service = Service::new(self.index, scale.clone(), self.freshness, metrics);
+        let service = Service::new(self.index, scale.clone(), self.freshness, metrics, log);
         (scale, service)
     }
 }

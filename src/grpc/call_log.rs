@@ -47,9 +47,24 @@ struct Logged {
     more: u64,
 }
 
+/// The options for logging and tracing calls.
+#[derive(Clone, Debug)]
+pub struct CallLogOptions {
+    /// The duration above which reads are logged.
+    pub slow: Duration,
+    /// The source of the spans of writes, and of reads that are slow or fail.
+    pub traces: Traces,
+}
+
+impl Default for CallLogOptions {
+    fn default() -> Self {
+        Self { slow: Duration::from_millis(100), traces: Traces::default() }
+    }
+}
+
 impl CallLog {
-    /// Returns a record for which reads are slow that take longer than `slow`.
-    pub(super) fn new(slow: Duration, traces: Traces) -> Self {
+    pub(super) fn new(options: CallLogOptions) -> Self {
+        let CallLogOptions { slow, traces } = options;
         Self { slow, traces, logged: Mutex::default() }
     }
 
@@ -144,7 +159,7 @@ mod tests {
     const QUICK: Duration = Duration::from_micros(5);
 
     fn call_log() -> CallLog {
-        CallLog::new(Duration::from_millis(100), Traces::default())
+        CallLog::new(CallLogOptions::default())
     }
 
     fn failed<'a>(asked: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {

@@ -33,6 +33,7 @@ use self::{
     pricing::Moment,
 };
 pub use self::{
+    call_log::CallLogOptions,
     calls::{Calls, Refreshed},
     metrics::RpcMetrics,
 };
@@ -41,14 +42,10 @@ use crate::{
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
     server::{Client, Connection},
-    traces::Traces,
 };
 
 /// The maximum length of an error's message in bytes: clients accept at least 16 KiB of headers.
 const LONGEST_MESSAGE: usize = 4096;
-
-/// The default for the time beyond which a read is logged as slow.
-const SLOW: Duration = Duration::from_millis(100);
 
 /// The cloud provider of one workload cluster.
 #[derive(Clone)]
@@ -63,10 +60,16 @@ pub struct Service {
 }
 
 impl Service {
-    /// Returns a service that reads from `index` and writes through `scale`.
+    /// Returns a service that reads from `index` and writes through `scale`, and logs and traces its calls.
     #[must_use]
-    pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
-        let call_log = Arc::new(CallLog::new(SLOW, Traces::default()));
+    pub fn new(
+        index: Arc<Index>,
+        scale: Scale,
+        freshness: Arc<dyn Freshness>,
+        metrics: RpcMetrics,
+        log: CallLogOptions,
+    ) -> Self {
+        let call_log = Arc::new(CallLog::new(log));
         Self { index, scale, freshness, metrics, call_log, calls: Calls::default(), pins: Arc::default() }
     }
 
@@ -74,12 +77,6 @@ impl Service {
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.calls
-    }
-
-    /// Returns the same service, which logs reads that take longer than `slow`, and begins traces of writes.
-    #[must_use]
-    pub fn with_call_log(self, slow: Duration, traces: Traces) -> Self {
-        Self { call_log: Arc::new(CallLog::new(slow, traces)), ..self }
     }
 
     /// Answers a read, and logs it if it is slow or fails.

@@ -23,7 +23,13 @@ fn client(name: &str, is_read_only: bool) -> Connection {
 
 fn service(world: &World) -> Service {
     let metrics = RpcMetrics::register(&mut Registry::default());
-    Service::new(Arc::clone(&world.index), world.scale.clone(), Arc::new(FakeFreshness::default()), metrics)
+    Service::new(
+        Arc::clone(&world.index),
+        world.scale.clone(),
+        Arc::new(FakeFreshness::default()),
+        metrics,
+        CallLogOptions::default(),
+    )
 }
 
 #[tokio::test]

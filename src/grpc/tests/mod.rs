@@ -24,7 +24,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{RpcMetrics, Service};
+use super::{CallLogOptions, RpcMetrics, Service};
 use crate::{
     index::{Change, Freshness, tests::objects},
     proto::{self, cloud_provider_client::CloudProviderClient},
@@ -65,8 +65,13 @@ impl Provider {
         let freshness = Arc::new(FakeFreshness::default());
         let mut registry = Registry::default();
         let metrics = RpcMetrics::register(&mut registry);
-        let service =
-            Service::new(Arc::clone(&world.index), world.scale.clone(), Arc::clone(&freshness) as Arc<_>, metrics);
+        let service = Service::new(
+            Arc::clone(&world.index),
+            world.scale.clone(),
+            Arc::clone(&freshness) as Arc<_>,
+            metrics,
+            CallLogOptions::default(),
+        );
         let mut routes = Routes::builder();
         routes.add_service(cloud_provider(service));
         let shutdown = CancellationToken::new();
