@@ -19,7 +19,7 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::{Certificate, PATIENCE, Process, soon};
+use testkit::{Certificate, Process, soon};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc, watch},

@@ -2,7 +2,6 @@
 //! only wait for events.
 
 use std::{
-    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
