@@ -17,7 +17,7 @@ impl Certificate {
     /// Creates one for a name.
     #[must_use]
     pub fn of(name: &str) -> Self {
-        Self::new(CertificateParams::new(vec![name.to_owned()]).unwrap())
+        Self::new(&CertificateParams::new(vec![name.to_owned()]).unwrap())
     }
 
     /// Creates one for a name that is valid from the year 2000 until this time after 1970.
@@ -26,10 +26,10 @@ impl Certificate {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(1970, 1, 1) + end;
-        Self::new(params)
+        Self::new(&params)
     }
 
-    fn new(params: CertificateParams) -> Self {
+    fn new(params: &CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         Self { certificate: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
     }

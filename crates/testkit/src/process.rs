@@ -48,6 +48,7 @@ impl Process {
     }
 
     /// Waits until it has ended.
+    #[must_use]
     pub fn wait(mut self) -> ExitStatus {
         self.0.wait().unwrap()
     }

@@ -222,7 +222,7 @@ struct Lagging {
 impl Handler<Widget> for Lagging {
     fn handle(&mut self, _: Event<Widget>) {
         self.told += 1;
-        self.behind.fetch_max(self.lister.list().len() - self.told, Ordering::Relaxed);
+        self.behind.fetch_max(self.lister.store.len() - self.told, Ordering::Relaxed);
     }
 }
 
