@@ -33,8 +33,9 @@ pub mod provider;
 pub mod proxy;
 pub mod suite;
 pub mod users;
-pub mod wait;
+
 pub mod webhook;
 pub mod world;
 
 pub use capi_autoscaler_provider::proto;
+pub use testkit::attempt as wait;

@@ -25,7 +25,7 @@ use sandbox::{
 };
 use tonic::transport::Channel;
 
-use crate::{
+use super::{
     options::Options,
     scenario::{self, TICK, until},
 };

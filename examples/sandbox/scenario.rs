@@ -22,7 +22,7 @@ use sandbox::{
 };
 use serde_json::Value;
 
-use crate::demo::Client;
+use super::demo::Client;
 
 /// The longest wait for a condition; none takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(120);

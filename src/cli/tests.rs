@@ -1,5 +1,5 @@
 //! Tests of the flags of `serve`, alone and together. Environment variables are tested with the binary, in
-//! `tests/command_line.rs`.
+//! `tests/program/command_line`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use parking_lot::Mutex;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tempfile::TempDir;
+use testkit::Wait;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -12,9 +13,6 @@ use super::*;
 const FIRST: &str = "instanceTypes: {a: 1}\n";
 const SECOND: &str = "instanceTypes: {a: 2}\n";
 const BROKEN: &str = "instanceTypes: {a: -2}\n";
-
-/// A limit that only a defect reaches.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn price(list: &PriceList) -> f64 {
     list.instance_types["a"].per_hour()
@@ -61,12 +59,7 @@ impl World {
     }
 
     async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let waiting = async {
-            while !condition(self) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "it never came to {what}: {}", self.metrics());
+        Wait::new(what).showing(&|| self.metrics()).condition(|| condition(self)).await;
     }
 
     async fn until_counted(&self, metric: &str) {

@@ -27,7 +27,7 @@ use super::{read, root, yaml};
 pub(crate) const EXAMPLES: [&str; 14] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
-    // Checked in tests/explain.rs, with their output.
+    // Checked in tests/program/explain.rs, with their output.
     "examples/explain/dump.yaml",
     "examples/explain/job.yaml",
     "examples/node-groups/by-annotations.yaml",

@@ -1,4 +1,5 @@
-//! Checks the documents and examples against the code: the names in them must exist.
+//! Checks texts against the code, without clusters: the names in documents and examples exist, recorded objects lead to
+//! the right index, and the kept inputs of the fuzzers go through their targets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,12 +8,14 @@ mod architecture;
 mod examples;
 mod failures;
 mod forms;
+mod fuzz_corpus;
 mod layers;
 mod links;
 mod metrics;
 mod operation;
 mod prices;
 mod readme;
+mod real_objects;
 mod security;
 mod supply;
 mod tasks;

@@ -12,15 +12,15 @@ use tokio::{
 };
 
 use super::{documents, first_cells, offline_server, read};
+use testkit::Certificate;
 
 /// Returns the metrics that a server exports, with TLS and without, by the names that a scraper sees.
 async fn exported() -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(vec!["provider".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let Certificate { certificate, key } = Certificate::of("provider");
     let (certificate_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-    fs::write(&certificate_file, certificate.pem()).unwrap();
-    fs::write(&key_file, key.serialize_pem()).unwrap();
+    fs::write(&certificate_file, certificate).unwrap();
+    fs::write(&key_file, key).unwrap();
     let tls =
         [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
     let more = tls.iter().map(String::as_str).chain(["--otlp-endpoint=http://127.0.0.1:1"]);

@@ -19,7 +19,7 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
     let Ok(ci) = fs::read_to_string(root().join(".ci/run")) else { return };
     let plain = ci.replace(" --locked", "");
     for command in ["cargo test", "cargo test -p e2e"] {
-        let run = plain.lines().any(|line| line.trim_start_matches("step ").trim() == command);
+        let run = plain.lines().any(|line| line.trim().trim_start_matches("step ") == command);
         assert!(run, ".ci/run doesn't run {command}");
     }
 }

@@ -10,6 +10,7 @@ use sandbox::{
     Times,
     faults::{Effect, Fault, FaultHandle},
 };
+use testkit::{Wait, until};
 use tokio::task::LocalSet;
 use tonic::{Code, Status};
 
@@ -384,7 +385,7 @@ async fn increase_under(row: Row) {
     };
     assert!(allowed.contains(&now), "{row:?}: {before}, then {answer:?}, then {now}\n{}", world.describe());
     let answers = async || (world.target_size(0).await == now).then_some(());
-    crate::world::until("the size is answered", answers, || format!("{row:?}")).await;
+    Wait::new("the size is answered").showing(&|| format!("{row:?}")).value(answers).await;
     if answer.is_ok() {
         assert_eq!(now, before + 2, "{row:?}");
     }
@@ -404,8 +405,7 @@ async fn decrease_under(row: Row) {
     world.sandbox.simulation().set_times(Times { join: Duration::from_secs(3_600), ..Times::ZERO });
     world.set_size(before);
     world.rest().await;
-    crate::world::until("the new size", async || (world.target_size(0).await == before).then_some(()), String::new)
-        .await;
+    until("the new size", async || (world.target_size(0).await == before).then_some(())).await;
     // A replica without a Machine goes by a smaller size alone, without log and mark.
     world.until_machines_known(0, before).await;
     let fault = world.sandbox.management().faults().add(row.fault());

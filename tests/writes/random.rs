@@ -1,8 +1,8 @@
 //! Random commands, events and faults, from seeds. At rest the size is the sum of the commands: one that was answered
-//! OK counts once, one with an unknown outcome at most once, and a refused one never. `WRITES_ROUNDS` sets the number
-//! of rounds, `WRITES_SEED` repeats a single one.
+//! OK counts once, one with an unknown outcome at most once, and a refused one never. Rounds have fixed seeds.
+//! `WRITES_ROUNDS` sets a number of rounds with new seeds, `WRITES_SEED` repeats a single one.
 
-use std::{collections::BTreeSet, env, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use capi_autoscaler_provider::proto::ExternalGrpcNode;
 use fastrand::Rng;
@@ -17,9 +17,13 @@ use sandbox::{
 };
 use tonic::{Code, Status};
 
-use crate::world::{Start, World};
+use crate::{
+    seeds,
+    world::{Start, World},
+};
 
-const ROUNDS: usize = 12;
+/// The number of rounds with fixed seeds.
+const ROUNDS: u64 = 4;
 /// The number of concurrent worlds.
 const WORLDS: usize = 4;
 const STEPS: usize = 30;
@@ -193,11 +197,7 @@ async fn run(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_the_size_is_what_the_commands_add_up_to() {
-    let rounds = env::var("WRITES_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
-    let seeds: Vec<u64> = match env::var("WRITES_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (0..rounds).map(|_| fastrand::u64(..)).collect(),
-    };
+    let seeds = seeds("WRITES_ROUNDS", "WRITES_SEED", ROUNDS);
     let lanes = seeds.chunks(seeds.len().div_ceil(WORLDS)).map(|seeds| async move {
         for seed in seeds {
             run(*seed).await;

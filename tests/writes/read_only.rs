@@ -8,13 +8,10 @@ use jiff::Timestamp;
 use nodegroup::{DeletionLog, LogAnnotation as _, Phase, Ticket, deletion_log::Entry};
 use sandbox::api::{PatchKind, Subresource};
 use serde_json::json;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use testkit::{Wait, get};
 use tonic::Code;
 
-use super::world::{GROUP, Start, World, resource, until};
+use super::world::{GROUP, Start, World, resource};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -64,14 +61,6 @@ async fn call_all(world: &World, copy: usize) {
     assert!(refused.message().contains("--read-only"), "{refused}");
 }
 
-async fn page(world: &World, copy: usize, path: &str) -> String {
-    let mut stream = TcpStream::connect(world.http_address(copy)).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_and_no_finisher_writes() {
     let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
@@ -99,9 +88,10 @@ async fn no_call_and_no_finisher_writes() {
     for _ in 0..3 {
         call_all(&world, copy).await;
     }
-    let ready = page(&world, copy, "/readyz?verbose").await;
-    assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("read-only"), "{ready}");
-    let metrics = page(&world, copy, "/metrics").await;
+    let http = world.http_address(copy).to_string();
+    let (status, ready) = get(&http, "/readyz?verbose").await;
+    assert!(status == 200 && ready.contains("read-only"), "{status}: {ready}");
+    let (_, metrics) = get(&http, "/metrics").await;
     for command in ["increase", "delete"] {
         let counted = metrics
             .lines()
@@ -113,7 +103,7 @@ async fn no_call_and_no_finisher_writes() {
 
     // A copy with write access has something to do.
     world.add_copy(&[]).await;
-    until("the log is done", async || (!has_log(&world)).then_some(()), || world.describe()).await;
+    Wait::new("the log is done").showing(&|| world.describe()).condition(|| !has_log(&world)).await;
     assert!(!writes(&world).is_empty());
     world.stop().await;
 }

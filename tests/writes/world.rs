@@ -1,13 +1,7 @@
 //! A group of Machines in a sandbox, with one or more copies of the whole program in-process, and calls to them. It
 //! must not know how a command does its work: only the state before and afterwards.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
 use capi_autoscaler_provider::{
     app::{App, Config},
@@ -21,12 +15,11 @@ use sandbox::{
     api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
 };
 use serde_json::{Value, json};
+use testkit::{Wait, until};
 use tonic::{Status, transport::Channel};
 
 /// The group.
 pub(crate) const GROUP: &str = "MachineDeployment/team-a/workers";
-/// Longer than anything should take that ends.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The annotation that holds the deletion log.
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const MARK: &str = "cluster.x-k8s.io/delete-machine";
@@ -132,18 +125,6 @@ pub(crate) fn resource(plural: &'static str) -> Resource {
     Resource::new("cluster.x-k8s.io", "v1beta2", plural)
 }
 
-/// Polls until `look` returns a value, and fails with the text of `seen`.
-pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>, seen: impl Fn() -> String) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}\n{}", seen());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 impl World {
     pub(crate) async fn start(start: Start) -> Self {
         let options = SandboxOptions {
@@ -196,7 +177,7 @@ impl World {
         let server = App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
         let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
-        until("in sync", in_sync, String::new).await;
+        until("in sync", in_sync).await;
         Copy { server, shutdown, client }
     }
 
@@ -246,7 +227,7 @@ impl World {
             }
             Some(())
         };
-        until("all Nodes are known", knows_all, || self.describe()).await;
+        Wait::new("all Nodes are known").showing(&|| self.describe()).value(knows_all).await;
     }
 
     pub(crate) async fn delete(
@@ -282,7 +263,7 @@ impl World {
             let machines = instances.iter().filter(|instance| !instance.id.contains("replica-")).count();
             (i64::try_from(machines) == Ok(size)).then_some(())
         };
-        until("all Machines are known", knows_all, || self.describe()).await;
+        Wait::new("all Machines are known").showing(&|| self.describe()).value(knows_all).await;
     }
 
     /// Sets the size as another user.
@@ -318,7 +299,7 @@ impl World {
     }
 
     /// Returns the reason for which the group isn't at rest, or `None` if it is.
-    fn unrest(&self) -> Option<String> {
+    pub(crate) fn unrest(&self) -> Option<String> {
         let deployments = self.objects("machinedeployments");
         let deployment = &deployments[0];
         let log = &deployment["metadata"]["annotations"][LOG];
@@ -343,11 +324,14 @@ impl World {
 
     /// Waits until the controllers are idle, and nothing of a deletion is left.
     pub(crate) async fn rest(&self) -> State {
-        let is_at_rest = async || {
-            self.sandbox.simulation().settle().await;
-            self.unrest().is_none().then(|| self.now())
-        };
-        until("rest", is_at_rest, || format!("{:?}\n{}", self.unrest(), self.describe())).await
+        let state = || format!("{:?}\n{}", self.unrest(), self.describe());
+        Wait::new("rest").showing(&state).value(async || self.at_rest().await).await
+    }
+
+    /// Lets the controllers become idle. Returns the state if nothing of a deletion is left.
+    pub(crate) async fn at_rest(&self) -> Option<State> {
+        self.sandbox.simulation().settle().await;
+        self.unrest().is_none().then(|| self.now())
     }
 
     /// Describes the objects and the requests to the API server, for a test that fails.

@@ -59,7 +59,7 @@ pub fn run(promises: &[Promise]) -> ExitCode {
     for &promise in promises {
         for (server, lists) in Server::ALL.into_iter().flat_map(|server| Lists::ALL.map(|lists| (server, lists))) {
             let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
-            let name = format!("{}::{}::{}", server.as_str(), promise.name, lists.as_str());
+            let name = format!("informer::{}::{}::{}", server.as_str(), promise.name, lists.as_str());
             trials.push(Trial::test(name, move || {
                 let outcome = runtime.block_on(try_promise(server, lists, promise, &started));
                 outcome.map_err(|error| Failed::from(format!("{error:#}")))

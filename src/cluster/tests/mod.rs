@@ -20,7 +20,8 @@ use capi::Keys;
 use nodegroup::Rules;
 use serde_json::{Value, json};
 use shared_informer::Settings;
-use tokio::{runtime::Handle, time};
+use testkit::Wait;
+use tokio::runtime::Handle;
 
 use self::fake::{CAPI, FakeApi};
 use super::{Management, ManagementOptions, Workload, WorkloadOptions};
@@ -99,13 +100,9 @@ impl World {
     }
 
     async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let wait = async {
-            while !condition(self) {
-                time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let waited = time::timeout(PATIENCE, wait).await;
-        assert!(waited.is_ok(), "no sign of {what}: {:?}, groups {:?}", self.workload.checks(), self.groups());
+        let state = || format!("{:?}, groups {:?}", self.workload.checks(), self.groups());
+        let wait = Wait::new(what).within(PATIENCE).every(Duration::from_millis(20)).showing(&state);
+        wait.condition(|| condition(self)).await;
     }
 
     async fn until_ready(&self) {

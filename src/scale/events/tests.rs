@@ -8,6 +8,7 @@ use kube::client::Body;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::Wait;
 use tokio::{
     runtime::Handle,
     time::{Instant, advance},
@@ -82,9 +83,8 @@ impl World {
 
     /// Waits until this number of calls has arrived.
     async fn until_calls(&self, count: usize) {
-        while self.server.calls.lock().len() < count {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let wait = Wait::new("calls").every(Duration::from_millis(1));
+        wait.condition(|| self.server.calls.lock().len() >= count).await;
     }
 
     fn counted(&self, result: &str) -> u64 {

@@ -7,6 +7,7 @@ use capi::DELETING;
 use nodegroup::GroupId;
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::Wait;
 
 use super::{
     ABCD,
@@ -16,14 +17,21 @@ use crate::{cli::testing::Said, index::Change};
 
 /// Lets the watches show all objects, again and again, until a condition holds.
 pub(super) async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {
-    for _ in 0..1_000 {
-        if is_so(world) {
-            return;
+    until_shown(world, || world.watch(), what, || is_so(world)).await;
+}
+
+/// The same by other watches than those of the world.
+pub(super) async fn until_shown(world: &World, watch: impl Fn(), what: &str, is_so: impl Fn() -> bool) {
+    let state = || format!("the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
+    let wait = Wait::new(what).within(Duration::from_secs(100)).every(Duration::from_millis(100)).showing(&state);
+    let shown = || {
+        let is_so = is_so();
+        if !is_so {
+            watch();
         }
-        world.watch();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("in vain: {what}; the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
+        is_so
+    };
+    wait.condition(shown).await;
 }
 
 /// Lets the watches show all objects for a long while.

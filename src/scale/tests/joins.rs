@@ -2,6 +2,7 @@
 //! and nothing is read for them.
 
 use serde_json::json;
+use testkit::until_true;
 use tokio::task::JoinHandle;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
@@ -30,9 +31,7 @@ fn count(world: &World, call: &str) -> usize {
 
 /// Waits until a condition holds.
 async fn until(world: &World, what: impl Fn(&World) -> bool) {
-    while !what(world) {
-        tokio::task::yield_now().await;
-    }
+    until_true("what the test waits for", || what(world)).await;
 }
 
 #[tokio::test]

@@ -1,24 +1,16 @@
 //! Each write leads to the client that asked for it, also where another copy has made it: by the ticket, which the log line
 //! of the acceptance has together with the client.
 
-use std::time::Duration;
-
 use super::{
     ABCD,
     fake::{Copy, Fault, World, group, nodes},
+    finishing::until_shown,
 };
 use crate::cli::testing::Said;
 
 /// Lets a copy's watches show all objects, again and again, until a condition holds.
 async fn until(world: &World, copy: &Copy, what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..1_000 {
-        if is_so() {
-            return;
-        }
-        copy.watch();
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("in vain: {what}; the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
+    until_shown(world, || copy.watch(), what, is_so).await;
 }
 
 /// Returns the only line that contains these parts.

@@ -26,11 +26,12 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 use tempfile::TempDir;
+use testkit::Wait;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
     task::yield_now,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
@@ -188,12 +189,8 @@ impl Running {
     }
 
     async fn until_metric(&self, line: &str, expected: &str) {
-        let reached = timeout(LIMIT, async {
-            while self.metric(line) != expected {
-                sleep(PERIOD).await;
-            }
-        });
-        reached.await.unwrap_or_else(|_| panic!("{line} stays {}", self.metric(line)));
+        let state = || self.metric(line);
+        Wait::new(line).every(PERIOD).showing(&state).condition(|| self.metric(line) == expected).await;
     }
 
     async fn ask(&self, client: &Client) -> Result<(), Status> {

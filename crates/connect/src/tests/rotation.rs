@@ -12,16 +12,12 @@ use axum::{
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::{
-    net::TcpListener,
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use testkit::until;
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::kubeconfig;
 use crate::{Access, Clients, ClusterRef, Source, WorkloadSource, access::Periods};
 
-const LIMIT: Duration = Duration::from_secs(20);
 const OFTEN: Periods =
     Periods { files: Duration::from_millis(10), secret: Duration::from_millis(10), least: Duration::from_millis(1) };
 /// Longer than any test runs: only a refused request causes a read.
@@ -92,12 +88,7 @@ async fn works(clients: &Clients) -> bool {
 }
 
 async fn until_it_works(clients: &Clients) {
-    let waited = timeout(LIMIT, async {
-        while !works(clients).await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    });
-    waited.await.expect("it works again");
+    until("it works again", async || works(clients).await.then_some(())).await;
 }
 
 /// Runs `story` while the configuration is followed.

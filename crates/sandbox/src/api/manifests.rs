@@ -182,8 +182,16 @@ impl Loader<'_> {
         }
         if text(value, "uid").is_empty() {
             let place = Place { kind: target.id, key: ObjectKey::of(value) };
-            let old = self.store.get(&place).map(|old| old.value()["metadata"]["uid"].clone());
-            value["metadata"]["uid"] = old.unwrap_or_else(|| json!(uuid::Uuid::new_v4()));
+            if let Some(old) = self.store.get(&place) {
+                // It remains the same object, and as old as it is.
+                let old = &old.value()["metadata"];
+                value["metadata"]["uid"] = old["uid"].clone();
+                if value["metadata"].get("creationTimestamp").is_none() {
+                    value["metadata"]["creationTimestamp"] = old["creationTimestamp"].clone();
+                }
+            } else {
+                value["metadata"]["uid"] = json!(uuid::Uuid::new_v4());
+            }
         }
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.entry("creationTimestamp").or_insert_with(|| json!(self.request.time));

@@ -1,8 +1,8 @@
 //! The API server under test as one case sees it: a namespace of its own, and requests built from plain parts.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -14,8 +14,6 @@ use super::{
 
 /// The maximum time until a change is visible everywhere, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
-/// The interval between two checks of a condition.
-const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The API server and the namespace that one case runs on.
 pub struct Subject<'a> {
@@ -92,19 +90,6 @@ impl<'a> Subject<'a> {
 }
 
 /// Calls `attempt` until it succeeds, and fails with its last error if that takes too long.
-pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-    let end = Instant::now() + SOON;
-    let mut last = anyhow!("the first attempt did not end");
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        match tokio::time::timeout(left, attempt()).await {
-            Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) => last = error,
-            Err(_) => {}
-        }
-        if Instant::now() + INTERVAL >= end {
-            return Err(last.context(format!("{what}: not within {} s", SOON.as_secs())));
-        }
-        tokio::time::sleep(INTERVAL).await;
-    }
+pub(super) async fn eventually<T>(what: &str, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    testkit::attempt::eventually(what, SOON, attempt).await
 }

@@ -13,7 +13,7 @@ mod streams;
 mod watchers;
 mod watches;
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::{Request, Response};
@@ -23,14 +23,12 @@ use kube::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use testkit::{PATIENCE, soon, until_true as until};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower_test::mock;
 
 use super::{Event, Factory, Handler, Informer, Object, ObjectKey, Projection, Query, Registration, Settings};
-
-/// Longer than any test should take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize, PartialEq)]
 struct Widget {
@@ -350,21 +348,6 @@ fn shown(event: &Event<Widget>) -> String {
 fn held(informer: &Informer<Widget>) -> Vec<String> {
     let held = informer.store().list();
     held.iter().map(|o| shown(&Event::Added { object: Arc::clone(o), initial: false })[1..].to_owned()).collect()
-}
-
-async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
-    waited.unwrap_or_else(|_| panic!("no sign of {what}"))
-}
-
-/// Waits until a condition holds.
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    soon(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
 }
 
 fn key(key: &str) -> ObjectKey {

@@ -1,6 +1,6 @@
 //! Tests of the informer over real connections, for what its own tests with canned answers can't show.
 
-use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::{
     Router,
@@ -15,11 +15,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use shared_informer::{AsOf, Factory, Informer, ObjectKey, Projection, Query, Settings};
+use testkit::{PATIENCE, soon, until_true as until};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-
-/// Longer than any test should take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 type Lines = mpsc::UnboundedSender<Result<String, Infallible>>;
 
@@ -77,20 +75,6 @@ fn factory(address: SocketAddr) -> Factory {
     };
     let client = Client::try_from(config).unwrap();
     Factory::new(client, tokio::runtime::Handle::current(), settings)
-}
-
-async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
-    waited.unwrap_or_else(|_| panic!("no sign of {what}"))
-}
-
-async fn until(what: &str, condition: impl Fn() -> bool) {
-    soon(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -8,10 +8,11 @@ use sandbox::faults::{Fault, WatchFault};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_informer::{Event, ListCounts, ObjectKey, Projection, Query, Settings};
+use testkit::{PATIENCE, soon, until_true as until};
 
 use crate::world::{
     Lists::{self, Paged, Streamed},
-    PATIENCE, Story, World, kind, quick, soon, until, widget, widgets,
+    Story, World, kind, quick, widget, widgets,
 };
 
 #[rstest]

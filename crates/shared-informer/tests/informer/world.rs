@@ -2,7 +2,6 @@
 //! only wait for events.
 
 use std::{
-    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,9 +20,7 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Handler, Informer, Projection, Query, Registration, Settings};
-
-/// Longer than any test should take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use testkit::{PATIENCE, soon, until_true as until};
 
 /// The form in which lists are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,18 +226,4 @@ impl Story {
         }
         assert_eq!(*self.received.lock(), expected);
     }
-}
-
-pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
-    waited.unwrap_or_else(|_| panic!("no sign of {what}"))
-}
-
-pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
-    soon(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
 }

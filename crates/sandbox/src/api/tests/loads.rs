@@ -111,3 +111,18 @@ fn what_is_loaded_again_keeps_its_uid_and_its_new_owners_are_known() {
     assert_eq!(load("first"), load("second"));
     assert_eq!((api.dependents("first").len(), api.dependents("second").len()), (0, 1));
 }
+
+#[test]
+fn what_is_loaded_again_is_as_old_as_it_was() {
+    let clock = Clock::driven(Timestamp::UNIX_EPOCH);
+    let api = Api::new(clock.clone());
+    let secret = || json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "a"}});
+    let created =
+        || api.get(&Resource::core("secrets"), "default", "a").unwrap()["metadata"]["creationTimestamp"].clone();
+    api.load_values(vec![secret()]).unwrap();
+    let first = created();
+    assert!(first.is_string(), "{first}");
+    clock.advance(std::time::Duration::from_secs(60));
+    api.load_values(vec![secret()]).unwrap();
+    assert_eq!(created(), first);
+}

@@ -1,0 +1,16 @@
+//! Shared by the tests of all packages. It uses none of them, so that their unit tests can use it without building them
+//! twice. It panics where a test would: its errors are findings.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
+
+pub mod attempt;
+mod certificate;
+mod http;
+mod process;
+mod wait;
+
+pub use self::{
+    certificate::Certificate,
+    http::get,
+    process::{Process, Program},
+    wait::{PATIENCE, Wait, soon, until, until_true},
+};

@@ -1,0 +1,142 @@
+//! Processes that end with the test, and the structured log of one.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
+    thread,
+};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::wait::Wait;
+
+/// A process that is killed when it is dropped, however the test ends.
+#[derive(Debug)]
+pub struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Returns its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Returns it with its standard streams.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "kill -s {name}: {sent}");
+    }
+
+    /// Waits until it has ended.
+    #[must_use]
+    pub fn wait(mut self) -> ExitStatus {
+        self.0.wait().unwrap()
+    }
+}
+
+/// A process whose standard error is a log of JSON lines.
+#[derive(Debug)]
+pub struct Program {
+    process: Process,
+    log: Arc<Mutex<String>>,
+}
+
+impl Program {
+    /// Starts it. Its log is read all the time, so that it never blocks on a full pipe.
+    pub fn start(command: &mut Command) -> Self {
+        let mut process = Process::start(command.stderr(Stdio::piped()));
+        let stderr = process.child().stderr.take().expect("a pipe");
+        let log: Arc<Mutex<String>> = Arc::default();
+        let lines = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = lines.lock();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Self { process, log }
+    }
+
+    /// Returns the process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Kills it, which leaves it no time to clean up.
+    pub fn kill(self) {
+        drop(self.process);
+    }
+
+    /// Returns the log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.lock().clone()
+    }
+
+    /// Waits for a line whose message contains this text, and returns the first.
+    pub async fn line(&self, message: &str) -> Value {
+        let state = || self.log();
+        let wait = Wait::new(message).showing(&state);
+        wait.value(async || {
+            let log = self.log.lock();
+            let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.find(|line| line["message"].as_str().is_some_and(|it| it.contains(message)))
+        })
+        .await
+    }
+
+    /// Waits for a line whose message contains this text, and returns the address in it.
+    pub async fn address(&self, message: &str) -> String {
+        let line = self.line(message).await;
+        line["address"].as_str().unwrap_or_else(|| panic!("no address: {line}")).to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, process::Command};
+
+    use super::{Process, Program};
+
+    #[tokio::test]
+    async fn a_line_of_the_log_is_waited_for_and_its_process_ends_with_the_test() {
+        let script =
+            r#"echo plain >&2; echo '{"message": "serving gRPC", "address": "1.2.3.4:5"}' >&2; exec sleep 600"#;
+        let program = Program::start(Command::new("sh").args(["-c", script]));
+        assert_eq!(program.address("serving").await, "1.2.3.4:5");
+        assert!(program.log().starts_with("plain\n"));
+        let entry = format!("/proc/{}", program.process().id());
+        assert!(Path::new(&entry).exists());
+        program.kill();
+        assert!(!Path::new(&entry).exists());
+    }
+
+    #[test]
+    fn a_signal_arrives() {
+        let process = Process::start(Command::new("sleep").arg("600"));
+        process.signal("TERM");
+        assert!(!process.wait().success());
+    }
+}

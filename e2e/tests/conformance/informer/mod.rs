@@ -1,0 +1,25 @@
+//! The promises of an informer, on a real API server and on a sandbox, with streamed and with paged lists. If one fails
+//! on the real server alone, the sandbox behaves differently.
+
+mod lists;
+mod scopes;
+mod watches;
+
+use std::process::ExitCode;
+
+use e2e::promises;
+
+pub(crate) fn run() -> ExitCode {
+    e2e::informer::run(&promises![
+        lists::what_is_there_comes_first_and_marked_as_initial,
+        lists::a_handler_added_late_receives_what_is_there,
+        lists::a_delete_that_was_missed_is_found_by_a_list,
+        watches::every_change_is_reported,
+        watches::a_watch_that_was_cut_is_resumed_without_a_list,
+        watches::a_version_that_has_expired_leads_to_one_list,
+        scopes::one_informer_follows_several_namespaces,
+        scopes::what_comes_to_match_a_label_selector_is_added_and_what_no_longer_does_is_deleted,
+        scopes::a_field_selector_narrows_to_one_object,
+        scopes::a_kind_that_is_removed_is_reported_and_found_when_it_is_installed_again,
+    ])
+}

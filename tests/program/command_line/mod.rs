@@ -1,0 +1,297 @@
+//! Tests of the binary as a shell runs it: exit codes, messages on standard error, and the environment variables of its
+//! flags.
+
+mod check;
+mod generated;
+mod logs;
+mod proxy;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::{Command, Output, Stdio},
+};
+
+fn serve(variables: &[(&str, &str)], flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+        .arg("serve")
+        .args(flags)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn assert_fails(output: &Output, code: i32, part: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(part), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn without_a_scope_it_refuses_to_start() {
+    assert_fails(&serve(&[], &[]), 2, "error: no scope is chosen");
+    let empty = [
+        ("CAPI_AUTOSCALER_CLUSTER", ""),
+        ("CAPI_AUTOSCALER_ALL_CLUSTERS", ""),
+        ("CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", ""),
+    ];
+    assert_fails(&serve(&empty, &[]), 2, "error: no scope is chosen");
+    assert_fails(&serve(&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "false")], &[]), 2, "error: no scope is chosen");
+}
+
+#[test]
+fn variables_stand_for_their_flags() {
+    let cluster = [("CAPI_AUTOSCALER_CLUSTER", "a/b")];
+    assert_fails(&serve(&cluster, &["--all-clusters"]), 2, "--cluster and --all-clusters exclude each other");
+    let all = [("CAPI_AUTOSCALER_ALL_CLUSTERS", "true")];
+    assert_fails(&serve(&all, &["--cluster", "a/b"]), 2, "--cluster and --all-clusters exclude each other");
+    let discovery = [("CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", "clusterapi:a=b\nclusterapi:c")];
+    assert_fails(&serve(&discovery, &[]), 2, "\"clusterapi:c\" can't be used");
+    assert_fails(&serve(&[("CAPI_GROUP", "x")], &["--all-clusters"]), 2, "--capi-group (or CAPI_GROUP): \"x\"");
+    assert_fails(&serve(&[("CAPI_VERSION", "x")], &["--all-clusters"]), 2, "--capi-version (or CAPI_VERSION): \"x\"");
+}
+
+#[test]
+fn a_flag_wins_over_its_variable() {
+    assert_fails(&serve(&[("CAPI_GROUP", "x.y")], &["--all-clusters", "--capi-group", "y"]), 2, "\"y\" can't be used");
+}
+
+#[test]
+fn a_typing_error_in_a_variable_is_no_yes() {
+    assert_fails(&serve(&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "flase")], &[]), 2, "use true or false");
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_there_ends_it_with_the_remedy() {
+    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+    let output = serve(&[], &[&flags[..], &["--management-kubeconfig=/nonexistent/config"]].concat());
+    assert_fails(&output, 1, "management cluster: kubeconfig file /nonexistent/config: can't read it: No such file");
+    let output = serve(&[("HOME", "/nonexistent")], &flags);
+    assert_fails(&output, 1, "management cluster: no kubeconfig given, and none found: ");
+}
+
+#[test]
+fn a_price_file_that_can_not_be_used_ends_it_with_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("prices.yaml");
+    fs::write(&file, "instanceTypes:\n  m5.large: -1\n").unwrap();
+    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+    let output = serve(&[("CAPI_AUTOSCALER_PRICES", file.to_str().unwrap())], &flags);
+    assert_fails(&output, 1, "prices.yaml: instanceTypes.m5.large: -1: a price must not be negative at line 2");
+    let output = serve(&[], &[&flags[..], &["--prices=/nonexistent/prices.yaml"]].concat());
+    assert_fails(&output, 1, "price file /nonexistent/prices.yaml: it can't be read: No such file");
+}
+
+#[test]
+fn an_address_that_is_taken_ends_it_with_the_remedy() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap().to_string();
+    let output = serve(&[], &["--all-clusters", "--listen", &address]);
+    assert_fails(&output, 1, "choose another address with --listen");
+}
+
+#[test]
+fn a_json_log_is_json_to_the_last_line() {
+    let flags = [
+        "--all-clusters",
+        "--listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+        "--log-format=json",
+    ];
+    let output = serve(&[("KUBECONFIG", "/nonexistent/config")], &flags);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "ERROR");
+    let message = last["message"].as_str().unwrap();
+    assert_eq!(message.matches("No such file").count(), 1, "the cause is said once: {message}");
+}
+
+#[test]
+fn with_an_api_server_that_is_down_it_starts_is_not_ready_and_ends_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("config");
+    fs::write(
+        &kubeconfig,
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
+         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n",
+    )
+    .unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+        .args([
+            "serve",
+            "--all-clusters",
+            "--listen=127.0.0.1:0",
+            "--http-listen=127.0.0.1:0",
+            "--admin-listen=127.0.0.1:0",
+            "--log-format=json",
+        ])
+        .arg("--management-kubeconfig")
+        .arg(&kubeconfig)
+        .env_clear()
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut http = None;
+    loop {
+        let line: serde_json::Value = serde_json::from_str(&log.next().expect("it serves gRPC")).unwrap();
+        match line["message"].as_str() {
+            Some("serving HTTP") => http = Some(line["address"].as_str().unwrap().to_owned()),
+            Some("serving gRPC") => break,
+            _ => {}
+        }
+    }
+
+    let mut stream = TcpStream::connect(http.unwrap()).unwrap();
+    stream.write_all(b"GET /readyz?verbose HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("[-]"), "{answer}");
+
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    let rest: Vec<_> = log.collect();
+    assert!(rest.iter().any(|line| line.contains("SIGTERM")), "{rest:?}");
+}
+
+fn groups(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
+    command.arg("groups").args(flags).env_clear();
+    command
+}
+
+#[test]
+fn groups_says_what_to_do_where_no_server_is() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = groups(&["--server", &free.to_string()]).output().unwrap();
+    assert_fails(&output, 1, &format!("nothing listens at http://{free}: start a server"));
+    let output = groups(&[]).env("CAPI_AUTOSCALER_SERVER", "ftp://a").output().unwrap();
+    assert_fails(&output, 2, "--server (or CAPI_AUTOSCALER_SERVER): \"ftp://a\" can't be used");
+}
+
+/// Answers each request with the result of a function of its number, counted from 0, until the test ends.
+fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            if !lines.any(|line| line.is_empty()) {
+                continue;
+            }
+            let (code, body) = answer(number);
+            let head = format!("HTTP/1.1 {code} .\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all((head + &body).as_bytes());
+        }
+    });
+    address
+}
+
+fn state(size: i32) -> String {
+    let counts = serde_json::json!({"running": size, "creating": 0, "deleting": 0, "failed": 0});
+    let group = serde_json::json!({
+        "id": "MachineDeployment/a/b", "kind": "MachineDeployment", "namespace": "a", "name": "b", "cluster": "c",
+        "minSize": 0, "maxSize": 9, "size": size, "pinned": true, "rollingOut": false, "counts": counts,
+    });
+    serde_json::json!({
+        "schemaVersion": 1, "program": {"version": "0.1.0", "startedAt": ""}, "takenAt": "", "ready": true, "checks": [],
+        "clusters": [], "machines": 1, "nodes": 1, "groups": [group], "leftOut": [],
+    })
+    .to_string()
+}
+
+#[test]
+fn groups_distinguishes_an_older_server_another_program_and_another_schema() {
+    let cases: [(u16, &str, &str); 4] = [
+        (404, "", "has no /debug/state: what answers there is an older version"),
+        (200, "<html>", "is it another program?"),
+        (200, "{\"schemaVersion\": 2}", "serves its state in schema version 2, and this program reads 1"),
+        (
+            421,
+            "host \"a\" isn't\u{1b}[31m answered",
+            "answered 421 Misdirected Request: host \"a\" isn't\\u{1b}[31m answered",
+        ),
+    ];
+    for (code, body, part) in cases {
+        let server = server(move |_| (code, body.to_owned()));
+        assert_fails(&groups(&["--server", &server.to_string()]).output().unwrap(), 1, part);
+    }
+}
+
+#[test]
+fn groups_prints_in_the_form_that_is_asked_for() {
+    let server = server(|_| (200, state(3))).to_string();
+    let print = |flags: &[&str]| {
+        let output = groups(&[&["--server", &server], flags].concat()).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(print(&[]).starts_with("ID                      MIN   SIZE   MAX"));
+    let json: serde_json::Value = serde_json::from_str(&print(&["-o", "json"])).unwrap();
+    assert_eq!(json["groups"][0]["size"], 3);
+    assert!(print(&["-o", "yaml", "b"]).contains("\n- id: MachineDeployment/a/b\n"));
+    assert_eq!(print(&["-n", "other"]), "no node groups: --all shows what is left out and why\n");
+    let output = groups(&["--server", &server, "c"]).output().unwrap();
+    assert_fails(&output, 1, "no node group is or ends in \"c\"");
+}
+
+#[test]
+fn groups_watched_by_a_pipe_prints_again_only_what_has_changed() {
+    // Two answers with one size, an outage, and then another size from then on.
+    let server = server(|number| match number {
+        0 | 1 => (200, state(3)),
+        2 => (503, "soon back".to_owned()),
+        _ => (200, state(4)),
+    });
+    let mut child = groups(&["--server", &server.to_string(), "--watch", "--interval", "10ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let is_time = |line: &str| line.len() == "2026-01-01T00:00:00Z".len() && line.ends_with('Z');
+    assert!(is_time(&lines.next().unwrap()));
+    assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("3"));
+    assert_eq!(lines.next().unwrap(), "");
+    assert!(is_time(&lines.next().unwrap()));
+    assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("4"));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(child.wait().unwrap().success(), "it was ended by whom it was for");
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("error: ") && said.contains("soon back"), "{said}");
+    assert_eq!(lines.count(), 0, "nothing is printed twice");
+}
+
+fn watch(flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider")).arg("watch").args(flags).env_clear().output().unwrap()
+}
+
+#[test]
+fn watch_reports_a_wrong_call_in_one_line_with_exit_code_2() {
+    let calls: [(&[&str], &str); 4] = [
+        (&["-l", "app in x"], "error: --selector: \"app in x\" can't be used"),
+        (&["--ignore", "status"], "error: --ignore: \"status\" can't be used: a path is a JSON pointer"),
+        (&["-n", "Team_A"], "error: --namespace: \"Team_A\" can't be used"),
+        (&["--webhook", "https://hooks.example.com/T0P-S3CR3T"], "error: --webhook: say where the URL is kept"),
+    ];
+    for (flags, part) in calls {
+        let output = watch(flags);
+        assert_fails(&output, 2, part);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.lines().count() == 1 && !said.contains("T0P"), "{said}");
+    }
+}
+
+#[test]
+fn watch_reports_what_failed_in_one_line_with_exit_code_1() {
+    let output = watch(&["machines", "--management-kubeconfig=/nonexistent/config"]);
+    assert_fails(&output, 1, "error: management cluster: kubeconfig file /nonexistent/config: can't read it");
+    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+}

@@ -1,0 +1,411 @@
+//! Tests of `watch` as a process on the sandbox's API: it reports changes to people, programs and receivers.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Command, ExitStatus, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{Router, extract::State, routing::post};
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use sandbox::{
+    api::{Api, DeleteOptions, PatchKind, Resource, Subresource},
+    clock::Clock,
+    faults::Fault,
+    http::ApiServer,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::{Certificate, Process, soon};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, watch},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+const DEFINITION: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: KINDS.cluster.x-k8s.io
+spec:
+  group: cluster.x-k8s.io
+  scope: Namespaced
+  names: {kind: KIND, plural: KINDS, singular: SINGULAR, listKind: KINDList}
+  versions:
+  - name: v1beta2
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+";
+
+fn definition(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    DEFINITION.replace("KINDS", &format!("{singular}s")).replace("KIND", kind).replace("SINGULAR", &singular)
+}
+
+fn machines() -> Resource {
+    Resource::new("cluster.x-k8s.io", "v1beta2", "machines")
+}
+
+/// An API server with Cluster API's Machine, and a folder for files.
+struct World {
+    server: ApiServer,
+    api: Api,
+    folder: TempDir,
+}
+
+impl World {
+    async fn start() -> Self {
+        let api = Api::new(Clock::real());
+        api.load(&definition("Machine")).unwrap();
+        let server = ApiServer::start(api.clone()).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        server.write_kubeconfig(folder.path().join("config")).unwrap();
+        let world = Self { server, api, folder };
+        world.create("Machine", "first", json!({}));
+        world
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
+    fn create(&self, kind: &str, name: &str, content: Value) {
+        let mut object = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind,
+            "metadata": {"name": name, "namespace": "default"}, "spec": {},
+        });
+        object.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+        self.api.load_values(vec![object]).unwrap();
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
+        let kubeconfig = self.folder.path().join("config");
+        command.arg("watch").arg("--management-kubeconfig").arg(kubeconfig).args(flags).env_clear();
+        command
+    }
+
+    /// Starts it, and waits until it is watching: until it shows the existing objects.
+    async fn watch(&self, flags: &[&str]) -> Watching {
+        Watching::start(self.command(&[&["--show-initial"], flags].concat())).await
+    }
+}
+
+struct Watching {
+    process: Process,
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Watching {
+    /// Starts it, and waits for the existing object.
+    async fn start(command: Command) -> Self {
+        let mut watching = Self::spawn(command);
+        assert!(watching.line().await.contains("first"));
+        watching
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let (send, lines) = mpsc::unbounded_channel();
+        let out = BufReader::new(process.child().stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines() {
+                if send.send(line.unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { process, lines }
+    }
+
+    async fn line(&mut self) -> String {
+        soon("a line", self.lines.recv()).await.expect("it runs")
+    }
+
+    async fn json(&mut self) -> Value {
+        serde_json::from_str(&self.line().await).unwrap()
+    }
+
+    fn terminate(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// Waits for its end, and returns its output on standard error as well.
+    async fn ended(mut self) -> (ExitStatus, String) {
+        let end = tokio::task::spawn_blocking(move || {
+            let mut said = String::new();
+            self.process.child().stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            (self.process.wait(), said)
+        });
+        soon("its end", end).await.unwrap()
+    }
+}
+
+/// A listener with TLS, with a certificate for `localhost`.
+struct Tls {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.listener.accept().await.unwrap();
+            // A client that rejects the certificate disconnects here.
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Starts a Slack-like receiver with TLS. Returns its URL, its certificate and the received messages.
+async fn receiver_with_tls() -> (String, String, watch::Receiver<Vec<Value>>) {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/services/T0P-S3CR3T", listener.local_addr().unwrap().port());
+    let (router, received) = router();
+    let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(config)) };
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, certified.cert.pem(), received)
+}
+
+/// Starts a Slack-like receiver. Returns its URL and the received messages.
+async fn receiver() -> (String, watch::Receiver<Vec<Value>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
+    let (router, received) = router();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, received)
+}
+
+fn router() -> (Router, watch::Receiver<Vec<Value>>) {
+    let (send, received) = watch::channel(Vec::new());
+    let keep = |State(send): State<Arc<watch::Sender<Vec<Value>>>>, body: String| async move {
+        send.send_modify(|received| received.push(serde_json::from_str(&body).unwrap()));
+        "ok"
+    };
+    (Router::new().route("/services/{token}", post(keep)).with_state(Arc::new(send)), received)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_write_is_reported_with_the_manager_that_made_it() {
+    let world = World::start().await;
+    let mut watching = world.watch(&["machines", "-o", "json"]).await;
+    let (user, controller) = (world.api.as_manager("kubectl-edit"), world.api.as_manager("capi"));
+    let merge =
+        |api: &Api, part, body| api.patch(&machines(), "default", "first", PatchKind::Merge, part, body).unwrap();
+
+    merge(&user, Subresource::Main, json!({"spec": {"failureDomain": "a"}}));
+    let line = watching.json().await;
+    assert_eq!((&line["type"], &line["kind"], &line["name"]), (&json!("MODIFIED"), &json!("Machine"), &json!("first")));
+    assert_eq!(line["patch"], json!([{"op": "add", "path": "/spec/failureDomain", "value": "a"}]));
+    assert_eq!(line["changedBy"].as_array().unwrap().len(), 1, "{line}");
+    assert_eq!(line["changedBy"][0]["manager"], "kubectl-edit");
+
+    let written = merge(&controller, Subresource::Status, json!({"status": {"phase": "Running"}}));
+    let line = watching.json().await;
+    assert_eq!(line["patch"], json!([{"op": "add", "path": "/status", "value": {"phase": "Running"}}]));
+    assert_eq!(line["changedBy"][0]["manager"], "capi");
+    assert_eq!(line["changedBy"][0]["subresource"], "status");
+    assert_eq!(line["resourceVersion"], written["metadata"]["resourceVersion"]);
+
+    // The second write within a second changes no time in managedFields.
+    merge(&controller, Subresource::Status, json!({"status": {"phase": "Failed"}}));
+    let line = watching.json().await;
+    assert_eq!((line["changedBy"].as_array().unwrap().len(), &line["changedBy"][0]["manager"]), (1, &json!("capi")));
+
+    world.api.delete(&machines(), "default", "first", &DeleteOptions::default()).unwrap();
+    assert_eq!(watching.json().await["type"], "DELETED");
+    watching.terminate();
+    let (status, said) = watching.ended().await;
+    assert!(status.success(), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_value_of_a_secret_is_shown_or_sent() {
+    let world = World::start().await;
+    let (url, mut received) = receiver().await;
+    let url = format!("file:{}", world.file("url", &url).display());
+    let secret = |value: &str| {
+        let applied = format!("{{\"stringData\":{{\"password\":\"{value}\"}}}}");
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {"name": "s", "namespace": "default", "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": applied}},
+            "data": {"password": value},
+        })
+    };
+    let mut watching = world.watch(&["machines,secrets", "-o", "json", "--webhook", &url]).await;
+    world.api.load_values(vec![secret("c3dvcmRmaXNo")]).unwrap();
+    let mut printed = watching.line().await;
+    world.api.load_values(vec![secret("c3dvcmRmaXNoLXR3bw==")]).unwrap();
+    let changed = watching.line().await;
+    let patch = serde_json::from_str::<Value>(&changed).unwrap()["patch"].clone();
+    assert_eq!(patch, json!([{"op": "replace", "path": "/data/password", "value": "[secret]"}]));
+    printed.push_str(&changed);
+    watching.terminate();
+    let (status, said) = watching.ended().await;
+    assert!(status.success(), "{said}");
+    received.wait_for(|received| !received.is_empty()).await.unwrap();
+    let sent = format!("{:?}", received.borrow());
+    assert!(sent.contains("password"), "{sent}");
+    for text in [printed, sent, said] {
+        assert!(!text.contains("c3dvcmRmaXNo") && !text.contains("T0P-S3CR3T"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_defined_while_it_runs_is_picked_up() {
+    let world = World::start().await;
+    let mut watching = world.watch(&["-o", "json"]).await;
+    world.api.load(&definition("MachinePool")).unwrap();
+    world.create("MachinePool", "pool", json!({}));
+    let line = watching.json().await;
+    assert_eq!((&line["type"], &line["kind"], &line["name"]), (&json!("ADDED"), &json!("MachinePool"), &json!("pool")));
+    assert_eq!(line["initial"], Value::Null);
+    watching.terminate();
+    assert!(watching.ended().await.0.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_queued_when_it_is_asked_to_end_is_sent_within_five_seconds() {
+    let world = World::start().await;
+    let (url, received) = receiver().await;
+    let url = world.file("url", &url);
+    // It would gather for an hour.
+    let rules = format!("rules: [{{name: ops, gather: 1h, to: {{form: slack, urlFile: {}}}}}]", url.display());
+    let rules = world.file("rules.yaml", &rules);
+    let mut watching = world.watch(&["machines", "-o", "json", "--notify-rules", &rules.display().to_string()]).await;
+    for n in 0..3 {
+        world.create("Machine", &format!("m{n}"), json!({}));
+        watching.line().await;
+    }
+    assert_eq!(received.borrow().len(), 0);
+    let asked = Instant::now();
+    watching.terminate();
+    let (status, said) = watching.ended().await;
+    assert!(status.success() && asked.elapsed() < Duration::from_secs(5), "{said}");
+    let text = received.borrow().first().unwrap()["text"].as_str().unwrap().to_owned();
+    // The handler of notifications may be one event behind that of the output.
+    assert!(text.starts_with("*Machine default/m0* added by sandbox\n*Machine default/m1* added by sandbox"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_with_tls_is_trusted_by_the_systems_roots_alone() {
+    let world = World::start().await;
+    let (url, certificate, mut received) = receiver_with_tls().await;
+    let url = format!("file:{}", world.file("url", &url).display());
+    let roots = world.file("roots.pem", &certificate);
+    let others = world.file("others.pem", &Certificate::of("localhost").certificate);
+    for (roots, trusted) in [(roots, true), (others, false)] {
+        let mut command = world.command(&["machines", "--show-initial", "--slack-webhook", &url]);
+        command.env("SSL_CERT_FILE", roots);
+        let mut watching = Watching::start(command).await;
+        let name = format!("trusted-{trusted}");
+        world.create("Machine", &name, json!({}));
+        while !watching.line().await.contains(&name) {}
+        if trusted {
+            received
+                .wait_for(|received| received.iter().any(|message| message.to_string().contains(&name)))
+                .await
+                .unwrap();
+        }
+        watching.terminate();
+        let (status, said) = watching.ended().await;
+        assert!(status.success(), "{said}");
+        assert_eq!(said.contains("TLS: the receiver's certificate isn't accepted"), !trusted, "{said}");
+        assert_eq!(said.contains("1 unsent at the end"), !trusted, "{said}");
+        assert!(!said.contains("T0P-S3CR3T"), "{said}");
+    }
+    assert_eq!(received.borrow().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_ends_it_quietly() {
+    let world = World::start().await;
+    let mut watching = world.watch(&["machines"]).await;
+    watching.lines.close();
+    // The line that detects the missing reader is the one after it went.
+    let mut n = 0;
+    while watching.process.child().try_wait().unwrap().is_none() {
+        world.create("Machine", &format!("m{n}"), json!({}));
+        n += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(n < 1000, "it goes on");
+    }
+    let (status, said) = watching.ended().await;
+    assert!(status.success() && !said.contains("rror"), "{said}");
+}
+
+#[rstest::rstest]
+#[case::there("here", false)]
+#[case::missing("gone", true)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_watched_is_said_and_a_cluster_that_is_not_there(#[case] name: &str, #[case] warned: bool) {
+    let world = World::start().await;
+    world.api.load(&definition("Cluster")).unwrap();
+    world.create("Cluster", "here", json!({}));
+    let labels = json!({"cluster.x-k8s.io/cluster-name": name});
+    let metadata = json!({"name": "first-of-it", "namespace": "default", "labels": labels});
+    world.create("Machine", "first-of-it", json!({"metadata": metadata}));
+    let cluster = format!("default/{name}");
+    let mut watching = Watching::spawn(world.command(&["--show-initial", "--cluster", &cluster]));
+    while !watching.line().await.contains("first-of-it") {}
+    watching.terminate();
+    let (status, said) = watching.ended().await;
+    assert!(status.success() && said.contains("watching clusters.cluster.x-k8s.io"), "{said}");
+    assert!(said.contains("MachinePool.cluster.x-k8s.io (not served yet)"), "{said}");
+    assert_eq!(said.contains(&format!("Cluster {cluster} isn't there")), warned, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_one_line_and_exit_code_1() {
+    let world = World::start().await;
+    let fault = Fault::refuse(403, "Forbidden", "machines is forbidden: User \"u\" cannot list resource \"machines\"");
+    world.server.faults().add(fault.on_verb("list").on_path("/machines").unwrap());
+    let mut command = world.command(&["machines"]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("error: forbidden to list machines.cluster.x-k8s.io in namespace default: "), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_is_not_served_is_one_line_and_exit_code_1() {
+    let world = World::start().await;
+    let mut command = world.command(&["machnies"]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("serves no resource \"machnies\"; it serves machines.cluster.x-k8s.io"), "{said}");
+}

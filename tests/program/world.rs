@@ -1,0 +1,173 @@
+//! The whole program in-process on a sandbox whose clock the test drives, and the objects of a group.
+
+use std::{sync::Arc, time::Duration};
+
+use capi_autoscaler_provider::{
+    app::{App, Config},
+    cli::{Cli, Command},
+    proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
+    server::{GrpcAddress, Shutdown},
+};
+use clap::Parser as _;
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use sandbox::{
+    BEHAVIOUR_LABEL, Contract, Sandbox, SandboxOptions,
+    api::{PatchKind, Resource, Selection, Subresource},
+    clock::Clock,
+};
+use serde_json::{Value, json};
+use testkit::{get, until};
+use tokio::{net::UnixStream, sync::OnceCell};
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+/// The start of the clusters' clock, as a time before now.
+const BEFORE: Duration = Duration::from_secs(3 * 3600);
+
+/// The program, the clusters that it runs on, and their clock.
+pub(crate) struct World {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) server: App,
+    pub(crate) clock: Clock,
+    pub(crate) version: &'static str,
+    shutdown: Shutdown,
+    channel: OnceCell<Channel>,
+}
+
+impl World {
+    /// Starts the program, and waits until it is in sync. `prepare` adds faults of the clusters before it starts. Flags
+    /// that aren't given have free ports.
+    pub(crate) async fn start(options: SandboxOptions, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
+        let clock = Clock::driven(Timestamp::now().checked_sub(BEFORE).unwrap());
+        let contract = options.settings.contract;
+        let sandbox = Sandbox::start(SandboxOptions { clock: clock.clone(), ..options }).await.unwrap();
+        prepare(&sandbox);
+        let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
+        let own = ["x", "serve", "--cluster=team-a/prod", &kubeconfig];
+        let ports = ["--listen=", "--http-listen=", "--admin-listen="];
+        let ports = ports.iter().filter(|port| !flags.iter().any(|flag| flag.starts_with(**port)));
+        let ports: Vec<_> = ports.map(|port| format!("{port}127.0.0.1:0")).collect();
+        let all = own.into_iter().chain(ports.iter().map(String::as_str)).chain(flags.iter().copied());
+        let Command::Serve(args) = Cli::try_parse_from(all).unwrap().command else { panic!("serve was asked for") };
+        let shutdown = Shutdown::new();
+        let server = App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+        let http = server.http_address().to_string();
+        until("in sync", async || (get(&http, "/readyz").await.0 == 200).then_some(())).await;
+        let version = if contract == Contract::V1Beta1 { "v1beta1" } else { "v1beta2" };
+        Self { sandbox, server, clock, version, shutdown, channel: OnceCell::new() }
+    }
+
+    /// Starts the program on these objects.
+    pub(crate) async fn of(manifests: Vec<Value>, flags: &[&str]) -> Self {
+        Self::start(SandboxOptions { manifests, ..SandboxOptions::default() }, flags, |_| {}).await
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.request();
+        self.server.finish().await.unwrap();
+        self.sandbox.stop().await;
+    }
+
+    pub(crate) async fn client(&self) -> CloudProviderClient<Channel> {
+        let channel = self.channel.get_or_init(|| connect(self.server.grpc_address()));
+        CloudProviderClient::new(channel.await.clone())
+    }
+
+    /// Lets the controllers work for this long.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        self.sandbox.simulation().settle().await;
+        for _ in 0..seconds {
+            self.clock.advance(Duration::from_secs(1));
+            self.sandbox.simulation().settle().await;
+        }
+    }
+
+    /// Changes an object as another user.
+    pub(crate) fn change(&self, plural: &'static str, name: &str, patch: Value) {
+        let resource = Resource::new("cluster.x-k8s.io", self.version, plural);
+        let api = self.sandbox.management().api();
+        api.patch(&resource, "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
+    }
+
+    /// Returns the Nodes as Cluster Autoscaler sends them.
+    pub(crate) fn nodes(&self) -> Vec<ExternalGrpcNode> {
+        let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
+        let node = |node: &Arc<Value>| ExternalGrpcNode {
+            provider_id: node["spec"]["providerID"].as_str().unwrap().to_owned(),
+            name: name(node),
+            ..ExternalGrpcNode::default()
+        };
+        nodes.iter().map(node).collect()
+    }
+
+    /// Returns the reason and note of the Events on a MachineDeployment.
+    pub(crate) fn events_on(&self, name: &str) -> Vec<(String, String)> {
+        let events = Resource::new("events.k8s.io", "v1", "events");
+        let events = self.sandbox.management().api().list(&events, &Selection::default()).unwrap();
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
+        let of_it = events.iter().filter(|event| event["regarding"]["name"] == name);
+        of_it.map(|event| (text(event, "reason"), text(event, "note"))).collect()
+    }
+}
+
+/// Connects to either kind of address.
+async fn connect(address: &GrpcAddress) -> Channel {
+    match address {
+        GrpcAddress::Tcp(address) => {
+            Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+        }
+        GrpcAddress::Unix(path) => {
+            let path = path.clone();
+            let connector = service_fn(move |_| {
+                let stream = UnixStream::connect(path.clone());
+                async { stream.await.map(TokioIo::new) }
+            });
+            Endpoint::from_static("http://localhost").connect_with_connector(connector).await.unwrap()
+        }
+    }
+}
+
+pub(crate) fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+pub(crate) fn cluster() -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": { "name": "prod", "namespace": "team-a" },
+        "spec": {},
+    })
+}
+
+/// Returns a group of this size that scales from zero by its annotations, with further annotations.
+pub(crate) fn deployment(name: &str, replicas: i64, annotations: impl Into<Value>) -> Value {
+    let mut value = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+                "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+                "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
+            },
+        },
+        "spec": {
+            "clusterName": "prod",
+            "replicas": replicas,
+            "template": { "metadata": { "labels": {} }, "spec": { "clusterName": "prod", "version": "v1.35.0" } },
+        },
+    });
+    let annotations: Value = annotations.into();
+    json_patch::merge(&mut value, &json!({ "metadata": { "annotations": annotations } }));
+    value
+}
+
+/// Sets the behaviour of its Machines.
+pub(crate) fn behaving(mut deployment: Value, behaviour: &str) -> Value {
+    deployment["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = behaviour.into();
+    deployment
+}
