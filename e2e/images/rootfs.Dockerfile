@@ -1,0 +1,3 @@
+# A file system as an image.
+FROM scratch
+ADD rootfs.tar /

@@ -1,0 +1,78 @@
+//! Everything of a run that could outlive it on the machine: containers, networks, volumes, mounts and processes.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::{Result, ensure};
+
+use crate::images::Docker;
+
+/// Programs of clusters and of builds. Others on the machine come and go for their own reasons.
+const PROGRAMS: [&str; 9] = [
+    "buildkitd",
+    "capi-autoscaler",
+    "containerd-shim",
+    "coredns",
+    "etcd",
+    "kind",
+    "kube-apiserver",
+    "kubelet",
+    "systemd-journal",
+];
+
+/// The state of the machine at one time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Leftovers(BTreeSet<String>);
+
+impl Leftovers {
+    /// Returns what is there now.
+    pub fn now(docker: Docker) -> Result<Self> {
+        let mut all = BTreeSet::new();
+        for (what, arguments) in [
+            ("container", &["ps", "--all", "--quiet", "--no-trunc"][..]),
+            ("network", &["network", "ls", "--quiet", "--no-trunc"]),
+            ("volume", &["volume", "ls", "--quiet"]),
+        ] {
+            all.extend(docker.lines(arguments)?.into_iter().map(|name| format!("{what} {name}")));
+        }
+        for line in fs::read_to_string("/proc/self/mounts")?.lines() {
+            let place = line.split(' ').nth(1).unwrap_or_default();
+            all.insert(format!("mount {place}"));
+        }
+        for entry in fs::read_dir("/proc")? {
+            let process = entry?.path();
+            if let Some(name) = name_of(&process).filter(|name| PROGRAMS.iter().any(|known| name.starts_with(known))) {
+                all.insert(format!("process {} {name}", process.display()));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Fails if there is more now than there was.
+    pub fn assert_none_since(&self, before: &Self) -> Result<()> {
+        let new: Vec<_> = self.0.difference(&before.0).collect();
+        ensure!(new.is_empty(), "left behind: {new:?}");
+        Ok(())
+    }
+}
+
+/// Returns the name of a process, unless it has ended.
+fn name_of(process: &Path) -> Option<String> {
+    Some(fs::read_to_string(process.join("comm")).ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &[&str]) -> Leftovers {
+        Leftovers(all.iter().map(|&one| one.to_owned()).collect())
+    }
+
+    #[test]
+    fn what_was_there_before_is_no_leftover_and_what_came_is_one() {
+        let before = of(&["container a", "mount /x"]);
+        of(&["container a"]).assert_none_since(&before).unwrap();
+        let error = of(&["container a", "network n"]).assert_none_since(&before).unwrap_err();
+        assert_eq!(error.to_string(), "left behind: [\"network n\"]");
+    }
+}
