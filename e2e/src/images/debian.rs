@@ -35,8 +35,12 @@ impl Rootfs {
             fs::create_dir_all(&unfinished)?;
             let mut command = Command::new("mmdebstrap");
             command.env("SOURCE_DATE_EPOCH", EPOCH).args(["--quiet", &format!("--variant={}", self.variant)]);
+            // dpkg would write each file to the disk before the next one.
+            command.arg("--dpkgopt=force-unsafe-io");
             command.arg(format!("--include={}", self.packages.join(",")));
-            command.args(self.hooks.iter().map(|hook| format!("--customize-hook={hook}")));
+            // Later hooks aren't run where nothing but the packages' files is wanted.
+            let hook = if self.variant == "extract" { "extract" } else { "customize" };
+            command.args(self.hooks.iter().map(|command| format!("--{hook}-hook={command}")));
             output(command.arg(self.suite).arg(unfinished.join("rootfs.tar")))?;
             fs::rename(&unfinished, &made)?;
         }

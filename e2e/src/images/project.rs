@@ -21,32 +21,13 @@ const NAME: &str = "capi-autoscaler-provider:e2e";
 /// The version in the label of the image.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The base of the build: a C compiler, beside the installed Rust.
-const BUILDER: Rootfs = Rootfs {
-    name: "builder",
+/// Debian for both bases: a C compiler, beside the installed Rust, and the libraries that the program links to.
+const DEBIAN: Rootfs = Rootfs {
+    name: "trixie",
     suite: "trixie",
     variant: "essential",
     packages: &["ca-certificates", "gcc", "libc6-dev"],
     hooks: &["rm -rf \"$1\"/var/lib/apt \"$1\"/var/cache/apt \"$1\"/usr/share/doc \"$1\"/usr/share/man"],
-};
-
-/// The base of the result: the libraries that the program is linked to, and certificate authorities. No shell.
-const RUNTIME: Rootfs = Rootfs {
-    name: "runtime",
-    suite: "trixie",
-    variant: "extract",
-    packages: &["base-files", "ca-certificates", "libc6", "libgcc-s1", "netbase"],
-    hooks: &[
-        // Essential packages come along; the program needs none of them.
-        "cd \"$1\" && mkdir kept && cp --parents -a usr/lib/*-linux-gnu/lib*.so* usr/lib64 usr/lib/os-release etc/os-release \
-            etc/debian_version usr/share/ca-certificates etc/protocols etc/services kept/ && \
-            cp -a --parents usr/lib/*-linux-gnu/ld-linux* kept/ && \
-            find . -mindepth 1 -maxdepth 1 ! -name kept -exec rm -rf {} + && mv kept/* . && rmdir kept && \
-            ln -s usr/lib lib && ln -s usr/lib64 lib64 && mkdir -m 1777 tmp && mkdir -p etc/ssl/certs && \
-            find usr/share/ca-certificates -name '*.crt' | sort | xargs cat > etc/ssl/certs/ca-certificates.crt && \
-            printf 'root:x:0:0:root:/root:/sbin/nologin\\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\\n' \
-            > etc/passwd && printf 'root:x:0:\\nnonroot:x:65532:\\n' > etc/group",
-    ],
 };
 
 /// The project's image.
@@ -101,10 +82,10 @@ async fn bases(directory: &Path) -> Result<(Layout, Layout)> {
     let sysroot = PathBuf::from(output(Command::new("rustc").args(["--print", "sysroot"]))?.trim());
     let rust = output(Command::new("rustc").arg("-vV"))?;
     let certificates = certificates()?;
-    let files = ["builder.Dockerfile", "rootfs.Dockerfile"].map(|file| fs::read(sources().join(file)));
+    let files = ["builder.Dockerfile", "runtime.Dockerfile"].map(|file| fs::read(sources().join(file)));
     let [compiler, runtime] = files;
-    let compiler = directory.join(format!("base-{}", key((BUILDER, compiler?, rust, &certificates))));
-    let runtime = directory.join(format!("base-{}", key((RUNTIME, runtime?))));
+    let compiler = directory.join(format!("base-{}", key((DEBIAN, compiler?, rust, &certificates))));
+    let runtime = directory.join(format!("base-{}", key((DEBIAN, runtime?))));
 
     // Only the results are kept.
     let scratch = directory.join("bases-buildkit");
@@ -138,8 +119,8 @@ fn build_bases(
         ("rust-bin", sysroot.join("bin")),
         ("rust-lib", sysroot.join("lib")),
     ];
-    let compiler = builder.base(&base("builder.Dockerfile", BUILDER.make(directory)?, directories), compiler)?;
-    let runtime = builder.base(&base("rootfs.Dockerfile", RUNTIME.make(directory)?, Vec::new()), runtime)?;
+    let compiler = builder.base(&base("builder.Dockerfile", DEBIAN.make(directory)?, directories), compiler)?;
+    let runtime = builder.base(&base("runtime.Dockerfile", DEBIAN.make(directory)?, Vec::new()), runtime)?;
     Ok((compiler, runtime))
 }
 

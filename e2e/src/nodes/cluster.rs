@@ -195,7 +195,9 @@ fn remove(docker: Docker, kind: &Kind, name: &str) -> Result<()> {
 
 async fn client(kubeconfig: &str) -> Result<Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // A refused eviction would be asked for again, until it is admitted.
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 

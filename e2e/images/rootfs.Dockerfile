@@ -1,3 +1,0 @@
-# A file system as an image.
-FROM scratch
-ADD rootfs.tar /
