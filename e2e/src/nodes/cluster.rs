@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    net::IpAddr,
     path::{Path, PathBuf},
     process,
     process::Command,
@@ -129,6 +130,14 @@ impl Cluster {
         let address = networks.as_object().and_then(|all| all.values().next()).map(|one| one["IPAddress"].clone());
         let address = address.and_then(|address| address.as_str().map(str::to_owned));
         address.with_context(|| format!("the Node has no address: {networks}"))
+    }
+
+    /// Returns this machine's address on the Node's network, by which the Node reaches it.
+    pub fn gateway(&self) -> Result<IpAddr> {
+        let settings = self.docker.inspect(&self.name)?["IPAM"]["Config"].clone();
+        let addresses = settings.as_array().into_iter().flatten().filter_map(|one| one["Gateway"].as_str()?.parse().ok());
+        let address = addresses.into_iter().find(IpAddr::is_ipv4);
+        address.with_context(|| format!("the network has no gateway: {settings}"))
     }
 
     /// Runs a command on the Node, and returns its output.

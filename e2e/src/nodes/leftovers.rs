@@ -6,18 +6,8 @@ use anyhow::{Result, ensure};
 
 use crate::images::Docker;
 
-/// Programs of clusters and of builds. Others on the machine come and go for their own reasons.
-const PROGRAMS: [&str; 9] = [
-    "buildkitd",
-    "capi-autoscaler",
-    "containerd-shim",
-    "coredns",
-    "etcd",
-    "kind",
-    "kube-apiserver",
-    "kubelet",
-    "systemd-journal",
-];
+/// Programs that builds and clusters run outside of containers.
+const PROGRAMS: [&str; 3] = ["buildkitd", "containerd-shim", "kind"];
 
 /// The state of the machine at one time.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +30,7 @@ impl Leftovers {
         }
         for entry in fs::read_dir("/proc")? {
             let process = entry?.path();
-            if let Some(name) = name_of(&process).filter(|name| PROGRAMS.iter().any(|known| name.starts_with(known))) {
+            if let Some(name) = name_of(&process) {
                 all.insert(format!("process {} {name}", process.display()));
             }
         }
@@ -55,9 +45,13 @@ impl Leftovers {
     }
 }
 
-/// Returns the name of a process, unless it has ended.
+/// Returns the name of a process that is of a container, of a build or of a cluster, unless it has ended. Others on the machine
+/// come and go for their own reasons.
 fn name_of(process: &Path) -> Option<String> {
-    Some(fs::read_to_string(process.join("comm")).ok()?.trim().to_owned())
+    let read = |file: &str| fs::read_to_string(process.join(file)).ok();
+    let name = read("comm")?.trim().to_owned();
+    let concerns = PROGRAMS.iter().any(|known| name.starts_with(known)) || read("cgroup")?.contains("docker");
+    concerns.then_some(name)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Calls that go on while certificates, Pods and versions change.
 
 use std::{
+    net::TcpListener,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -15,8 +16,8 @@ use e2e::{
     nodes::{Connection, Group, PATIENCE, Stage},
     wait::every,
 };
-use serde_json::json;
-use tokio::task::JoinHandle;
+use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::timeout};
 
 use crate::{
     lifecycle::{name, uids},
@@ -154,8 +155,8 @@ pub(crate) async fn an_upgrade_fails_no_call(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The size isn't lowered as long as a policy refuses it: a delete is stuck between its mark and its last write. Its Pod is
-/// killed there.
+/// The API server asks a webhook that never answers before it lowers the size: the delete is stuck between its mark and its last
+/// write. Its Pod is killed there.
 pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release();
     let group = Group::create(&stage.objects, "workers", 4).await?;
@@ -167,14 +168,14 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
     every(SEEN.0, "the Service of the one Pod", SEEN.1, async || Ok(only.refresh().await?)).await?;
 
-    let policy = format!("{}-keeps-sizes", stage.namespace);
-    for object in policies(&policy, &stage.namespace) {
-        stage.objects.create(object).await?;
-    }
+    // Connections are made by the kernel, and nobody reads from them.
+    let silent = TcpListener::bind((stage.cluster.gateway()?, 0))?;
+    let webhook = format!("{}-holds-sizes", stage.namespace);
+    stage.objects.create(holds_sizes(&webhook, &stage.namespace, &silent.local_addr()?.to_string())).await?;
     let probe = json!({ "spec": { "replicas": 3 } });
-    every(SEEN.0, "the policy at work", SEEN.1, async || {
-        let refused = stage.objects.try_patch("MachineDeployment", &group.name, &probe).await.is_err();
-        ensure!(refused, "sizes can be lowered");
+    every(SEEN.0, "the webhook at work", SEEN.1, async || {
+        let lowered = stage.objects.try_patch("MachineDeployment", &group.name, &probe);
+        ensure!(timeout(Duration::from_secs(2), lowered).await.is_err(), "sizes can be lowered");
         Ok(())
     })
     .await?;
@@ -191,13 +192,12 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     stage.cluster.on_node(&["kill", "-KILL", &process(stage, victim)?])?;
     ensure!(deleting.await?.is_err(), "a delete that was killed has succeeded");
     ensure!(stage.objects.scale("MachineDeployment", &group.name).await? == 4, "the size was lowered");
-    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-        stage.objects.remove(kind, &policy).await?;
-    }
-    every(SEEN.0, "the policy gone", SEEN.1, async || {
-        stage.objects.try_patch("MachineDeployment", &group.name, &probe).await
+    stage.objects.remove("ValidatingWebhookConfiguration", &webhook).await?;
+    every(SEEN.0, "the webhook gone", SEEN.1, async || {
+        timeout(Duration::from_secs(2), stage.objects.try_patch("MachineDeployment", &group.name, &probe)).await?
     })
     .await?;
+    drop(silent);
 
     // Cluster Autoscaler asks again; either Pod answers.
     every(SEEN.0, "the delete", PATIENCE, async || Ok(all.caller().delete(&group.id, &[node.clone()]).await?)).await?;
@@ -218,32 +218,26 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     Ok(())
 }
 
-/// Returns a policy that refuses smaller sizes in one namespace, and its binding.
-fn policies(name: &str, namespace: &str) -> [serde_json::Value; 2] {
-    let resources = ["machinedeployments", "machinedeployments/scale"];
-    [
-        json!({
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": { "name": name },
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": { "resourceRules": [{
-                    "apiGroups": ["cluster.x-k8s.io"],
-                    "apiVersions": ["*"],
-                    "operations": ["UPDATE"],
-                    "resources": resources,
-                }] },
-                "validations": [{ "expression": "object.spec.replicas >= oldObject.spec.replicas", "message": "sizes are kept" }],
-            },
-        }),
-        json!({
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": { "name": name },
-            "spec": {
-                "policyName": name,
-                "validationActions": ["Deny"],
-                "matchResources": { "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } } },
-            },
-        }),
-    ]
+/// Returns a webhook at an address for smaller sizes in one namespace.
+fn holds_sizes(name: &str, namespace: &str, address: &str) -> Value {
+    json!({
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": "sizes.e2e.capi-autoscaler-provider.io",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": { "url": format!("https://{address}/") },
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 30,
+            "matchConditions": [{ "name": "smaller", "expression": "object.spec.replicas < oldObject.spec.replicas" }],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+            "rules": [{
+                "apiGroups": ["cluster.x-k8s.io"],
+                "apiVersions": ["*"],
+                "operations": ["UPDATE"],
+                "resources": ["machinedeployments", "machinedeployments/scale"],
+            }],
+        }],
+    })
 }
