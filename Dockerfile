@@ -1,11 +1,14 @@
-# syntax=docker/dockerfile:1
-
 # The image of capi-autoscaler-provider: one binary on distroless, as a user without rights, for amd64 and arm64.
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 -t capi-autoscaler-provider .
+#
+# BUILDER and RUNTIME may name other bases of the same Debian. A release names both by their digests. No frontend is named
+# here, since it would have to be pulled: BuildKit's own reads this file from Docker 23 on.
+ARG BUILDER=rust:1.95-slim-trixie
+ARG RUNTIME=gcr.io/distroless/cc-debian13:nonroot
 
 # The compiler runs on the builder's own architecture and builds for the other: emulated, it would take an hour.
-FROM --platform=$BUILDPLATFORM rust:1.95-slim-trixie AS build
+FROM --platform=$BUILDPLATFORM ${BUILDER} AS build
 ARG BUILDARCH
 ARG TARGETARCH
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
@@ -27,8 +30,8 @@ if [ "$BUILDARCH" != "$TARGETARCH" ]; then
     apt-get update
     apt-get install --yes --no-install-recommends "$compiler" "libc6-dev-$TARGETARCH-cross"
     rm -rf /var/lib/apt/lists/*
+    rustup target add "$target"
 fi
-rustup target add "$target"
 echo "$target" > /target-triple
 cargo install cargo-auditable --locked --version 0.7.7
 EOF
@@ -43,7 +46,17 @@ install -D "target/$target/dist/capi-autoscaler-provider" /out/capi-autoscaler-p
 EOF
 
 # glibc, libgcc and the usual certificate authorities; no shell. The same Debian as above, so that glibc fits.
-FROM gcr.io/distroless/cc-debian13:nonroot
+FROM ${RUNTIME}
+# The first three are for scanners and people; version, revision and source belong to a build.
+ARG VERSION=""
+ARG REVISION=""
+ARG SOURCE=""
+LABEL org.opencontainers.image.title="capi-autoscaler-provider" \
+      org.opencontainers.image.description="Lets the Kubernetes Cluster Autoscaler scale Cluster API node groups" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.version="$VERSION"
 COPY --from=build /out/capi-autoscaler-provider /usr/local/bin/capi-autoscaler-provider
 COPY LICENSE /usr/share/doc/capi-autoscaler-provider/LICENSE
 USER 65532:65532

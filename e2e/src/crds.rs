@@ -1,6 +1,9 @@
 //! Installs Cluster API's CRDs, reduced to one version of its contract, and infrastructure templates of our own.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -58,6 +61,15 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
     Ok(())
 }
 
+/// Installs CRDs of other modules of Cluster API from their files, reduced to `v1beta2`, and waits until they are served.
+pub async fn install_files(objects: &Objects, files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        let crd = objects.create(only(file, Contract::V1Beta2)?).await?;
+        established(objects, &crd.metadata.name.context("a CRD without name")?).await?;
+    }
+    Ok(())
+}
+
 /// Installs the CRD of one kind of infrastructure template, and waits until it is served.
 pub async fn install_template(objects: &Objects, kind: &str) -> Result<()> {
     let crd = objects.create(template(kind)).await?;
@@ -84,8 +96,12 @@ pub(crate) async fn established(objects: &Objects, name: &str) -> Result<()> {
 /// so the other version could not be served correctly.
 fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
     let plural = Place::of(kind, contract).resource.plural;
-    let path = bases.join(format!("{CAPI_GROUP}_{plural}.yaml"));
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    only(&bases.join(format!("{CAPI_GROUP}_{plural}.yaml")), contract)
+}
+
+/// Reads a CRD with one version.
+fn only(path: &Path, contract: Contract) -> Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut crd: Value = serde_yaml::from_str(&text).with_context(|| format!("parsing {}", path.display()))?;
     let versions =
         crd["spec"]["versions"].as_array_mut().with_context(|| format!("no versions in {}", path.display()))?;

@@ -3,9 +3,9 @@
 
 mod module;
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use self::module::{Build, Module};
 
@@ -95,4 +95,105 @@ pub fn promtool() -> Result<PathBuf> {
         linker: "-s -w",
     })?;
     Ok(binaries.join("promtool"))
+}
+
+/// Returns the directory in which all that is built for these tests is kept.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let programs = buildkit()?;
+    Ok(programs.parent().context("a program without a directory")?.to_owned())
+}
+
+/// Builds BuildKit's daemon and client, and returns their directory.
+pub(crate) fn buildkit() -> Result<PathBuf> {
+    Module::at("buildkit").binaries(&Build {
+        what: "BuildKit",
+        packages: &["github.com/moby/buildkit/cmd/buildkitd", "github.com/moby/buildkit/cmd/buildctl"],
+        files: &[],
+        linker: "-s -w",
+    })
+}
+
+/// The programs of a node and of its components' images, by their directories.
+pub(crate) struct NodePrograms {
+    /// The version of Kubernetes.
+    pub(crate) version: String,
+    /// kubelet, kubeadm, kube-proxy and kube-controller-manager.
+    pub(crate) kubernetes: PathBuf,
+    /// etcd, kubectl, kube-apiserver and kube-scheduler.
+    pub(crate) components: PathBuf,
+    /// containerd, its shim and ctr.
+    pub(crate) containerd: PathBuf,
+    /// CoreDNS.
+    pub(crate) coredns: PathBuf,
+    /// The source of pause.
+    pub(crate) pause: PathBuf,
+}
+
+/// Builds the programs of a node.
+pub(crate) fn node_programs() -> Result<NodePrograms> {
+    let module = Module::at("node");
+    let version = module.version(KUBERNETES)?;
+    let pinned = Module::at("").version(KUBERNETES)?;
+    ensure!(version == pinned, "e2e/node/go.mod has Kubernetes {version} and e2e/go.mod {pinned}: make them one");
+    let kubernetes = module.binaries(&Build {
+        what: "kubelet, kubeadm and others",
+        packages: &[
+            "k8s.io/kubernetes/cmd/kubelet",
+            "k8s.io/kubernetes/cmd/kubeadm",
+            "k8s.io/kubernetes/cmd/kube-proxy",
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+        ],
+        files: &[],
+        linker: &kubernetes_version(&version)?,
+    })?;
+    let components = components()?.etcd.parent().context("etcd without a directory")?.to_owned();
+    let containerd = Module::at("containerd").binaries(&Build {
+        what: "containerd",
+        packages: &[
+            "github.com/containerd/containerd/v2/cmd/containerd",
+            "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            "github.com/containerd/containerd/v2/cmd/ctr",
+        ],
+        files: &[],
+        linker: "-s -w",
+    })?;
+    let coredns = Module::at("coredns").binaries(&Build {
+        what: "CoreDNS",
+        packages: &["github.com/coredns/coredns"],
+        files: &[],
+        linker: "-s -w",
+    })?;
+    let pause = module.source(KUBERNETES)?.join("build/pause/linux/pause.c");
+    Ok(NodePrograms { version, kubernetes, components, containerd, coredns, pause })
+}
+
+/// kind, with the files of its own base image.
+#[derive(Debug)]
+pub struct Kind {
+    /// The program.
+    pub program: PathBuf,
+    source: PathBuf,
+}
+
+impl Kind {
+    /// Returns the directory of the files of a node.
+    pub(crate) fn node_files(&self) -> PathBuf {
+        self.source.join("images/base/files")
+    }
+
+    /// Returns the published node image of this version of kind, by its digest.
+    pub(crate) fn published_node(&self) -> Result<String> {
+        let path = self.source.join("pkg/apis/config/defaults/image.go");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let image = text.split('"').find(|text| text.contains("@sha256:"));
+        Ok(image.with_context(|| format!("no image in {}", path.display()))?.to_owned())
+    }
+}
+
+/// Builds kind.
+pub fn kind() -> Result<Kind> {
+    let module = Module::at("capd");
+    let programs =
+        module.binaries(&Build { what: "kind", packages: &["sigs.k8s.io/kind"], files: &[], linker: "-s -w" })?;
+    Ok(Kind { program: programs.join("kind"), source: module.source("sigs.k8s.io/kind")? })
 }

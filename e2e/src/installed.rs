@@ -207,13 +207,13 @@ fn write_files(directory: &Path, files: &BTreeMap<String, ByteString>) -> Result
 
 /// Cluster Autoscaler's TLS settings: its certificate, the authority of the server, and the host of its address, which
 /// it verifies.
-struct Connector {
+pub(crate) struct Connector {
     tls: TlsConnector,
     host: ServerName<'static>,
 }
 
 impl Connector {
-    fn new(cloud_config: &Value, files: &BTreeMap<String, ByteString>) -> Result<Self> {
+    pub(crate) fn new(cloud_config: &Value, files: &BTreeMap<String, ByteString>) -> Result<Self> {
         let file = |key: &str| {
             let path = PathBuf::from(cloud_config[key].as_str().with_context(|| format!("no {key}"))?);
             let name = path.file_name().and_then(|name| name.to_str()).with_context(|| format!("{key} is no file"))?;
@@ -233,13 +233,25 @@ impl Connector {
     }
 
     fn channel(&self, port: u16) -> Channel {
-        let (tls, host) = (self.tls.clone(), self.host.clone());
+        self.channel_to(&format!("127.0.0.1:{port}"))
+    }
+
+    /// Returns a channel to an address, whatever host the certificate has.
+    pub(crate) fn channel_to(&self, address: &str) -> Channel {
+        let (tls, host, address) = (self.tls.clone(), self.host.clone(), address.to_owned());
         Endpoint::from_static("http://server").connect_with_connector_lazy(tower::service_fn(move |_| {
-            let (tls, host) = (tls.clone(), host.clone());
+            let (tls, host, address) = (tls.clone(), host.clone(), address.clone());
             async move {
-                let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+                let stream = TcpStream::connect(address).await?;
                 tls.connect(host, stream).await.map(TokioIo::new)
             }
         }))
+    }
+
+    /// Connects to an address, and returns the server's certificate.
+    pub(crate) async fn certificate(&self, address: &str) -> Result<Vec<u8>> {
+        let stream = self.tls.connect(self.host.clone(), TcpStream::connect(address).await?).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        Ok(shown.context("a server without a certificate")?.to_vec())
     }
 }

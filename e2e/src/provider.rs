@@ -118,7 +118,9 @@ impl Caller {
         Ok(Self::by(Endpoint::from_shared(format!("http://{address}"))?.timeout(DEADLINE).connect_lazy()))
     }
 
-    fn by(channel: Channel) -> Self {
+    /// Calls over a channel of any kind.
+    #[must_use]
+    pub fn by(channel: Channel) -> Self {
         let caller = autoscaler::Caller::new(channel.clone());
         Self { channel, caller }
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
 mod authorities;
+mod capd;
 mod install;
 mod issuers;
 mod metrics;

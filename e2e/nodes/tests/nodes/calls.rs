@@ -1,0 +1,251 @@
+//! Calls that go on while certificates, Pods and versions change.
+
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use autoscaler::{Driver, Settings, Version, Workload};
+use e2e::{
+    helm::RELEASE,
+    nodes::{Connection, Group, PATIENCE, Stage},
+    wait::every,
+};
+use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::timeout};
+
+use crate::{
+    lifecycle::{name, uids},
+    pods::process,
+};
+
+/// The interval of looking, and the time within which a change is seen in a cluster.
+pub(crate) const SEEN: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(120));
+
+/// The project's driver, with Cluster Autoscaler's calls, and what it has noted.
+struct Autoscaler {
+    task: JoinHandle<()>,
+    notes: Arc<Mutex<Vec<String>>>,
+    loops: Arc<AtomicUsize>,
+}
+
+impl Autoscaler {
+    /// Starts one that wants to scale nothing: no Pod waits, and no Node is idle for long enough.
+    fn start(stage: &Stage<'_>, connection: &Connection) -> Self {
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        let loops = Arc::new(AtomicUsize::new(0));
+        let (noted, looped) = (Arc::clone(&notes), Arc::clone(&loops));
+        let note = move |line: &str| {
+            looped.fetch_add(1, Ordering::Relaxed);
+            noted.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+        };
+        let settings = Settings {
+            pause: Duration::from_millis(300),
+            unneeded: Duration::from_secs(36_000),
+            unready: Duration::from_secs(36_000),
+            ..Settings::default()
+        };
+        let caller = autoscaler::Caller::new(connection.caller().channel());
+        let workload = Workload::of_namespace(stage.cluster.client(), &stage.namespace);
+        let chance = fastrand::Rng::with_seed(0);
+        let driver = Driver::new(caller, workload, Version::new(37, 0), settings, chance, note);
+        Self { task: tokio::spawn(driver.run()), notes, loops }
+    }
+}
+
+/// Calls over connections of their own, one after the other, until it is ended.
+struct Calls {
+    task: JoinHandle<()>,
+    made: Arc<AtomicUsize>,
+    failed: Arc<Mutex<Vec<String>>>,
+}
+
+impl Calls {
+    /// Reads the groups over one connection that stays, and over a new one each time.
+    fn start(connection: Connection, expected: &str) -> Self {
+        let made = Arc::new(AtomicUsize::new(0));
+        let failed = Arc::new(Mutex::new(Vec::new()));
+        let (counted, failures, expected) = (Arc::clone(&made), Arc::clone(&failed), expected.to_owned());
+        let task = tokio::spawn(async move {
+            let kept = connection.caller();
+            let mut interval = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                interval.tick().await;
+                for (way, caller) in [("the kept connection", kept.clone()), ("a new connection", connection.caller())]
+                {
+                    match caller.refreshed_ids().await {
+                        Ok(ids) if ids == [expected.as_str()] => {}
+                        Ok(ids) => {
+                            failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{way}: {ids:?}"))
+                        }
+                        Err(error) => {
+                            failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{way}: {error}"))
+                        }
+                    }
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        Self { task, made, failed }
+    }
+
+    /// Waits for some more calls, ends, and fails if any failed.
+    async fn end(self) -> Result<usize> {
+        let until = self.made.load(Ordering::Relaxed) + 20;
+        every(SEEN.0, "some more calls", SEEN.1, async || {
+            ensure!(self.made.load(Ordering::Relaxed) >= until, "{:?} calls", self.made);
+            Ok(())
+        })
+        .await?;
+        self.task.abort();
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        ensure!(failed.is_empty(), "{} of {:?} calls failed: {:?}", failed.len(), self.made, failed.first());
+        Ok(self.made.load(Ordering::Relaxed))
+    }
+}
+
+pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let group = Group::create(&stage.objects, "workers", 2).await?;
+    let pods = release.apply("install", &release.values()).await?;
+    let outside = release.outside_of_all().await?;
+    let connection = release.connection(&outside).await?;
+    connection.caller().shows(&[&group.id]).await?;
+    let before = connection.certificate().await?;
+    let autoscaler = Autoscaler::start(stage, &connection);
+    let calls = Calls::start(release.connection(&outside).await?, &group.id);
+
+    // Another name in the server's certificate: it is issued anew, and the kubelets bring it into the Pods that run.
+    let renamed = release.values().set("tls.dnsNames", json!(["provider.example.com"]));
+    let after = release.apply("upgrade", &renamed).await?;
+    ensure!(uids(&after) == uids(&pods), "new Pods were made for a certificate that the old ones read");
+    // Each Pod has its own copy; connections reach either.
+    let mut seen_in_a_row = 0;
+    every(SEEN.0, "the new certificate at all Pods", PATIENCE, async || {
+        let new = connection.certificate().await? != before;
+        seen_in_a_row = if new { seen_in_a_row + 1 } else { 0 };
+        ensure!(seen_in_a_row >= 20, "the new certificate was shown {seen_in_a_row} times in a row");
+        Ok(())
+    })
+    .await?;
+    let made = calls.end().await?;
+    ensure!(made > 100, "only {made} calls");
+
+    let looped = autoscaler.loops.load(Ordering::Relaxed);
+    let notes = autoscaler.notes.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+    std::fs::write(stage.logs.join("driver.log"), &notes)?;
+    ensure!(!autoscaler.task.is_finished(), "the driver has ended: {notes}");
+    autoscaler.task.abort();
+    ensure!(!notes.to_lowercase().contains("error"), "of {looped} notes of the driver one is an error: {notes}");
+    Ok(())
+}
+
+pub(crate) async fn an_upgrade_fails_no_call(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let group = Group::create(&stage.objects, "workers", 2).await?;
+    let pods = release.apply("install", &release.values()).await?;
+    let outside = release.outside_of_all().await?;
+    let connection = release.connection(&outside).await?;
+    connection.caller().shows(&[&group.id]).await?;
+    let calls = Calls::start(release.connection(&outside).await?, &group.id);
+    let values = release.values().set("extraArgs", json!({ "log-format": "json" }));
+    let upgraded = release.apply("upgrade", &values).await?;
+    ensure!(uids(&upgraded).is_disjoint(&uids(&pods)), "an old Pod is still there");
+    calls.end().await?;
+    Ok(())
+}
+
+/// The API server asks a webhook that never answers before it lowers the size: the delete is stuck between its mark and its last
+/// write. Its Pod is killed there.
+pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let group = Group::create(&stage.objects, "workers", 4).await?;
+    let pods = release.apply("install", &release.values()).await?;
+    let all = release.connection(&release.outside_of_all().await?).await?;
+    all.caller().shows(&[&group.id]).await?;
+    let victim = pods.first().context("no Pod")?;
+    stage.objects.patch("Pod", name(victim)?, json!({ "metadata": { "labels": { "victim": "yes" } } })).await?;
+    let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
+    every(SEEN.0, "the Service of the one Pod", SEEN.1, async || Ok(only.refresh().await?)).await?;
+
+    // Connections are made by the kernel, and nobody reads from them.
+    let silent = TcpListener::bind((stage.cluster.gateway()?, 0))?;
+    let webhook = format!("{}-holds-sizes", stage.namespace);
+    stage.objects.create(holds_sizes(&webhook, &stage.namespace, &silent.local_addr()?.to_string())).await?;
+    let probe = json!({ "spec": { "replicas": 3 } });
+    every(SEEN.0, "the webhook at work", SEEN.1, async || {
+        let lowered = stage.objects.try_patch("MachineDeployment", &group.name, &probe);
+        ensure!(timeout(Duration::from_secs(2), lowered).await.is_err(), "sizes can be lowered");
+        Ok(())
+    })
+    .await?;
+    let node = group.nodes.get(1).context("no second Node")?.clone();
+    let machine = group.machines.get(1).context("no second Machine")?;
+    let deleting = {
+        let (only, id, node) = (only.clone(), group.id.clone(), node.clone());
+        tokio::spawn(async move { only.delete(&id, &[node]).await })
+    };
+    every(SEEN.0, "the mark", SEEN.1, async || {
+        stage.objects.deletion_mark(machine).await?.context("the Machine isn't marked")
+    })
+    .await?;
+    stage.cluster.on_node(&["kill", "-KILL", &process(stage, victim)?])?;
+    ensure!(deleting.await?.is_err(), "a delete that was killed has succeeded");
+    ensure!(stage.objects.scale("MachineDeployment", &group.name).await? == 4, "the size was lowered");
+    stage.objects.remove("ValidatingWebhookConfiguration", &webhook).await?;
+    every(SEEN.0, "the webhook gone", SEEN.1, async || {
+        timeout(Duration::from_secs(2), stage.objects.try_patch("MachineDeployment", &group.name, &probe)).await?
+    })
+    .await?;
+    drop(silent);
+
+    // Cluster Autoscaler asks again; either Pod answers.
+    every(SEEN.0, "the delete", PATIENCE, async || Ok(all.caller().delete(&group.id, &[node.clone()]).await?)).await?;
+    every(SEEN.0, "the size", SEEN.1, async || {
+        let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+        ensure!(size == 3, "the size is {size}");
+        Ok(())
+    })
+    .await?;
+    stage.objects.assert_marked(&[machine]).await?;
+    let settled = release.settled().await?;
+    ensure!(settled.len() == 2, "{} Pods", settled.len());
+    // Once more, now that both serve: it was done once and stays so.
+    all.caller().delete(&group.id, &[node]).await?;
+    let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+    ensure!(size == 3, "a repeated delete has made it {size}");
+    ensure!(
+        stage.cluster.helm.run(&["status", RELEASE, "--namespace", &stage.namespace])?.contains("deployed"),
+        "status"
+    );
+    Ok(())
+}
+
+/// Returns a webhook at an address for smaller sizes in one namespace.
+fn holds_sizes(name: &str, namespace: &str, address: &str) -> Value {
+    json!({
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": "sizes.e2e.capi-autoscaler-provider.io",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": { "url": format!("https://{address}/") },
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 30,
+            "matchConditions": [{ "name": "smaller", "expression": "object.spec.replicas < oldObject.spec.replicas" }],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+            "rules": [{
+                "apiGroups": ["cluster.x-k8s.io"],
+                "apiVersions": ["*"],
+                "operations": ["UPDATE"],
+                "resources": ["machinedeployments", "machinedeployments/scale"],
+            }],
+        }],
+    })
+}

@@ -1,0 +1,113 @@
+//! A release from its installation to its end.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    helm::RELEASE,
+    nodes::{Group, Stage},
+    wait::every,
+};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{Api, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::{collections::BTreeSet, fmt::Debug};
+
+use crate::calls::SEEN;
+
+pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let group = Group::create(&stage.objects, "workers", 2).await?;
+    let installed = release.apply("install", &release.values()).await?;
+    ensure!(installed.len() == 2, "{} Pods", installed.len());
+    let outside = release.outside_of_all().await?;
+    let caller = release.connection(&outside).await?.caller();
+    caller.shows(&[&group.id]).await?;
+
+    let values = release.values().set("extraArgs", json!({ "log-format": "json" }));
+    let upgraded = release.apply("upgrade", &values).await?;
+    ensure!(uids(&upgraded).is_disjoint(&uids(&installed)), "an old Pod is still there");
+    ensure!(flags(&upgraded).contains("--log-format=json"), "the new Pods have the flags {}", flags(&upgraded));
+    caller.shows(&[&group.id]).await?;
+
+    release.helm(&["rollback", RELEASE, "1"])?;
+    let back = release.settled().await?;
+    ensure!(!flags(&back).contains("--log-format=json"), "after the way back the flags are {}", flags(&back));
+    // The files of the client stay good over all of it.
+    caller.shows(&[&group.id]).await?;
+
+    release.uninstall().await?;
+    let labels = format!("app.kubernetes.io/instance={RELEASE}");
+    assert_gone::<Deployment>(stage, &labels).await?;
+    assert_gone::<Service>(stage, &labels).await?;
+    assert_gone::<ConfigMap>(stage, &labels).await?;
+    assert_gone::<PodDisruptionBudget>(stage, &labels).await?;
+    // Certificates are kept for the next installation, which the client of the first one can call.
+    release.apply("install", &release.values()).await?;
+    every(SEEN.0, "calls with the kept certificate", SEEN.1, async || {
+        ensure!(caller.refreshed_ids().await? == [group.id.as_str()], "other groups");
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn a_broken_upgrade_leaves_the_old_pods_serving(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let group = Group::create(&stage.objects, "workers", 1).await?;
+    let installed = release.apply("install", &release.values()).await?;
+    let outside = release.outside_of_all().await?;
+    let caller = release.connection(&outside).await?.caller();
+    caller.shows(&[&group.id]).await?;
+
+    // A flag that the program refuses: its message ends in the status of the container.
+    let broken = release.values().set("extraArgs", json!({ "no-such-flag": "1" }));
+    stage.cluster.helm.apply("upgrade", &broken)?;
+    every(SEEN.0, "a new Pod that fails", SEEN.1, async || {
+        let pods = release.pods().await?;
+        let restarted = pods.iter().any(|pod| {
+            let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+            statuses.into_iter().flatten().any(|status| status.restart_count > 0)
+        });
+        ensure!(restarted, "{} Pods, and none has failed", pods.len());
+        Ok(())
+    })
+    .await?;
+    let now = uids(&release.pods().await?);
+    ensure!(uids(&installed).is_subset(&now), "an old Pod has gone before a new one was ready");
+    caller.shows(&[&group.id]).await?;
+    release.helm(&["rollback", RELEASE])?;
+    let back = release.settled().await?;
+    ensure!(uids(&back) == uids(&installed), "the old Pods were replaced");
+    Ok(())
+}
+
+async fn assert_gone<K>(stage: &Stage<'_>, labels: &str) -> Result<()>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    K::DynamicType: Default,
+{
+    let api: Api<K> = Api::namespaced(stage.cluster.client(), &stage.namespace);
+    let left = api.list(&ListParams::default().labels(labels)).await?.items;
+    let names: Vec<_> = left.iter().map(|object| object.meta().name.clone()).collect();
+    ensure!(names.is_empty(), "after uninstalling there are {names:?} of {}", std::any::type_name::<K>());
+    Ok(())
+}
+
+/// Returns the uids of Pods.
+pub(crate) fn uids(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect()
+}
+
+/// Returns the flags of the first Pod.
+fn flags(pods: &[Pod]) -> String {
+    let container = pods.first().and_then(|pod| pod.spec.as_ref()).and_then(|spec| spec.containers.first());
+    container.and_then(|container| container.args.clone()).unwrap_or_default().join(" ")
+}
+
+/// Returns the name of a Pod.
+pub(crate) fn name(pod: &Pod) -> Result<&str> {
+    pod.metadata.name.as_deref().context("a Pod without name")
+}

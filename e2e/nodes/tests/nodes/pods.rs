@@ -1,0 +1,200 @@
+//! Pods as the kubelet runs them: their rights, probes, and way to end.
+
+use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    nodes::{Group, PATIENCE, Stage},
+    provider::Caller,
+    wait::every,
+};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{EvictParams, LogParams},
+};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use tonic::transport::Endpoint;
+
+use crate::{calls::SEEN, lifecycle::name};
+
+pub(crate) async fn they_run_under_restricted_pod_security_without_rights(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    // The namespace enforces the restricted level: Pods that broke it would never be made.
+    let pods = release.apply("install", &release.values()).await?;
+    for pod in &pods {
+        let process = process(stage, pod)?;
+        let status = stage.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
+        let field = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).map(str::to_owned);
+            line.with_context(|| format!("no {key} in {status}"))
+        };
+        let ids: Vec<_> = field("Uid:")?.split_whitespace().map(str::to_owned).collect();
+        ensure!(ids.iter().all(|id| id == "65532"), "it runs as {ids:?}");
+        for capabilities in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+            let value = field(capabilities)?;
+            ensure!(value.chars().all(|digit| digit == '0'), "{capabilities} {value}");
+        }
+        ensure!(field("NoNewPrivs:")? == "1", "it can get new privileges");
+        ensure!(field("Seccomp:")? == "2", "no seccomp filter");
+        let mounts = stage.cluster.on_node(&["cat", &format!("/proc/{process}/mounts")])?;
+        let root = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/")).context("no root file system")?;
+        let options = root.split(' ').nth(3).unwrap_or_default();
+        ensure!(options.split(',').any(|option| option == "ro"), "the root file system is mounted {options}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn probes_and_metrics_answer_the_kubelet(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let pods = release.apply("install", &release.values()).await?;
+    let pod = pods.first().context("no Pod")?;
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).context("a Pod without an address")?;
+    for (path, expected) in [(":8082/livez", "ok"), (":8082/readyz", "ok"), (":8080/metrics", "# TYPE")] {
+        let said = get(stage, &format!("{address}{path}"))?;
+        ensure!(said.contains(expected), "{path} answers {said:.200}");
+    }
+
+    // A process that hangs is found by the liveness probe, and the kubelet starts another one.
+    let hung = process(stage, pod)?;
+    stage.cluster.on_node(&["kill", "-STOP", &hung])?;
+    let api = release.pod_api();
+    every(SEEN.0, "a restart of the container that hangs", PATIENCE, async || {
+        let pod = api.get(name(pod)?).await?;
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+        let restarts = statuses.and_then(|statuses| statuses.first()).map_or(0, |status| status.restart_count);
+        ensure!(restarts == 1, "{restarts} restarts");
+        Ok(())
+    })
+    .await?;
+    release.settled().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_disruption_budget_lets_one_of_two_go(stage: &Stage<'_>) -> Result<()> {
+    let release = stage.release();
+    let pods = release.apply("install", &release.values()).await?;
+    let api = release.pod_api();
+    let [first, second] = pods.as_slice() else { anyhow::bail!("{} Pods", pods.len()) };
+    // The budget is counted a moment after Pods are ready.
+    every(SEEN.0, "the first eviction", SEEN.1, async || {
+        api.evict(name(first)?, &EvictParams::default()).await?;
+        Ok(())
+    })
+    .await?;
+    let refused = api.evict(name(second)?, &EvictParams::default()).await.err().context("both were evicted at once")?;
+    let kube::Error::Api(status) = &refused else { return Err(refused.into()) };
+    ensure!(status.code == 429, "the second eviction answers {status:?}");
+    let settled = release.settled().await?;
+    ensure!(settled.iter().any(|pod| pod.metadata.uid == second.metadata.uid), "the second Pod has gone too");
+    every(SEEN.0, "the second eviction", SEEN.1, async || {
+        api.evict(name(second)?, &EvictParams::default()).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// The sidecar is that of the example, beside a container that stands for Cluster Autoscaler, which no image has here.
+pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Result<()> {
+    let group = Group::create(&stage.objects, "workers", 1).await?;
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let rights = fs::read_to_string(format!("{repository}/examples/rbac.yaml"))?;
+    for document in serde_yaml::Deserializer::from_str(&rights) {
+        let mut object = Value::deserialize(document)?;
+        if object.is_null() || object["metadata"]["namespace"] != "team-a" {
+            continue;
+        }
+        for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+            subject["namespace"] = json!(stage.namespace);
+        }
+        stage.objects.create(object).await?;
+    }
+    // The example finds the workload cluster by its Cluster's Secret.
+    let kubeconfig = stage.cluster.kubeconfig_for_pods().to_string();
+    let secret = json!({
+        "kind": "Secret",
+        "metadata": { "name": "prod-kubeconfig", "labels": { "cluster.x-k8s.io/cluster-name": "prod" } },
+        "stringData": { "value": kubeconfig },
+    });
+    stage.objects.create(secret).await?;
+    let example = fs::read_to_string(format!("{repository}/examples/cluster-autoscaler/values.yaml"))?;
+    let example: Value = serde_yaml::from_str(&example)?;
+    let mut sidecar = example["initContainers"][0].clone();
+    sidecar["image"] = json!(stage.cluster.images.project.name);
+    sidecar["imagePullPolicy"] = json!("Never");
+    sidecar["args"][1] = json!(format!("--cluster={}/prod", stage.namespace));
+    let harmless = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+    sidecar["securityContext"] = harmless.clone();
+    let mut security = example["securityContext"].clone();
+    security["seccompProfile"] = json!({ "type": "RuntimeDefault" });
+    let pause = stage.cluster.on_node(&["sh", "-c", "ctr --namespace=k8s.io images list --quiet | grep /pause:"])?;
+    let pod = json!({
+        "kind": "Pod",
+        "metadata": { "name": "autoscaler" },
+        "spec": {
+            "serviceAccountName": example["rbac"]["serviceAccount"]["name"],
+            "securityContext": security,
+            "initContainers": [sidecar],
+            "containers": [{
+                "name": "autoscaler",
+                "image": pause.lines().next(),
+                "imagePullPolicy": "Never",
+                "securityContext": harmless,
+                "volumeMounts": [{ "name": "grpc", "mountPath": "/run/capi-autoscaler-provider" }],
+            }],
+            "volumes": [{ "name": "grpc", "emptyDir": {} }],
+        },
+    });
+    let created = stage.objects.create(pod).await?;
+    let api: Api<Pod> = Api::namespaced(stage.cluster.client(), &stage.namespace);
+    let running = every(SEEN.0, "both containers", PATIENCE, async || {
+        let pod = api.get("autoscaler").await?;
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+        ensure!(ready, "{:?}", pod.status);
+        Ok(pod)
+    })
+    .await;
+    if running.is_err() {
+        let of = LogParams { container: Some("capi-autoscaler-provider".to_owned()), ..LogParams::default() };
+        fs::write(stage.logs.join("sidecar.log"), api.logs("autoscaler", &of).await.unwrap_or_default())?;
+    }
+    running?;
+
+    let uid = created.metadata.uid.context("a Pod without uid")?;
+    let volume = format!("var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/grpc");
+    // A socket's path may have 107 letters, so that a link leads to it.
+    let near = tempfile::tempdir()?;
+    symlink(stage.cluster.node_files()?.join(volume), near.path().join("grpc"))?;
+    let socket = near.path().join("grpc/grpc.sock");
+    let channel = Endpoint::from_static("http://socket").connect_with_connector_lazy(tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    }));
+    Caller::by(channel).shows(&[&group.id]).await
+}
+
+/// Returns the id of the program's process of a Pod, on the Node.
+pub(crate) fn process(stage: &Stage<'_>, pod: &Pod) -> Result<String> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
+    let id =
+        status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
+    let listed = stage.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
+    let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();
+    tasks.get(id).cloned().with_context(|| format!("no task {id} in {listed}"))
+}
+
+/// Returns the answer to a GET of the Node, which reaches Pods as their kubelet does.
+pub(crate) fn get(stage: &Stage<'_>, address: &str) -> Result<String> {
+    let (host, path) = address.split_once('/').context("an address without a path")?;
+    let (host, port) = host.rsplit_once(':').context("an address without a port")?;
+    let script = format!(
+        "exec 3<>/dev/tcp/{host}/{port} && printf 'GET /{path} HTTP/1.0\\r\\nHost: pod\\r\\n\\r\\n' >&3 && timeout 10 cat <&3"
+    );
+    stage.cluster.on_node(&["bash", "-c", &script])
+}

@@ -1,0 +1,95 @@
+//! Makes the container images of clusters with real Nodes: the node image with all components, and the project's own.
+//!
+//! Where a registry is reached, the published node image and bases are taken. Elsewhere all is built from Debian
+//! packages, pinned Go modules and the installed Rust, once per set of inputs, and kept outside the clone. Nothing here
+//! may run as a part of plain `cargo test`: it needs root, Docker and a network.
+
+mod builder;
+mod command;
+mod debian;
+mod docker;
+mod node;
+mod project;
+
+use std::{env, fs, path::PathBuf};
+
+use anyhow::{Result, bail};
+
+pub(crate) use self::command::output;
+use self::node::Node;
+pub use self::{docker::Docker, project::Image};
+use crate::go;
+
+/// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if none
+/// can be pulled.
+pub const VARIABLE: &str = "E2E_IMAGES";
+
+/// The source of the node image and of the bases of the project's image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Published,
+    Built,
+}
+
+/// The images, all in Docker's own store.
+#[derive(Debug)]
+pub struct Images {
+    /// The image of a node, for kind.
+    pub node: String,
+    /// The image of this project.
+    pub project: Image,
+    source: Source,
+    directory: PathBuf,
+}
+
+impl Images {
+    /// Pulls or builds all images.
+    pub async fn make() -> Result<Self> {
+        let docker = Docker::running()?;
+        let directory = directory()?;
+        let kind = go::kind()?;
+        let (source, node) = match asked()? {
+            Some(Source::Built) => (Source::Built, None),
+            Some(Source::Published) => (Source::Published, Some(kind.published_node()?)),
+            None => match kind.published_node().and_then(|image| docker.pull(&image).map(|()| image)) {
+                Ok(image) => (Source::Published, Some(image)),
+                Err(error) => {
+                    eprintln!("e2e: building all images, since none can be pulled: {error:#}");
+                    (Source::Built, None)
+                }
+            },
+        };
+        let node = match node {
+            Some(image) => {
+                docker.pull(&image)?;
+                image
+            }
+            None => Node::new(&docker, &directory, &kind)?.make().await?,
+        };
+        let project = project::make(&docker, &directory, source, project::Cache::Kept).await?;
+        Ok(Self { node, project, source, directory })
+    }
+
+    /// Builds the project's image once more from nothing, and returns it without loading it.
+    pub async fn project_anew(&self) -> Result<Image> {
+        let docker = Docker::running()?;
+        project::make(&docker, &self.directory, self.source, project::Cache::Fresh).await
+    }
+}
+
+/// Returns the source that the environment names.
+fn asked() -> Result<Option<Source>> {
+    match env::var(VARIABLE).unwrap_or_default().as_str() {
+        "" => Ok(None),
+        "published" => Ok(Some(Source::Published)),
+        "built" => Ok(Some(Source::Built)),
+        other => bail!("{VARIABLE} is {other:?}: set it to published or built, or leave it out"),
+    }
+}
+
+/// Returns the directory of what is kept between runs, beside the built Go programs.
+fn directory() -> Result<PathBuf> {
+    let directory = go::cache()?.join("images");
+    fs::create_dir_all(&directory)?;
+    Ok(directory)
+}

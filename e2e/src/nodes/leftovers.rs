@@ -1,0 +1,72 @@
+//! Everything of a run that could outlive it on the machine: containers, networks, volumes, mounts and processes.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::{Result, ensure};
+
+use crate::images::Docker;
+
+/// Programs that builds and clusters run outside of containers.
+const PROGRAMS: [&str; 3] = ["buildkitd", "containerd-shim", "kind"];
+
+/// The state of the machine at one time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Leftovers(BTreeSet<String>);
+
+impl Leftovers {
+    /// Returns what is there now.
+    pub fn now(docker: Docker) -> Result<Self> {
+        let mut all = BTreeSet::new();
+        for (what, arguments) in [
+            ("container", &["ps", "--all", "--quiet", "--no-trunc"][..]),
+            ("network", &["network", "ls", "--quiet", "--no-trunc"]),
+            ("volume", &["volume", "ls", "--quiet"]),
+        ] {
+            all.extend(docker.lines(arguments)?.into_iter().map(|name| format!("{what} {name}")));
+        }
+        for line in fs::read_to_string("/proc/self/mounts")?.lines() {
+            let place = line.split(' ').nth(1).unwrap_or_default();
+            all.insert(format!("mount {place}"));
+        }
+        for entry in fs::read_dir("/proc")? {
+            let process = entry?.path();
+            if let Some(name) = name_of(&process) {
+                all.insert(format!("process {} {name}", process.display()));
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Fails if there is more now than there was.
+    pub fn assert_none_since(&self, before: &Self) -> Result<()> {
+        let new: Vec<_> = self.0.difference(&before.0).collect();
+        ensure!(new.is_empty(), "left behind: {new:?}");
+        Ok(())
+    }
+}
+
+/// Returns the name of a process that is of a container, of a build or of a cluster, unless it has ended. Others on the machine
+/// come and go for their own reasons.
+fn name_of(process: &Path) -> Option<String> {
+    let read = |file: &str| fs::read_to_string(process.join(file)).ok();
+    let name = read("comm")?.trim().to_owned();
+    let concerns = PROGRAMS.iter().any(|known| name.starts_with(known)) || read("cgroup")?.contains("docker");
+    concerns.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &[&str]) -> Leftovers {
+        Leftovers(all.iter().map(|&one| one.to_owned()).collect())
+    }
+
+    #[test]
+    fn what_was_there_before_is_no_leftover_and_what_came_is_one() {
+        let before = of(&["container a", "mount /x"]);
+        of(&["container a"]).assert_none_since(&before).unwrap();
+        let error = of(&["container a", "network n"]).assert_none_since(&before).unwrap_err();
+        assert_eq!(error.to_string(), "left behind: [\"network n\"]");
+    }
+}

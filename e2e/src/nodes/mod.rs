@@ -1,0 +1,16 @@
+//! A cluster whose Node is real: a kubelet in a container runs Pods of the project's image. It needs root, Docker and a
+//! network, and must leave nothing behind.
+
+mod cluster;
+mod groups;
+mod leftovers;
+mod release;
+mod suite;
+
+pub use self::{
+    cluster::{Cluster, LOOK, PATIENCE},
+    groups::{Group, fake_nodes},
+    leftovers::Leftovers,
+    release::{Connection, Outside, Release},
+    suite::{Play, Scenario, Stage, VARIABLE, run},
+};
