@@ -193,11 +193,7 @@ impl Kind {
 /// Builds kind.
 pub fn kind() -> Result<Kind> {
     let module = Module::at("capd");
-    let programs = module.binaries(&Build {
-        what: "kind",
-        packages: &["sigs.k8s.io/kind"],
-        files: &[],
-        linker: "-s -w",
-    })?;
+    let programs =
+        module.binaries(&Build { what: "kind", packages: &["sigs.k8s.io/kind"], files: &[], linker: "-s -w" })?;
     Ok(Kind { program: programs.join("kind"), source: module.source("sigs.k8s.io/kind")? })
 }

@@ -119,7 +119,8 @@ impl Builder {
     pub(super) fn load(&self, build: &Build<'_>, name: &str, docker: Docker) -> Result<String> {
         let metadata = tempfile::NamedTempFile::new()?;
         // Docker stores layers uncompressed, and older ones can't read those of a base in zstd.
-        let mut command = self.command(build, &format!("type=docker,name={name},compression=uncompressed,force-compression=true"));
+        let mut command =
+            self.command(build, &format!("type=docker,name={name},compression=uncompressed,force-compression=true"));
         command.arg("--metadata-file").arg(metadata.path());
         pipe(&mut command, docker.command().args(["load", "--quiet"]))?;
         digest(metadata.path())
@@ -128,7 +129,8 @@ impl Builder {
     /// Builds an image, and returns its digest only.
     pub(super) fn digest(&self, build: &Build<'_>, name: &str) -> Result<String> {
         let metadata = tempfile::NamedTempFile::new()?;
-        let exporter = format!("type=docker,name={name},compression=uncompressed,force-compression=true,dest=/dev/null");
+        let exporter =
+            format!("type=docker,name={name},compression=uncompressed,force-compression=true,dest=/dev/null");
         output(self.command(build, &exporter).arg("--metadata-file").arg(metadata.path()))?;
         digest(metadata.path())
     }

@@ -16,8 +16,8 @@ use std::{env, fs, path::PathBuf};
 use anyhow::{Result, bail};
 
 pub(crate) use self::command::output;
-pub use self::{docker::Docker, project::Image};
 use self::node::Node;
+pub use self::{docker::Docker, project::Image};
 use crate::go;
 
 /// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if none

@@ -135,7 +135,8 @@ impl Cluster {
     /// Returns this machine's address on the Node's network, by which the Node reaches it.
     pub fn gateway(&self) -> Result<IpAddr> {
         let settings = self.docker.inspect(&self.name)?["IPAM"]["Config"].clone();
-        let addresses = settings.as_array().into_iter().flatten().filter_map(|one| one["Gateway"].as_str()?.parse().ok());
+        let addresses =
+            settings.as_array().into_iter().flatten().filter_map(|one| one["Gateway"].as_str()?.parse().ok());
         let address = addresses.into_iter().find(IpAddr::is_ipv4);
         address.with_context(|| format!("the network has no gateway: {settings}"))
     }

@@ -5,8 +5,8 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::{
-    objects::{Objects, Place},
     objects::{CAPI_GROUP, Contract},
+    objects::{Objects, Place},
     proto::ExternalGrpcNode,
 };
 

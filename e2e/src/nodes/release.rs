@@ -118,7 +118,11 @@ impl<'a> Release<'a> {
                 pods.iter().filter(|pod| !is_ready(pod)).map(|pod| (&pod.metadata.name, &pod.status)).collect();
             ensure!(status.observed_generation == deployment.metadata.generation, "not seen yet");
             ensure!(status.updated_replicas == Some(wanted), "of the latest template: {:?}", status.updated_replicas);
-            ensure!(i32::try_from(pods.len())? == wanted && unready.is_empty(), "of {} not ready: {unready:?}", pods.len());
+            ensure!(
+                i32::try_from(pods.len())? == wanted && unready.is_empty(),
+                "of {} not ready: {unready:?}",
+                pods.len()
+            );
             Ok(pods)
         })
         .await

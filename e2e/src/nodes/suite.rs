@@ -18,8 +18,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::json;
 use tokio::{runtime::Runtime, sync::Mutex};
 
-use super::{Cluster, Leftovers, Release, fake_nodes};
-use crate::{images::Docker, objects::Objects};
+use super::{Cluster, LOOK, Leftovers, Release, fake_nodes};
+use crate::{
+    images::Docker,
+    objects::Objects,
+    wait::{SOON, every},
+};
 
 /// The environment variable that lets these tests run; any value will do.
 pub const VARIABLE: &str = "E2E_DOCKER";
@@ -92,12 +96,8 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let suite = Arc::new(Suite {
-        runtime,
-        logs: logs.to_owned(),
-        cluster: Mutex::new(None),
-        number: AtomicUsize::new(0),
-    });
+    let suite =
+        Arc::new(Suite { runtime, logs: logs.to_owned(), cluster: Mutex::new(None), number: AtomicUsize::new(0) });
     let trials = scenarios.iter().map(|&scenario| {
         let suite = Arc::clone(&suite);
         let trial = Trial::test(scenario.name, move || suite.try_scenario(scenario));
@@ -136,8 +136,12 @@ impl Suite {
         }
         let cluster = held.as_ref().context("no cluster")?.as_ref().map_err(|error| anyhow!(error.clone()))?;
         let namespace = format!("team-{}", self.number.fetch_add(1, Ordering::Relaxed));
-        let stage =
-            Stage { cluster, objects: cluster.objects(&namespace), namespace: namespace.clone(), logs: logs.to_owned() };
+        let stage = Stage {
+            cluster,
+            objects: cluster.objects(&namespace),
+            namespace: namespace.clone(),
+            logs: logs.to_owned(),
+        };
         let restricted = json!({
             "pod-security.kubernetes.io/enforce": "restricted",
             "pod-security.kubernetes.io/warn": "restricted",
@@ -162,7 +166,10 @@ impl Suite {
             cluster.remove()?;
         }
         let Some(before) = before else { return Ok(()) };
-        Leftovers::now(Docker::running()?)?.assert_none_since(before)
+        // Processes of a container end a moment after it.
+        self.runtime.block_on(every(LOOK, "nothing left behind", SOON, async || {
+            Leftovers::now(Docker::running()?)?.assert_none_since(before)
+        }))
     }
 }
 

@@ -76,11 +76,16 @@ impl Calls {
             let mut interval = tokio::time::interval(Duration::from_millis(100));
             loop {
                 interval.tick().await;
-                for (way, caller) in [("the kept connection", kept.clone()), ("a new connection", connection.caller())] {
+                for (way, caller) in [("the kept connection", kept.clone()), ("a new connection", connection.caller())]
+                {
                     match caller.refreshed_ids().await {
                         Ok(ids) if ids == [expected.as_str()] => {}
-                        Ok(ids) => failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{way}: {ids:?}")),
-                        Err(error) => failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{way}: {error}")),
+                        Ok(ids) => {
+                            failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{way}: {ids:?}"))
+                        }
+                        Err(error) => {
+                            failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{way}: {error}"))
+                        }
                     }
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
@@ -214,7 +219,10 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     all.caller().delete(&group.id, &[node]).await?;
     let size = stage.objects.scale("MachineDeployment", &group.name).await?;
     ensure!(size == 3, "a repeated delete has made it {size}");
-    ensure!(stage.cluster.helm.run(&["status", RELEASE, "--namespace", &stage.namespace])?.contains("deployed"), "status");
+    ensure!(
+        stage.cluster.helm.run(&["status", RELEASE, "--namespace", &stage.namespace])?.contains("deployed"),
+        "status"
+    );
     Ok(())
 }
 

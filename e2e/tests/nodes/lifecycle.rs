@@ -1,7 +1,11 @@
 //! A release from its installation to its end.
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::{helm::RELEASE, nodes::{Group, Stage}, wait::every};
+use e2e::{
+    helm::RELEASE,
+    nodes::{Group, Stage},
+    wait::every,
+};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Pod, Service},

@@ -181,7 +181,8 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
 pub(crate) fn process(stage: &Stage<'_>, pod: &Pod) -> Result<String> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
     let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
-    let id = status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
+    let id =
+        status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
     let listed = stage.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
     let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();

@@ -37,7 +37,9 @@ async fn runs(stage: &Stage<'_>, folder: &str, group: &Group) -> Result<()> {
     let release = Release::new(stage.cluster, &stage.namespace);
     let values = Values::of_topology(folder, &stage.namespace)?.set("autoDiscovery.namespace", json!(stage.namespace));
     release.apply("install", &release.with_image(values)).await?;
-    let outside = release.outside(&format!("outside-{folder}"), &json!({ "app.kubernetes.io/instance": e2e::helm::RELEASE })).await?;
+    let outside = release
+        .outside(&format!("outside-{folder}"), &json!({ "app.kubernetes.io/instance": e2e::helm::RELEASE }))
+        .await?;
     release.connection(&outside).await?.caller().shows(&[&group.id]).await?;
     release.uninstall().await
 }
