@@ -41,6 +41,8 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target,id=target-$TARGETARCH <<'EOF'
 target=$(cat /target-triple)
+# The list of crates is linked in, and cargo doesn't know that it can change without them: a kept binary may have an old one.
+cargo clean --profile dist --package capi-autoscaler-provider --target "$target"
 cargo auditable build --profile dist --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
 install -D "target/$target/dist/capi-autoscaler-provider" /out/capi-autoscaler-provider
 EOF

@@ -9,12 +9,14 @@ use super::{command::pipe, output};
 
 /// A Docker that answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Docker(());
+pub struct Docker {
+    program: &'static str,
+}
 
 impl Docker {
     /// Returns Docker, if its daemon runs.
     pub fn running() -> Result<Self> {
-        let docker = Self(());
+        let docker = Self { program: "docker" };
         docker.run(&["version", "--format", "{{.Server.Version}}"]).context("Docker's daemon doesn't answer")?;
         Ok(docker)
     }
@@ -50,6 +52,6 @@ impl Docker {
     }
 
     pub(super) fn command(self) -> Command {
-        Command::new("docker")
+        Command::new(self.program)
     }
 }

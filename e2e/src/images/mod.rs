@@ -64,16 +64,16 @@ impl Images {
                 docker.pull(&image)?;
                 image
             }
-            None => Node::new(&docker, &directory, &kind)?.make().await?,
+            None => Node::new(docker, &directory, &kind)?.make().await?,
         };
-        let project = project::make(&docker, &directory, source, project::Cache::Kept).await?;
+        let project = project::make(docker, &directory, source, project::Cache::Kept).await?;
         Ok(Self { node, project, source, directory })
     }
 
     /// Builds the project's image once more from nothing, and returns it without loading it.
     pub async fn project_anew(&self) -> Result<Image> {
         let docker = Docker::running()?;
-        project::make(&docker, &self.directory, self.source, project::Cache::Fresh).await
+        project::make(docker, &self.directory, self.source, project::Cache::Fresh).await
     }
 }
 

@@ -66,8 +66,8 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    pub(super) fn new(docker: &Docker, directory: &'a Path, kind: &'a Kind) -> Result<Self> {
-        Ok(Self { docker: *docker, directory, kind, programs: go::node_programs()? })
+    pub(super) fn new(docker: Docker, directory: &'a Path, kind: &'a Kind) -> Result<Self> {
+        Ok(Self { docker, directory, kind, programs: go::node_programs()? })
     }
 
     /// Returns the name of the image in Docker's store, and builds it if the one there is of other inputs.

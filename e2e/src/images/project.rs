@@ -49,7 +49,7 @@ pub(super) enum Cache {
 }
 
 /// Builds the image.
-pub(super) async fn make(docker: &Docker, directory: &Path, source: Source, cache: Cache) -> Result<Image> {
+pub(super) async fn make(docker: Docker, directory: &Path, source: Source, cache: Cache) -> Result<Image> {
     let bases = match source {
         Source::Published => None,
         Source::Built => Some(bases(directory).await?),
@@ -70,7 +70,7 @@ pub(super) async fn make(docker: &Docker, directory: &Path, source: Source, cach
         build.arguments.extend([("BUILDER", "builder".to_owned()), ("RUNTIME", "runtime".to_owned())]);
     }
     let digest = match cache {
-        Cache::Kept => builder.load(&build, NAME, *docker),
+        Cache::Kept => builder.load(&build, NAME, docker),
         Cache::Fresh => builder.digest(&build, NAME),
     };
     builder.stop().await?;

@@ -94,6 +94,7 @@ async fn scalable(
         "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
         "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
         "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
+        "capacity.cluster-autoscaler.kubernetes.io/labels": format!("node.cluster.x-k8s.io/pool={pool}"),
     });
     if owner.is_some() {
         labels["cluster.x-k8s.io/deployment-name"] = json!(pool);

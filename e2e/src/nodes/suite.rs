@@ -18,8 +18,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::json;
 use tokio::{runtime::Runtime, sync::Mutex};
 
-use super::{Cluster, Leftovers, Release, fake_nodes};
-use crate::{images::Docker, objects::Objects};
+use super::{Cluster, LOOK, Leftovers, Release, fake_nodes};
+use crate::{
+    images::Docker,
+    objects::Objects,
+    wait::{SOON, every},
+};
 
 /// The environment variable that lets these tests run; any value will do.
 pub const VARIABLE: &str = "E2E_DOCKER";
@@ -162,7 +166,10 @@ impl Suite {
             cluster.remove()?;
         }
         let Some(before) = before else { return Ok(()) };
-        Leftovers::now(Docker::running()?)?.assert_none_since(before)
+        // Processes of a container end a moment after it.
+        self.runtime.block_on(every(LOOK, "nothing left behind", SOON, async || {
+            Leftovers::now(Docker::running()?)?.assert_none_since(before)
+        }))
     }
 }
 
