@@ -33,7 +33,7 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub const PODS: &str = "pods";
 
 /// The number of pods that fit on a Node if nothing states it, as Kubernetes recommends.
-pub const DEFAULT_PODS: i64 = 110;
+const DEFAULT_PODS: i64 = 110;
 
 /// The root disk in OpenStack's `status.capacity`. Nodes have no resource of this name.
 const STORAGE: &str = "storage";

@@ -101,7 +101,7 @@ pub enum Lack {
 
 /// Phrases of throttled API calls. A message with one of them is no lack of capacity, whatever else it contains: GCP
 /// calls both a quota.
-pub const THROTTLING: [&str; 6] =
+const THROTTLING: [&str; 6] =
     ["ratelimitexceeded", "rate limit", "per minute", "per second", "throttling", "too many requests"];
 
 /// Returns the lack that a reason or message reports, the lasting one if it reports two; `None` for any other text.

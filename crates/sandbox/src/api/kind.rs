@@ -245,13 +245,6 @@ impl KindSpec {
         self
     }
 
-    /// Sets the plural.
-    #[must_use]
-    pub fn with_plural(mut self, plural: &str) -> Self {
-        plural.clone_into(&mut self.plural);
-        self
-    }
-
     /// Adds a `/scale` at the usual paths to all versions.
     #[must_use]
     pub fn with_scale(mut self) -> Self {

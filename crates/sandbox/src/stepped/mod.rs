@@ -230,7 +230,7 @@ impl Controllers {
     }
 
     /// Shows everything to all controllers.
-    pub fn observe_all(&mut self) {
+    fn observe_all(&mut self) {
         for controller in Controller::ALL {
             for kind in controller.reads() {
                 self.observe(controller, *kind, u64::MAX);
