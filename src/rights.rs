@@ -142,7 +142,7 @@ impl fmt::Display for Breaks {
             Self::Sizes => "nothing is scaled up",
             Self::Deletions => {
                 "no Node is deleted, replicas that have no Machine aren't given up, and no Machine is replaced at the \
-                 least size"
+                 minimum size"
             }
             Self::Repeats => {
                 "a write that another one came before fails instead of being decided anew, and a Machine that a smaller \
@@ -154,7 +154,7 @@ impl fmt::Display for Breaks {
             }
             Self::Marks => "no Node is deleted: each deletion is taken back",
             Self::DeletesByName => {
-                "a Machine that a smaller size has left stays, drained, and no Machine is replaced at the least size"
+                "a Machine that a smaller size has left stays, drained, and no Machine is replaced at the minimum size"
             }
             Self::Events => "no Events show what was done",
             Self::EventSeries => "Events that repeat aren't counted",

@@ -171,8 +171,8 @@ fn encode_sums(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(),
 fn encode_fleet(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let sum = |value: fn(&GroupNumbers) -> i64| groups.iter().map(value).sum::<i64>();
     single(encoder, "node_groups_size", "Replicas asked for, of all node groups", sum(|it| it.size))?;
-    single(encoder, "node_groups_min_size", "Least sizes of all node groups together", sum(|it| it.min))?;
-    single(encoder, "node_groups_max_size", "Largest sizes of all node groups together", sum(|it| it.max))?;
+    single(encoder, "node_groups_min_size", "Minimum sizes of all node groups together", sum(|it| it.min))?;
+    single(encoder, "node_groups_max_size", "Maximum sizes of all node groups together", sum(|it| it.max))?;
     let states =
         [("running", sum(|it| it.running)), ("creating", sum(|it| it.creating)), ("deleting", sum(|it| it.deleting))];
     let states = states.map(|(state, value)| ([("state", state)], value));
@@ -209,8 +209,8 @@ fn encode_deletions(
 fn encode_each(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let rows = |value: fn(&GroupNumbers) -> i64| groups.iter().map(move |it| ([("group", it.id.as_str())], value(it)));
     gauge(encoder, "node_group_size", "Replicas asked for, own writes included", rows(|it| it.size))?;
-    gauge(encoder, "node_group_min_size", "Least size", rows(|it| it.min))?;
-    gauge(encoder, "node_group_max_size", "Largest size", rows(|it| it.max))?;
+    gauge(encoder, "node_group_min_size", "Minimum size", rows(|it| it.min))?;
+    gauge(encoder, "node_group_max_size", "Maximum size", rows(|it| it.max))?;
     let states = groups.iter().flat_map(|it| {
         [("running", it.running), ("creating", it.creating), ("deleting", it.deleting)]
             .map(|(state, value)| ([("group", it.id.as_str()), ("state", state)], value))

@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
                     let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
                     let why = instance::of_machine(view).error;
                     let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
-                    tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the least size: {why}");
+                    tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the minimum size: {why}");
                     work.report(EventContent::replaced(&machine.name, &why));
                 }
                 Effect::Over(entries) => {

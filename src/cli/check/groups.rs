@@ -271,7 +271,7 @@ impl Found {
                 CheckId::FromZero,
                 group.id.to_string(),
                 "at no replicas it would be left out: cpu and memory of its Nodes aren't known",
-                "set its capacity annotations, or status.capacity of its infrastructure template, or a least size of 1",
+                "set its capacity annotations, or status.capacity of its infrastructure template, or a minimum size of 1",
             );
         }
         if fine {

@@ -94,7 +94,7 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
     pub no_events: bool,
 
-    /// At a group's least size, refuse to delete Machines that never became a Node, instead of replacing one of them from
+    /// At a group's minimum size, refuse to delete Machines that never became a Node, instead of replacing one of them from
     /// time to time
     #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool)]
     pub no_replacement: bool,
