@@ -57,8 +57,6 @@ pub(super) struct Build<'a> {
     pub(super) bases: Vec<(&'a str, &'a Layout)>,
     /// Build arguments.
     pub(super) arguments: Vec<(&'a str, String)>,
-    /// True if no step may be taken from an earlier build.
-    pub(super) anew: bool,
 }
 
 /// An image in a directory of OCI's layout.
@@ -161,10 +159,6 @@ impl Builder {
             command.arg(format!("--opt=build-arg:{name}={value}"));
         }
         command.arg(format!("--opt=build-arg:SOURCE_DATE_EPOCH={EPOCH}"));
-        if build.anew {
-            // Caches that a Dockerfile mounts are others then, and empty.
-            command.args(["--no-cache", "--opt=build-arg:BUILDKIT_CACHE_MOUNT_NS=anew"]);
-        }
         command.arg(format!("--output={exporter},rewrite-timestamp=true"));
         command
     }

@@ -133,7 +133,6 @@ impl<'a> Node<'a> {
                 ("PAUSE", pause.with_context(|| format!("kubeadm names no pause among {listed}"))?),
                 ("INPUTS", inputs.to_owned()),
             ],
-            anew: false,
         };
         builder.load(&build, name, self.docker)?;
         Ok(())
@@ -157,7 +156,6 @@ impl<'a> Node<'a> {
             directories: vec![("programs", directory)],
             bases: Vec::new(),
             arguments: vec![("PROGRAM", component.to_owned())],
-            anew: false,
         })
     }
 }

@@ -55,7 +55,12 @@ pub(super) async fn make(docker: Docker, directory: &Path, source: Source, cache
         Source::Built => Some(bases(directory).await?),
     };
     eprintln!("e2e: building the project's image");
-    let builder = Builder::start(&directory.join("buildkit")).await?;
+    let root = directory.join(if cache == Cache::Kept { "buildkit" } else { "anew-buildkit" });
+    if cache == Cache::Fresh && root.exists() {
+        // Of a run that was killed.
+        fs::remove_dir_all(&root)?;
+    }
+    let builder = Builder::start(&root).await?;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut build = Build {
         dockerfile: repository.join("Dockerfile"),
@@ -63,7 +68,6 @@ pub(super) async fn make(docker: Docker, directory: &Path, source: Source, cache
         directories: Vec::new(),
         bases: Vec::new(),
         arguments: vec![("VERSION", VERSION.to_owned())],
-        anew: cache == Cache::Fresh,
     };
     if let Some((compiler, runtime)) = &bases {
         build.bases = vec![("builder", compiler), ("runtime", runtime)];
@@ -74,6 +78,9 @@ pub(super) async fn make(docker: Docker, directory: &Path, source: Source, cache
         Cache::Fresh => builder.digest(&build, NAME),
     };
     builder.stop().await?;
+    if cache == Cache::Fresh {
+        fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
+    }
     Ok(Image { name: NAME.to_owned(), digest: digest? })
 }
 
@@ -109,7 +116,6 @@ fn build_bases(
         directories,
         bases: Vec::new(),
         arguments: Vec::new(),
-        anew: false,
     };
     let [compiler, runtime] = layouts;
     let machine = tempfile::tempdir_in(directory)?;
