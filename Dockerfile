@@ -41,8 +41,9 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target,id=target-$TARGETARCH <<'EOF'
 target=$(cat /target-triple)
-# The list of crates is linked in, and cargo doesn't know that it can change without them: a kept binary may have an old one.
-cargo clean --profile dist --package capi-autoscaler-provider --target "$target"
+# Only dependencies are kept. Sources of another checkout may be older than what was built of others, which cargo takes for
+# fresh then; and the list of crates is linked in, which can change without them.
+cargo clean --profile dist --workspace --target "$target"
 cargo auditable build --profile dist --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
 install -D "target/$target/dist/capi-autoscaler-provider" /out/capi-autoscaler-provider
 EOF
