@@ -85,7 +85,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until the Node is ready and all Pods of the system run.
+    /// Waits until the Node is ready, all Pods of the system run, and Cluster API's kinds can be listed: for some seconds
+    /// after a definition has come, the API server answers 429 while it prepares the storage.
     async fn works(&self) -> Result<()> {
         every(LOOK, "a ready Node and the system's Pods", PATIENCE, async || {
             let nodes = Api::<Node>::all(self.client()).list(&ListParams::default()).await?;
@@ -98,6 +99,9 @@ impl Cluster {
             ensure!(pods.items.len() >= 7, "{} Pods in kube-system", pods.items.len());
             for pod in &pods.items {
                 ensure!(is_ready(pod), "{:?} isn't ready: {:?}", pod.metadata.name, pod.status);
+            }
+            for kind in ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"] {
+                self.objects("default").list(kind, "").await?;
             }
             Ok(())
         })
