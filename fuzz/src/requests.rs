@@ -1,21 +1,15 @@
 //! Fuzzes requests of all RPCs, from any bytes, answered by the service itself over a small index. It can't write: a
 //! command gets as far as its first write.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use arc_swap::ArcSwapOption;
-use capi::{Keys, Machine, ObjectKey, PRICE_PER_HOUR};
+use capi::PRICE_PER_HOUR;
 use capi_autoscaler_provider::{
-    app::Backend,
-    grpc::{CallLogOptions, Service},
-    index::Freshness,
-    proto::cloud_provider_server::CloudProvider as _,
-    scale::{EventRecorder, ScaleMetrics, ScaleOptions, WatchedMachines},
+    app::service_of_index, grpc::Service, proto::cloud_provider_server::CloudProvider as _,
 };
-use prometheus_client::registry::Registry;
 use prost::Message as _;
 use serde_json::{Map, json};
-use shared_informer::{AsOf, Spawner};
+use shared_informer::Spawner;
 use tokio::runtime::Runtime;
 use tonic::{Code, Request};
 
@@ -78,22 +72,6 @@ struct World {
     service: Service,
 }
 
-struct AlwaysFresh;
-
-impl Freshness for AlwaysFresh {
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-struct NothingWatched;
-
-impl WatchedMachines for NothingWatched {
-    fn as_of(&self, _: &ObjectKey, _: u64) -> AsOf<Machine> {
-        AsOf::Behind
-    }
-}
-
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let index = groups::index();
@@ -111,19 +89,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let service = {
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let backend = Backend {
-            index: Arc::new(index),
-            freshness: Arc::new(AlwaysFresh),
-            machines: Arc::new(NothingWatched),
-            client: kube::Client::try_from(nowhere).expect("a client"),
-            // Without discovered kinds there is no resource to write to.
-            resources: Arc::new(ArcSwapOption::empty()),
-            keys: Keys::default(),
-        };
-        let registry = &mut Registry::default();
-        let writes = (ScaleMetrics::register(registry), EventRecorder::off());
-        let tasks = Spawner::from(runtime.handle());
-        backend.answer(ScaleOptions::default(), writes, CallLogOptions::default(), registry, &tasks).1
+        let client = kube::Client::try_from(nowhere).expect("a client");
+        service_of_index(index, client, &Spawner::from(runtime.handle()))
     };
     World { runtime, service }
 });

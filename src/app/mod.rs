@@ -23,7 +23,7 @@ pub use self::{
     clusters::{ClusterOptions, Clusters},
     config::{Config, IndexConfig, LogHandle},
     error::StartError,
-    provider::{Backend, Provider, ProviderOptions},
+    provider::{Provider, ProviderOptions, service_of_index},
 };
 use crate::{
     cluster::Workload,

@@ -5,10 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use capi::Keys;
+use capi::{Keys, Machine, ObjectKey};
 use kube::Client;
 use prometheus_client::registry::Registry;
-use shared_informer::Spawner;
+use shared_informer::{AsOf, Spawner};
 
 use super::{ClusterOptions, Clusters};
 use crate::{
@@ -77,26 +77,57 @@ impl Provider {
     }
 }
 
-/// An index with what fills it and what its commands are written to. Benches and fuzz targets fill an index by hand.
-pub struct Backend {
+/// Returns the service over an index that was filled by hand, for benches and fuzz targets. The index counts as fresh, and
+/// nothing is written by `client`: no kind of Cluster API is discovered.
+#[must_use]
+pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Service {
+    let backend = Backend {
+        index: Arc::new(index),
+        freshness: Arc::new(Filled),
+        machines: Arc::new(Filled),
+        client,
+        resources: Arc::new(ArcSwapOption::empty()),
+        keys: Keys::default(),
+    };
+    let registry = &mut Registry::default();
+    let writes = (ScaleMetrics::register(registry), EventRecorder::off());
+    backend.answer(ScaleOptions::default(), writes, CallLogOptions::default(), registry, tasks).1
+}
+
+/// The source of an index that was filled by hand: always fresh, and no Machine is watched.
+struct Filled;
+
+impl Freshness for Filled {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl WatchedMachines for Filled {
+    fn as_of(&self, _: &ObjectKey, _: u64) -> AsOf<Machine> {
+        AsOf::Behind
+    }
+}
+
+/// An index with what fills it and what its commands are written to.
+struct Backend {
     /// The index that is read.
-    pub index: Arc<Index>,
+    index: Arc<Index>,
     /// The check that the index is fresh.
-    pub freshness: Arc<dyn Freshness>,
+    freshness: Arc<dyn Freshness>,
     /// The Machines as the watch has them.
-    pub machines: Arc<dyn WatchedMachines>,
+    machines: Arc<dyn WatchedMachines>,
     /// The client for writes.
-    pub client: Client,
+    client: Client,
     /// The kinds of Cluster API as they are served; without them nothing can be written.
-    pub resources: Arc<ArcSwapOption<CoreResources>>,
+    resources: Arc<ArcSwapOption<CoreResources>>,
     /// The annotation keys in force.
-    pub keys: Keys,
+    keys: Keys,
 }
 
 impl Backend {
     /// Returns the backend of followed clusters.
-    #[must_use]
-    pub fn of(clusters: &Clusters) -> Self {
+    fn of(clusters: &Clusters) -> Self {
         let Clusters { management, workload } = clusters;
         Self {
             index: Arc::clone(workload.index()),
@@ -109,8 +140,7 @@ impl Backend {
     }
 
     /// Returns the commands and answers of the backend, and adds the metrics of the answers to `registry`.
-    #[must_use]
-    pub fn answer(
+    fn answer(
         self,
         options: ScaleOptions,
         (metrics, events): (ScaleMetrics, EventRecorder),
