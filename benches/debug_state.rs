@@ -21,7 +21,6 @@ use std::{
 use capi_autoscaler_provider::{
     app::{ClusterOptions, Clusters},
     cluster::{InformerMetrics, Workload},
-    connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
     index::{Detail, GroupMetrics, GroupSeries, Index},
     page::StatusPage,
@@ -29,6 +28,7 @@ use capi_autoscaler_provider::{
     server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http},
     state::{Selection, StateSource},
 };
+use connect::{Clients, Proxies, WorkloadSource};
 use jiff::Timestamp;
 use nodegroup::GroupId;
 use shared_informer::Spawner;

@@ -14,11 +14,9 @@ use std::{
 };
 
 use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
-use capi_autoscaler_provider::{
-    index::{Change, Index},
-    proto::{
-        GpuLabelRequest, NodeGroupTemplateNodeInfoRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
-    },
+use capi_autoscaler_provider::index::{Change, Index};
+use proto::{
+    GpuLabelRequest, NodeGroupTemplateNodeInfoRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };
 use serde_json::json;
 use tokio::runtime::Builder;

@@ -8,26 +8,9 @@
 pub mod app;
 pub mod cli;
 pub mod cluster;
-pub mod discovery;
-mod families;
 pub mod grpc;
 pub mod index;
 pub mod page;
-pub mod prices;
-pub mod rights;
 pub mod scale;
 pub mod server;
 pub mod state;
-pub mod traces;
-
-// Callers of this crate name clients and texts, so that these crates are part of its interface.
-pub use {connect, text};
-
-/// The generated types, client and server of `proto/externalgrpc.proto`.
-#[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]
-pub mod proto {
-    tonic::include_proto!("clusterautoscaler.cloudprovider.v1.externalgrpc");
-
-    /// The encoded FileDescriptorSet, for gRPC reflection.
-    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/externalgrpc.bin"));
-}

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::proto::{
+use proto::{
     ExternalGrpcNode, NodeGroupForNodeRequest, NodeGroupTargetSizeRequest, NodeGroupsRequest, RefreshRequest,
     cloud_provider_client::CloudProviderClient,
 };

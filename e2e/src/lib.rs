@@ -39,5 +39,5 @@ pub mod users;
 pub mod webhook;
 pub mod world;
 
-pub use capi_autoscaler_provider::proto;
+pub use proto;
 pub use testkit::attempt as wait;

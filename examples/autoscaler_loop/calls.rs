@@ -10,12 +10,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use capi_autoscaler_provider::proto::{
+use clap::ValueEnum;
+use proto::{
     ExternalGrpcNode, GpuLabelRequest, Instance, MetaDuration, NodeGroup, NodeGroupAutoscalingOptions,
     NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest,
     NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };
-use clap::ValueEnum;
 use serde::Serialize;
 use tonic::{Code, Request, Response, Status, transport::Channel};
 

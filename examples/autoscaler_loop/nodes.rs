@@ -6,12 +6,10 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use capi_autoscaler_provider::{
-    connect::Source,
-    proto::{ExternalGrpcNode, InstanceStatus, instance_status::InstanceState},
-};
+use connect::Source;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
+use proto::{ExternalGrpcNode, InstanceStatus, instance_status::InstanceState};
 
 use super::{
     args::Args,

@@ -11,12 +11,12 @@ use anyhow::Context as _;
 use capi_autoscaler_provider::{
     app::{App, Config, IndexConfig},
     cli::groups::{View, table},
-    connect::{ClusterRef, Source, WorkloadSource},
-    proto::{RefreshRequest, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
     state::{Selection, SyncState},
 };
+use connect::{ClusterRef, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
+use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use sandbox::{
     Sandbox, SandboxOptions, Settings, Times,
     api::{Resource, Selection as Everything},

@@ -9,13 +9,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use capi_autoscaler_provider::proto::{
+use k8s_pb::api::core::v1::Node;
+use prost::Message as _;
+use proto::{
     ExternalGrpcNode, Instance, InstanceStatus, NodeGroup, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
     NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest,
     NodeGroupsRequest, instance_status::InstanceState,
 };
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use sandbox::{
     Sandbox,
     api::{Resource, Selection},

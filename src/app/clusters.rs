@@ -6,10 +6,8 @@ use std::time::Duration;
 use nodegroup::Rules;
 use shared_informer::{Settings, Spawner};
 
-use crate::{
-    cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
-    connect::{Clients, WorkloadSource},
-};
+use crate::cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
+use connect::{Clients, WorkloadSource};
 
 /// The options for reading the clusters.
 #[derive(Clone, Debug)]

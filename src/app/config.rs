@@ -14,12 +14,12 @@ use nodegroup::Rules;
 
 use super::{ClusterOptions, ProviderOptions};
 use crate::{
-    connect::{Source, WorkloadSource},
     index::GroupSeries,
     scale::ScaleOptions,
     server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles},
-    traces::OtlpEndpoint,
 };
+use connect::{Source, WorkloadSource};
+use traces::OtlpEndpoint;
 
 /// The configuration of the program.
 #[derive(Clone, Debug)]

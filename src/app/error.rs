@@ -4,12 +4,10 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::{
-    connect::ConnectError,
-    prices::PriceFileError,
-    server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError},
-    traces::TracesError,
-};
+use crate::server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
+use connect::ConnectError;
+use prices::PriceFileError;
+use traces::TracesError;
 
 /// The reason why the program can't start.
 #[derive(Debug, Error)]

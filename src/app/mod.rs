@@ -27,19 +27,19 @@ pub use self::{
 };
 use crate::{
     cluster::Workload,
-    connect::Access,
     grpc::Service,
     index::{Change, Freshness as _},
     page::StatusPage,
-    prices::{self, PriceFile, PriceMetrics},
     server::{
         AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThread, GrpcThreadError, Health, Outcome,
         ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
         log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
     },
     state::{StateSource, StatusSources},
-    traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
+use connect::Access;
+use prices::{PriceFile, PriceMetrics};
+use traces::{OtlpEndpoint, TraceMetrics, Traces};
 
 /// The time that running calls and commands have after the end was requested; the rest of [`crate::server::GRACE`] is
 /// left for everything else.

@@ -148,7 +148,7 @@ fn draw(bar: &ProgressBar, status: &Status) {
         }
     }
     let why = status.reason.as_deref().unwrap_or_default();
-    bar.set_message(crate::text::visible(why).into_owned());
+    bar.set_message(text::visible(why).into_owned());
     bar.set_position(objects);
     bar.tick();
 }
@@ -159,7 +159,7 @@ mod tests {
     use indicatif::ProgressDrawTarget;
 
     use super::*;
-    use crate::cli::testing::Said;
+    use testkit::Said;
 
     fn machines(objects: usize, remaining: Option<u64>, synced: bool) -> Caches {
         let status = Status {

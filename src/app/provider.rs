@@ -13,13 +13,13 @@ use shared_informer::{AsOf, Spawner};
 use super::{ClusterOptions, Clusters};
 use crate::{
     cluster::InformerMetrics,
-    connect::Clients,
-    discovery::CoreResources,
     grpc::{CallLogOptions, RpcMetrics, Service},
     index::{Freshness, GroupMetrics, GroupSeries, Index},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
-    traces::Traces,
 };
+use connect::Clients;
+use discovery::CoreResources;
+use traces::Traces;
 
 /// The options of a provider.
 #[derive(Clone, Debug)]

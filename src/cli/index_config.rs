@@ -12,10 +12,8 @@ use super::{
     usage::{Flag, given},
     values::{capi_group, capi_version, source},
 };
-use crate::{
-    app::IndexConfig,
-    connect::{ClusterRef, WorkloadSource},
-};
+use crate::app::IndexConfig;
+use connect::{ClusterRef, WorkloadSource};
 
 impl IndexArgs {
     /// Validates the flags. `unless_chosen` is the scope if they choose none; without it, that is an error.

@@ -8,10 +8,10 @@ use tokio::{runtime::Handle, time::sleep};
 
 use crate::{
     app::{ClusterOptions, Clusters, IndexConfig},
-    connect::Clients,
     index::Index,
     server::{Check, CheckState, Checks as _},
 };
+use connect::Clients;
 
 /// The interval at which the checks are polled.
 const LOOK: Duration = Duration::from_millis(20);

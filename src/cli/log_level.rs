@@ -11,10 +11,8 @@ use super::{
     printing,
     values::duration,
 };
-use crate::{
-    server::{LogLevel, LogLevelChange},
-    text::visible,
-};
+use crate::server::{LogLevel, LogLevelChange};
+use text::visible;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

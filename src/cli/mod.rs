@@ -25,7 +25,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-use crate::{app::Config, text::visible_lines};
+use crate::app::Config;
+use text::visible_lines;
 
 use check::CheckConfig;
 pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};

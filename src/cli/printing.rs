@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::text::{is_left_by_json, visible_json};
+use text::{is_left_by_json, visible_json};
 
 pub(super) const DIM: Style = AnsiColor::BrightBlack.on_default();
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();

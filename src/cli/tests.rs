@@ -12,9 +12,9 @@ use rstest::rstest;
 use super::{Cli, Command, UsageError, groups, index_config, serve, values};
 use crate::{
     app::{Config, IndexConfig},
-    connect::{Source, WorkloadSource},
     server::SocketRights,
 };
+use connect::{Source, WorkloadSource};
 
 fn config(flags: &[&str]) -> Result<Config, UsageError> {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();

@@ -6,7 +6,7 @@ use capi::DEFAULT_GROUP;
 use nodegroup::GoDuration;
 
 use super::usage::{Flag, UsageError, given};
-use crate::connect::Source;
+use connect::Source;
 
 /// The value of a kubeconfig flag for the Pod's service account.
 const IN_CLUSTER: &str = "in-cluster";

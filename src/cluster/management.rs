@@ -10,10 +10,8 @@ use shared_informer::{Factory, Settings, Spawner};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
-    connect::{Clients, cause},
-    discovery::{CoreResources, discover_core},
-};
+use connect::{Clients, cause};
+use discovery::{CoreResources, discover_core};
 
 /// The interval at which discovery is repeated after a success.
 const REDISCOVER: Duration = Duration::from_secs(60);
@@ -92,10 +90,10 @@ impl Management {
                 }
                 Err(error) => {
                     let why = match &error {
-                        crate::discovery::LookupError::Api(error) => cause(error),
-                        crate::discovery::LookupError::NoGroup { .. }
-                        | crate::discovery::LookupError::NoVersion { .. }
-                        | crate::discovery::LookupError::NoKind { .. } => error.to_string(),
+                        discovery::LookupError::Api(error) => cause(error),
+                        discovery::LookupError::NoGroup { .. }
+                        | discovery::LookupError::NoVersion { .. }
+                        | discovery::LookupError::NoKind { .. } => error.to_string(),
                     };
                     let reported = inner.failure.lock().replace(why.clone());
                     if reported.as_ref() != Some(&why) {

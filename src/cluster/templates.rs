@@ -30,11 +30,11 @@ use super::{
     management::Management,
 };
 use crate::{
-    connect::cause,
-    discovery::{Discovered, LookupError},
     index::{Change, Index, IndexFeed, KindState},
     server::Check,
 };
+use connect::cause;
+use discovery::{Discovered, LookupError};
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);

@@ -22,12 +22,12 @@ use super::{
     templates::{KindStates, LeftOutNamespaces, Templates, not_followed},
 };
 use crate::{
-    connect::WorkloadSource,
-    discovery::CoreResources,
     index::{Change, Freshness, Index, IndexFeed, KindState},
     scale::WatchedMachines,
     server::{Check, Checks},
 };
+use connect::WorkloadSource;
+use discovery::CoreResources;
 
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";

@@ -1,7 +1,5 @@
 //! The subject of a request, as the log and traces name it.
 
-use crate::proto;
-
 pub(super) trait Asked {
     /// Returns the id of its group or the name of its Node; empty if it names none.
     fn asked(&self) -> &str;

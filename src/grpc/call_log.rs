@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tonic::{Code, metadata::MetadataMap};
 
 use super::metrics::{Rpc, code_name};
-use crate::traces::Traces;
+use traces::Traces;
 
 /// The time after a log line in which answers of the same kind are only counted.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -154,7 +154,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::cli::testing::Said;
+    use testkit::Said;
 
     const QUICK: Duration = Duration::from_micros(5);
 

@@ -39,10 +39,10 @@ pub use self::{
 };
 use crate::{
     index::{Freshness, Index, NodeQuery, PinnedGroup},
-    proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
     server::{Client, Connection},
 };
+use proto::{cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState};
 
 /// The maximum length of an error's message in bytes: clients accept at least 16 KiB of headers.
 const LONGEST_MESSAGE: usize = 4096;

@@ -3,7 +3,7 @@
 
 use nodegroup::{GoDuration, Overrides};
 
-use crate::proto::{MetaDuration, NodeGroupAutoscalingOptions};
+use proto::{MetaDuration, NodeGroupAutoscalingOptions};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 

@@ -1,7 +1,8 @@
 //! The template on the wire, in the old and the new field. Anything sent to Cluster Autoscaler beside the Node belongs
 //! here.
 
-use crate::{index::Served, proto::NodeGroupTemplateNodeInfoResponse};
+use crate::index::Served;
+use proto::NodeGroupTemplateNodeInfoResponse;
 
 /// Returns the answer for a group; `None` if it has no template.
 ///

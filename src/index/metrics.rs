@@ -8,7 +8,7 @@ use nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::{Detail, GroupSnapshot, Index, Standing, Stats};
-use crate::families::{count, gauge, single};
+use metric_families::{count, gauge, single};
 
 /// The sources of a template's capacity, as label values.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];

@@ -22,6 +22,8 @@ mod members;
 mod metrics;
 mod multimap;
 mod notices;
+#[cfg(test)]
+pub(crate) mod objects;
 mod observed;
 mod observed_resources;
 mod own_size;
@@ -36,7 +38,7 @@ mod snapshot;
 mod standing;
 mod stats;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod undeletable;
 mod unfinished;
 mod version;

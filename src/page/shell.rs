@@ -10,7 +10,8 @@ use super::{
     moment::{Now, span},
     view::View,
 };
-use crate::{state::State, text::visible};
+use crate::state::State;
+use text::visible;
 
 /// The interval in seconds at which the link in the header refreshes a page.
 const REFRESH: u32 = 10;

@@ -23,10 +23,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use shared_informer::ResourceVersion;
 
-use crate::{
-    discovery::CoreResources,
-    traces::{Span, Traces},
-};
+use discovery::CoreResources;
+use traces::{Span, Traces};
 
 /// The label of a Machine that names its MachineDeployment.
 const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";

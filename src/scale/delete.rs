@@ -26,7 +26,7 @@ use super::{
     run::Run,
     work::Work,
 };
-use crate::traces;
+use traces;
 
 /// The pause before deletes begin. Cluster Autoscaler sends one Node per call, concurrently, and each write of the log
 /// serves all deletes that have arrived. Later ones join.

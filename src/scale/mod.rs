@@ -10,6 +10,8 @@ mod api;
 mod delete;
 mod error;
 mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 mod finisher;
 mod going;
 mod history;
@@ -33,7 +35,7 @@ mod run;
 mod shared;
 mod size;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod turns;
 mod work;
 

@@ -7,7 +7,7 @@ use opentelemetry::Context;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{error::ScaleError, rule::Request};
-use crate::traces;
+use traces;
 
 /// A Node as the caller names it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -21,7 +21,7 @@ use super::{
     rule::Named,
     work::{Resized, Work},
 };
-use crate::traces;
+use traces;
 
 /// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;

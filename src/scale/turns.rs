@@ -18,7 +18,7 @@ use super::{
     size,
     work::Work,
 };
-use crate::traces::Span;
+use traces::Span;
 
 /// Ends a lane whose task ended in the middle of a turn; the callers in it notice that nobody answers them.
 struct Guard {

@@ -11,7 +11,7 @@ use tonic_reflection::server::Builder;
 pub use tonic_reflection::server::Error as ReflectionError;
 
 use super::{Check, Checks};
-use crate::proto::{
+use proto::{
     FILE_DESCRIPTOR_SET,
     cloud_provider_server::{CloudProvider, CloudProviderServer},
 };

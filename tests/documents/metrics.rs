@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeSet, fs};
 
-use capi_autoscaler_provider::{
-    app::App,
-    proto::{self, cloud_provider_client::CloudProviderClient},
-};
+use capi_autoscaler_provider::app::App;
+use proto::cloud_provider_client::CloudProviderClient;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use capi_autoscaler_provider::{
-    app::App,
-    prices::PriceFile,
-    proto::{self, cloud_provider_client::CloudProviderClient},
-};
+use capi_autoscaler_provider::app::App;
 use nodegroup::price::{Price, Rates, Tariff};
+use prices::PriceFile;
+use proto::cloud_provider_client::CloudProviderClient;
 
 use super::{offline_server, read, root};
 

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use capi_autoscaler_provider::{
     app::{App, Config},
     cli::{Cli, Command},
-    proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
     server::{GrpcAddress, Shutdown},
 };
 use clap::Parser as _;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
+use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{
     BEHAVIOUR_LABEL, Contract, Sandbox, SandboxOptions,
     api::{PatchKind, Resource, Selection, Subresource},

@@ -4,8 +4,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use capi_autoscaler_provider::proto::ExternalGrpcNode;
 use futures::{StreamExt as _, stream};
+use proto::ExternalGrpcNode;
 use sandbox::{
     Times,
     faults::{Effect, Fault, FaultHandle},

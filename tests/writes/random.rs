@@ -4,13 +4,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use capi_autoscaler_provider::proto::ExternalGrpcNode;
 use fastrand::Rng;
 use futures::{
     StreamExt as _,
     future::{LocalBoxFuture, join_all},
     stream::FuturesUnordered,
 };
+use proto::ExternalGrpcNode;
 use sandbox::{
     Times,
     faults::{Effect, Fault},

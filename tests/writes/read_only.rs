@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use capi::DELETING;
-use capi_autoscaler_provider::proto::{self, ExternalGrpcNode, NodeGroupAutoscalingOptions};
 use jiff::Timestamp;
 use nodegroup::{DeletionLog, LogAnnotation as _, Phase, Ticket, deletion_log::Entry};
+use proto::{ExternalGrpcNode, NodeGroupAutoscalingOptions};
 use sandbox::api::{PatchKind, Subresource};
 use serde_json::json;
 use testkit::{Wait, get};

@@ -6,10 +6,10 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc, time::D
 use capi_autoscaler_provider::{
     app::{App, Config},
     cli::{Cli, Command},
-    proto::{self, ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
 };
 use clap::Parser as _;
+use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{
     BEHAVIOUR_LABEL, Sandbox, SandboxOptions, Settings, Times,
     api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},

@@ -2,15 +2,15 @@
 
 use std::{fmt, future::Future, time::Duration};
 
-use capi_autoscaler_provider::proto::{
+use http_body::Body as HttpBody;
+use prost::bytes::Bytes;
+use proto::{
     CleanupRequest, ExternalGrpcNode, GetAvailableGpuTypesRequest, GpuLabelRequest, Instance, NodeGroup,
     NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupDecreaseTargetSizeRequest,
     NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest,
     NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest,
     PricingNodePriceRequest, PricingPodPriceRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };
-use http_body::Body as HttpBody;
-use prost::bytes::Bytes;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, body::Body};
 use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};

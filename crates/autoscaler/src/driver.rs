@@ -10,10 +10,10 @@ use std::{
 };
 
 use anyhow::Result;
-use capi_autoscaler_provider::proto::{ExternalGrpcNode, Instance, NodeGroup};
 use fastrand::Rng;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
+use proto::{ExternalGrpcNode, Instance, NodeGroup};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},

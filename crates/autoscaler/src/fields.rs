@@ -3,14 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use capi_autoscaler_provider::proto::{
-    ExternalGrpcNode, MetaDuration, NodeGroupAutoscalingOptions, NodeGroupTemplateNodeInfoResponse,
-    PricingNodePriceRequest, PricingPodPriceRequest,
-};
 use k8s_pb::api::core::v1::{Container, Node, Pod, PodSpec, ResourceRequirements};
 use k8s_pb::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta};
 use prost::{Message as _, bytes::Bytes};
 use prost_types::Timestamp;
+use proto::{
+    ExternalGrpcNode, MetaDuration, NodeGroupAutoscalingOptions, NodeGroupTemplateNodeInfoResponse,
+    PricingNodePriceRequest, PricingPodPriceRequest,
+};
 
 use super::{
     Settings, Version,

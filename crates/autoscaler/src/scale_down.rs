@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::Result;
-use capi_autoscaler_provider::proto::NodeGroup;
 use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
+use proto::NodeGroup;
 use tokio::time::Instant;
 
 use super::{

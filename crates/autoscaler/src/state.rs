@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use capi_autoscaler_provider::proto::{ExternalGrpcNode, Instance, NodeGroup, instance_status::InstanceState};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Node as CoreNode;
+use proto::{ExternalGrpcNode, Instance, NodeGroup, instance_status::InstanceState};
 use tokio::time::Instant;
 
 use super::{

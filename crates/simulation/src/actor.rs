@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
-use capi_autoscaler_provider::connect::Policy;
+use connect::Policy;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use autoscaler::{Backoff, Caller, Driver, Settings, Version, Workload};
-use capi_autoscaler_provider::connect::Policy;
+use connect::Policy;
 use fastrand::Rng;
 use http::{Request, Response};
 use tokio::time::{sleep, timeout};

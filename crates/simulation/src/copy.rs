@@ -5,24 +5,24 @@ use std::{collections::BTreeSet, time::Duration};
 use bytes::Bytes;
 use capi_autoscaler_provider::{
     app::{ClusterOptions, DRAIN, Provider, ProviderOptions},
-    connect::{Clients, Policy, WorkloadSource},
     grpc::Service,
     index::GroupSeries,
-    proto::{
-        ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
-        NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
-        RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
-    },
     scale::ScaleOptions,
-    traces::Traces,
 };
+use connect::{Clients, Policy, WorkloadSource};
 use http::Request;
 use http_body_util::Full;
 use nodegroup::{Grace, Rules, Scope};
 use prometheus_client::registry::Registry;
+use proto::{
+    ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
+    NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
+    RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
+};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
+use traces::Traces;
 
 use crate::{
     host::Host,

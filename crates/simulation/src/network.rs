@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use capi_autoscaler_provider::connect::Policy;
+use connect::Policy;
 use futures::stream;
 use http::{HeaderMap, Request, Response, request::Parts};
 use http_body::Frame;

@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 
-use capi_autoscaler_provider::{
-    connect::Policy,
-    proto::{
-        ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
-        NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest,
-        cloud_provider_client::CloudProviderClient,
-    },
-};
+use connect::Policy;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt as _, api::ListParams};
+use proto::{
+    ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
+    NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest,
+    cloud_provider_client::CloudProviderClient,
+};
 use tokio::time::sleep;
 use tonic::Code;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use capi_autoscaler_provider::connect::Policy;
+use connect::Policy;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use autoscaler::{Cpu, Shape, asks_for, fits, is_ready, is_unschedulable};
-use capi_autoscaler_provider::connect::Policy;
+use connect::Policy;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{

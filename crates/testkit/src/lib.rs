@@ -6,11 +6,13 @@ pub mod attempt;
 mod certificate;
 mod http;
 mod process;
+mod said;
 mod wait;
 
 pub use self::{
     certificate::Certificate,
     http::get,
     process::{Process, Program},
+    said::Said,
     wait::{PATIENCE, Wait, soon, until, until_true},
 };

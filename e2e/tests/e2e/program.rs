@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use capi_autoscaler_provider::proto::NodeGroupIncreaseSizeRequest;
 use e2e::{
     objects::INFRASTRUCTURE_GROUP,
     pool::Pool,
@@ -13,6 +12,7 @@ use e2e::{
     world::World,
 };
 use http::Request;
+use proto::NodeGroupIncreaseSizeRequest;
 use serde::Deserialize;
 use serde_json::Value;
 use tonic::Code;

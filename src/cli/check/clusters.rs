@@ -6,12 +6,10 @@ use capi::KindRef;
 use kube::Client;
 
 use super::report::{CheckId, Findings};
-use crate::{
-    app::Config,
-    connect::{Clients, ConnectError, WorkloadSource, cause},
-    discovery::{CoreResources, Discovered, LookupError, discover_core},
-    rights::Side,
-};
+use crate::app::Config;
+use connect::{Clients, ConnectError, WorkloadSource, cause};
+use discovery::{CoreResources, Discovered, LookupError, discover_core};
+use rights::Side;
 
 /// The versions of Cluster API's group whose fields are known.
 const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];

@@ -9,10 +9,8 @@ use super::{
     SOON,
     report::{CheckId, Findings},
 };
-use crate::{
-    prices::PriceFile,
-    server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
-};
+use crate::server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect};
+use prices::PriceFile;
 
 /// Reports settings that are allowed but deserve attention.
 pub(super) fn flags(findings: &mut Findings, warnings: &[String]) {

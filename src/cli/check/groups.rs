@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{
     cli::live_index::LiveIndex,
-    discovery::CoreResources,
     index::{Detail, GroupSnapshot, KindState, Standing},
-    rights::{Breaks, Right, Side},
     server::{Check, CheckState},
 };
+use discovery::CoreResources;
+use rights::{Breaks, Right, Side};
 
 /// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;

@@ -11,7 +11,8 @@ use super::{
     groups::Found,
     report::{CheckId, Finding, Findings, RightReport, Status},
 };
-use crate::{connect::cause, rights::Right};
+use connect::cause;
+use rights::Right;
 
 /// The number of concurrent reviews.
 const SIDE_BY_SIDE: usize = 8;

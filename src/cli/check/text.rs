@@ -1,10 +1,8 @@
 //! The report for people: a line per check. Texts from clusters and files must be escaped.
 
 use super::report::{Finding, Report, Status};
-use crate::{
-    cli::printing::{BAD, DIM, GOOD, ODD, Paint},
-    text::visible,
-};
+use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
+use text::visible;
 
 /// Returns the report as text, ending with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {

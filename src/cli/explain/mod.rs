@@ -24,14 +24,14 @@ use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, print};
 use crate::{
     index::{Detail, Index, Served, Standing},
-    prices::{PriceFile, PriceFileError},
     state::explain::{
         Explained, Pod, explained,
         report::{Report, SCHEMA_VERSION},
     },
-    text::visible,
 };
+use ::text::visible;
 use nodegroup::GroupId;
+use prices::{PriceFile, PriceFileError};
 
 /// The reason why nothing could be explained, or why the verdict is bad.
 #[derive(Debug, Error)]

@@ -15,8 +15,8 @@ use super::{DEFAULT_SERVER, UsageError};
 use crate::{
     server::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH},
     state::{SCHEMA_VERSION, State},
-    text::visible,
 };
+use text::visible;
 
 /// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.
 const MAX_ANSWER: usize = 256 << 20;

@@ -4,8 +4,8 @@ use super::{GroupsError, Output, View, table};
 use crate::{
     cli::printing,
     state::{State, SyncState},
-    text::visible,
 };
+use text::visible;
 
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -8,8 +8,8 @@ use super::trouble;
 use crate::{
     state::explain::amount::{bytes, cores},
     state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template},
-    text::visible,
 };
+use text::visible;
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";

@@ -7,8 +7,6 @@ mod lines;
 mod moved;
 mod screen;
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
 mod tests;
 
 use std::io::{self, IsTerminal};

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
 use rstest::rstest;
-use tracing::{Dispatch, subscriber::with_default};
+use testkit::Said;
+use tracing::subscriber::with_default;
 use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
 use super::{
@@ -13,18 +14,12 @@ use super::{
     filter::may_be_shown,
     lines::{Form, Lines},
     parse,
-    testing::Said,
 };
 use crate::server::{LogLevelChange, LogLevels as _};
-
-/// Enables everything for the lifetime of the process. tracing keeps one maximum level for all subscribers of a
-/// process, and two that change at once, as in concurrent tests, can leave an outdated one: lines were lost.
-static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
 fn what_others_say_begins_no_line_and_turns_none_around() {
-    LazyLock::force(&TAKES_ALL);
     let said = Said::default();
     let writer = said.clone();
     let lines = fmt::layer().without_time().with_ansi(false);
@@ -44,7 +39,6 @@ fn what_others_say_begins_no_line_and_turns_none_around() {
 
 /// Returns a log with this filter, its captured text, and its control.
 fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
-    LazyLock::force(&TAKES_ALL);
     let said = Said::default();
     let (layer, handle) = reload::Layer::<_, Registry>::new(parse(filter).unwrap());
     let writer = said.clone();

@@ -18,8 +18,8 @@ use crate::{
     index::GroupSeries,
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::{GrpcAddress, HostName},
-    traces::OtlpEndpoint,
 };
+use traces::OtlpEndpoint;
 
 impl TryFrom<ServeArgs> for Config {
     type Error = UsageError;

@@ -5,10 +5,8 @@ use std::fmt::Write as _;
 use anstyle::AnsiColor;
 use change_stream::changes::{Action, Change, ChangedBy, Difference};
 
-use crate::{
-    cli::printing::Paint,
-    text::{shortened, visible},
-};
+use crate::cli::printing::Paint;
+use text::{shortened, visible};
 
 /// The maximum number of lines of a change, and of a new object.
 const LINES: usize = 100;

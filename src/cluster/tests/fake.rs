@@ -22,7 +22,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt as _;
 
-use crate::connect::{Clients, Policy, bounded};
+use connect::{Clients, Policy, bounded};
 
 pub(super) const CAPI: &str = "cluster.x-k8s.io";
 pub(super) const NAMESPACE: &str = "team-a";

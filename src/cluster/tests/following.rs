@@ -6,10 +6,8 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use super::{WORKERS, World, fake::*, scalable};
-use crate::{
-    connect::WorkloadSource,
-    server::{CheckState, Checks},
-};
+use crate::server::{CheckState, Checks};
+use connect::WorkloadSource;
 
 const MORE: &str = "MachineDeployment/team-a/more";
 

@@ -10,7 +10,7 @@ use tokio::time;
 use super::{WORKERS, World, fake::*, scalable};
 use crate::{
     cluster::kinds::KINDS_OF_A_NAMESPACE,
-    index::tests::objects::{self, capacity_annotations},
+    index::objects::{self, capacity_annotations},
     server::{CheckState, Checks},
 };
 

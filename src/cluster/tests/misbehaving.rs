@@ -20,10 +20,10 @@ use tokio::time;
 
 use super::{MOST_OBJECTS, WORKERS, World, fake::*, scalable};
 use crate::{
-    connect::WorkloadSource,
-    index::tests::objects::{self, capacity_annotations},
+    index::objects::{self, capacity_annotations},
     server::CheckState,
 };
+use connect::WorkloadSource;
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const OTHERS: &str = "MachineDeployment/team-a/others";

@@ -26,10 +26,10 @@ use tokio::runtime::Handle;
 use self::fake::{CAPI, FakeApi};
 use super::{Management, ManagementOptions, Workload, WorkloadOptions};
 use crate::{
-    connect::WorkloadSource,
     index::{Freshness, tests::objects},
     server::{Check, CheckState, Checks},
 };
+use connect::WorkloadSource;
 
 /// Longer than any step takes by the test's clock; only a defect reaches it.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -11,13 +11,13 @@ use tokio::time;
 
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use crate::{
-    connect::WorkloadSource,
     index::{
         Detail, GroupSnapshot,
         tests::objects::{self, NAMESPACE},
     },
     server::{CheckState, Checks},
 };
+use connect::WorkloadSource;
 
 const OTHER: &str = "team-b";
 const THEIRS: &str = "MachineDeployment/team-b/theirs";

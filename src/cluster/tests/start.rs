@@ -7,11 +7,9 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
-use crate::{
-    cli::testing::Said,
-    connect::{ClusterRef, WorkloadSource},
-    server::CheckState,
-};
+use crate::server::CheckState;
+use connect::{ClusterRef, WorkloadSource};
+use testkit::Said;
 
 const CORE: [&str; 4] =
     ["management/clusters", "management/machinedeployments", "management/machinesets", "management/machines"];

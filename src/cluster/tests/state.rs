@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{WORKERS, World, fake::*, scalable};
 use crate::{
     cli::groups::{Client, Filter, View, table},
-    index::tests::objects::{capacity_annotations, merge},
+    index::objects::{capacity_annotations, merge},
     page::StatusPage,
     server::{AllowedHosts, Checks as _, StatusPages as _, admin_router, bind, serve_http},
     state::{InstanceActivity, Selection, State, StateSource, SyncState},

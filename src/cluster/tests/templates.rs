@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{WORKERS, World, fake::*, scalable};
 use crate::{
-    index::tests::objects::{self, capacity_annotations},
+    index::objects::{self, capacity_annotations},
     server::CheckState,
 };
 

@@ -6,10 +6,8 @@ use prometheus_client::registry::Registry;
 use tonic::Request;
 
 use super::*;
-use crate::{
-    proto::cloud_provider_server::CloudProvider as _,
-    server::{Client, Connection},
-};
+use crate::server::{Client, Connection};
+use proto::cloud_provider_server::CloudProvider as _;
 
 fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
     let mut request = Request::new(message);

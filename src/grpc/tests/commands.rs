@@ -9,8 +9,7 @@ use tonic::Code;
 use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node, unregistered};
 use crate::{
     index::{Change, tests::objects},
-    proto,
-    scale::tests::fake::{Fault, status},
+    scale::fake::{Fault, status},
 };
 
 #[tokio::test]

@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{Provider, UNKNOWN, WORKERS, annotated, assert_fails, inner};
-use crate::{
-    index::{Change, tests::objects},
-    proto::{self, instance_status::InstanceState},
-};
+use crate::index::{Change, tests::objects};
+use proto::instance_status::InstanceState;
 
 const CAPACITY: [(&str, &str); 2] = [
     ("capacity.cluster-autoscaler.kubernetes.io/cpu", "4"),

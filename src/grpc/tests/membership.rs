@@ -6,10 +6,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, annotations, assert_fails, inner, node, unregistered};
-use crate::{
-    index::{Change, tests::objects},
-    proto,
-};
+use crate::index::{Change, tests::objects};
 
 const NOT_SYNCED: &str = "management/machines: the first list isn't complete yet";
 

@@ -27,10 +27,10 @@ use tonic::{
 use super::{CallLogOptions, RpcMetrics, Service};
 use crate::{
     index::{Change, Freshness, tests::objects},
-    proto::{self, cloud_provider_client::CloudProviderClient},
-    scale::tests::fake::World,
+    scale::fake::World,
     server::{bind, cloud_provider, serve_on_own_thread},
 };
+use proto::cloud_provider_client::CloudProviderClient;
 
 /// The group of [`World`], with the bounds 1 and 10 and without a template.
 const WORKERS: &str = "MachineDeployment/team-a/workers";

@@ -5,10 +5,8 @@ use rstest::rstest;
 use tonic::Code;
 
 use super::{Provider, WORKERS, annotated};
-use crate::{
-    index::tests::objects,
-    proto::{MetaDuration, NodeGroupAutoscalingOptions as Options},
-};
+use crate::index::objects;
+use proto::{MetaDuration, NodeGroupAutoscalingOptions as Options};
 
 const MORE: &str = "MachineDeployment/team-a/more";
 const MINUTE: i64 = 60_000_000_000;

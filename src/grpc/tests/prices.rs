@@ -11,10 +11,8 @@ use rstest::rstest;
 use tonic::{Code, Status};
 
 use super::{Provider, assert_fails, inner, node};
-use crate::{
-    index::{Change, tests::objects},
-    proto::{PricingNodePriceRequest, PricingPodPriceRequest},
-};
+use crate::index::{Change, tests::objects};
+use proto::{PricingNodePriceRequest, PricingPodPriceRequest};
 
 const HOUR: i64 = 3600;
 

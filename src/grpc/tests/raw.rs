@@ -172,7 +172,7 @@ async fn a_price_request_of_an_old_client_is_read() {
     let pod = Pod { metadata, ..Pod::default() }.encode_to_vec();
     let time = [small(1, 5), small(2, 6)].concat();
     let request = [block(1, &pod), block(2, &time), block(3, &time)].concat();
-    let decoded = crate::proto::PricingPodPriceRequest::decode(&request[..]).unwrap();
+    let decoded = proto::PricingPodPriceRequest::decode(&request[..]).unwrap();
     assert_eq!(decoded.pod, pod);
     assert_eq!(decoded.start_time, Some(prost_types::Timestamp { seconds: 5, nanos: 6 }));
     assert_eq!(decoded.start_time, decoded.end_time);

@@ -7,10 +7,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::{Provider, inner};
-use crate::{
-    index::{Change, tests::objects},
-    proto,
-};
+use crate::index::{Change, tests::objects};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";

@@ -7,8 +7,6 @@ use prost::Message;
 use prost_types::{Any, Duration, FileDescriptorSet, Timestamp};
 use rstest::rstest;
 
-use crate::proto;
-
 const VARINT: u8 = 0;
 const DOUBLE: u8 = 1;
 const BLOCK: u8 = 2;

@@ -11,7 +11,6 @@ mod members;
 mod metrics;
 mod nodes;
 mod notices;
-pub(crate) mod objects;
 mod observed;
 mod observed_resources;
 mod prices;
@@ -20,3 +19,5 @@ mod shortages;
 mod snapshots;
 mod stories;
 mod unfinished;
+
+use super::objects;

@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::objects::*;
-use crate::{
-    cli::testing::Said,
-    index::{Change, Index, KindState},
-};
+use crate::index::{Change, Index, KindState};
+use testkit::Said;
 
 /// Returns the first lists of groups that share a template with an invalid cpu: each group is served, then has a
 /// problem, and its differing Nodes cause a note.

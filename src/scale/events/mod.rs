@@ -28,7 +28,7 @@ pub use self::reason::EventReason;
 pub(super) use self::reason::{EventContent, asked_by};
 use self::{post::Poster, series::Publisher};
 use super::metrics::{EventResult, ScaleMetrics};
-use crate::discovery::CoreResources;
+use discovery::CoreResources;
 use nodegroup::GroupId;
 use shared_informer::{Spawner, Uid};
 

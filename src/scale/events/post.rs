@@ -19,7 +19,7 @@ use kube::{
 use serde_json::json;
 
 use super::Occurrence;
-use crate::discovery::CoreResources;
+use discovery::CoreResources;
 
 /// The `reportingController` of every Event.
 const CONTROLLER: &str = "capi-autoscaler-provider";

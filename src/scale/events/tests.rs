@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::scale::{ScaleError, tests::fake};
+use crate::scale::{ScaleError, fake};
 
 /// Longer than anything here takes, on a clock that advances by itself when all tasks are idle.
 const LONG: Duration = Duration::from_secs(3600);

@@ -13,7 +13,8 @@ use super::{
     ABCD,
     fake::{Fault, World, group, nodes, status},
 };
-use crate::{cli::testing::Said, index::Change};
+use crate::index::Change;
+use testkit::Said;
 
 /// Lets the watches show all objects, again and again, until a condition holds.
 pub(super) async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {

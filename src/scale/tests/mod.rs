@@ -4,7 +4,6 @@ mod autoscaler;
 mod callers;
 mod deletes;
 mod failed_writes;
-pub(crate) mod fake;
 mod finishing;
 mod joined;
 mod joins;
@@ -16,6 +15,8 @@ mod rollouts;
 mod sizes;
 mod traceable;
 mod unread;
+
+use super::fake;
 
 /// The Machines of most tests.
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];

@@ -8,7 +8,7 @@ use super::{
     fake::{World, group, instance, nodes},
     finishing::{is_deleting, until, wait},
 };
-use crate::{index::tests::objects, scale::ScaleError};
+use crate::{index::objects, scale::ScaleError};
 
 /// Builds a group of this size with 3 Machines, one of them of its newest MachineSet.
 fn rolling_out(size: i32) -> World {

@@ -6,7 +6,7 @@ use super::{
     fake::{Copy, Fault, World, group, nodes},
     finishing::until_shown,
 };
-use crate::cli::testing::Said;
+use testkit::Said;
 
 /// Lets a copy's watches show all objects, again and again, until a condition holds.
 async fn until(world: &World, copy: &Copy, what: &str, is_so: impl Fn() -> bool) {

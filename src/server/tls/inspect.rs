@@ -19,7 +19,7 @@ use super::{
     load::{self, certificates, validity},
     names::shown,
 };
-use crate::text::visible;
+use text::visible;
 
 /// The content of the files.
 #[derive(Debug)]

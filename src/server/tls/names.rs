@@ -16,7 +16,8 @@ use x509_parser::{
 };
 
 use super::AllowedClients;
-use crate::{server::connection::Client, text::visible};
+use crate::server::connection::Client;
+use text::visible;
 
 /// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.
 #[derive(Clone, Debug, Eq, PartialEq)]

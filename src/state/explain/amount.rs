@@ -2,7 +2,7 @@
 
 use nodegroup::Quantity;
 
-use crate::text::visible;
+use text::visible;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 

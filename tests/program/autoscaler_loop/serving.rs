@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use capi_autoscaler_provider::proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
+use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use sandbox::{Sandbox, SandboxOptions, fleet::Fleet, requests::Request};
 use testkit::Wait;
 

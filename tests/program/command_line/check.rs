@@ -6,11 +6,9 @@ use std::{
     process::{Command, Output},
 };
 
-use capi_autoscaler_provider::{
-    cli::CheckId,
-    rights::{Needs, Right, Side},
-};
+use capi_autoscaler_provider::cli::CheckId;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rights::{Needs, Right, Side};
 use rstest::rstest;
 use sandbox::{Sandbox, SandboxOptions, faults::Fault, read_manifests};
 use serde_json::{Value, json};
@@ -344,7 +342,7 @@ fn every_check_is_documented() {
     let documented: BTreeSet<_> = rows.map(|(name, _)| name).collect();
     let checks: BTreeSet<_> = CheckId::ALL.iter().map(|check| check.as_str()).collect();
     assert!(documented.is_superset(&checks), "{:?}", checks.difference(&documented));
-    for breaks in capi_autoscaler_provider::rights::Breaks::ALL {
+    for breaks in rights::Breaks::ALL {
         assert!(documented.contains(breaks.as_str()), "{}", breaks.as_str());
     }
 }

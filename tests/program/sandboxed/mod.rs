@@ -6,7 +6,7 @@ mod traces;
 
 use std::sync::Arc;
 
-use capi_autoscaler_provider::proto::{self, ExternalGrpcNode, Instance, instance_status::InstanceState};
+use proto::{ExternalGrpcNode, Instance, instance_status::InstanceState};
 use rstest::rstest;
 use sandbox::{
     Contract, SandboxOptions, Settings, Times,

@@ -3,7 +3,6 @@
 
 use std::{fs, time::Duration};
 
-use capi_autoscaler_provider::proto;
 use sandbox::{
     SandboxOptions,
     faults::{Fault, WatchFault},

@@ -8,7 +8,6 @@ use std::{
     path::Path,
 };
 
-use capi_autoscaler_provider::proto;
 use serde_json::{Value, json};
 use testkit::until;
 

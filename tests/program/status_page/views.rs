@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use capi_autoscaler_provider::proto::{self, ExternalGrpcNode};
+use proto::ExternalGrpcNode;
 use sandbox::{SandboxOptions, fleet::Fleet};
 use serde_json::{Value, json};
 use testkit::get;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use capi_autoscaler_provider::proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
+use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use testkit::{Program, until};
 use tonic::transport::Channel;
 

@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::proto::{self, ExternalGrpcNode};
 use futures::future::join_all;
+use proto::ExternalGrpcNode;
 use sandbox::{Times, faults::Faults, requests::Requests};
 use testkit::{PATIENCE, Wait};
 use tonic::{Code, Status};

@@ -4,7 +4,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use autoscaler::{Caller, Driver, Settings, Version, Workload};
-use capi_autoscaler_provider::proto::{
+use fastrand::Rng;
+use http_body_util::BodyExt as _;
+use k8s_pb::{api::core::v1::NodeStatus, apimachinery::pkg::api::resource::Quantity};
+use parking_lot::Mutex;
+use prost::{Message as _, bytes::Bytes};
+use proto::{
     CleanupRequest, CleanupResponse, ExternalGrpcNode, GetAvailableGpuTypesRequest, GetAvailableGpuTypesResponse,
     GpuLabelRequest, GpuLabelResponse, Instance, InstanceErrorInfo, InstanceStatus, NodeGroup,
     NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,
@@ -17,11 +22,6 @@ use capi_autoscaler_provider::proto::{
     cloud_provider_server::{CloudProvider, CloudProviderServer},
     instance_status::InstanceState,
 };
-use fastrand::Rng;
-use http_body_util::BodyExt as _;
-use k8s_pb::{api::core::v1::NodeStatus, apimachinery::pkg::api::resource::Quantity};
-use parking_lot::Mutex;
-use prost::{Message as _, bytes::Bytes};
 use sandbox::{
     api::{Api, Resource, Selection},
     clock::Clock,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capi_autoscaler_provider::proto::{
+use proto::{
     NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
     NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
 };

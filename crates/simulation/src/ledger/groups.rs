@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capi_autoscaler_provider::proto::{NodeGroupForNodeResponse, NodeGroupsResponse};
+use proto::{NodeGroupForNodeResponse, NodeGroupsResponse};
 
 use super::{
     Check, Group, Ledger,

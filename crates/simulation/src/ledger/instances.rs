@@ -1,6 +1,6 @@
 //! Checks on the instances that a copy returns for a group that it has seen completely.
 
-use capi_autoscaler_provider::proto::{Instance, NodeGroupNodesResponse, instance_status::InstanceState};
+use proto::{Instance, NodeGroupNodesResponse, instance_status::InstanceState};
 
 use super::{Check, Ledger, Machine, watches::TAKEN_UP};
 use crate::entropy::Nanos;

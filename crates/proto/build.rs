@@ -6,8 +6,8 @@ use prost_types::FileDescriptorSet;
 use tonic_prost_build::Config;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=proto/externalgrpc.proto");
-    let descriptors: FileDescriptorSet = protox::compile(["externalgrpc.proto"], ["proto"])?;
+    println!("cargo::rerun-if-changed=../../proto/externalgrpc.proto");
+    let descriptors: FileDescriptorSet = protox::compile(["externalgrpc.proto"], ["../../proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("externalgrpc.bin"), prost::Message::encode_to_vec(&descriptors))?;
 

@@ -1,13 +1,27 @@
 //! Captures the log of a test.
 
-#![allow(clippy::unwrap_used)]
-
-use std::{io::Write, sync::Arc};
+use std::{
+    io::Write,
+    sync::{Arc, LazyLock},
+};
 
 use parking_lot::Mutex;
+use tracing::Dispatch;
 
-#[derive(Clone, Default)]
-pub(crate) struct Said(Arc<Mutex<Vec<u8>>>);
+/// Enables everything for the lifetime of the process. tracing keeps one maximum level for all subscribers of a
+/// process, and two that change at once, as in concurrent tests, can leave an outdated one: lines were lost.
+static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
+/// The captured text. It is a writer for `tracing_subscriber`.
+#[derive(Clone, Debug)]
+pub struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Default for Said {
+    fn default() -> Self {
+        LazyLock::force(&TAKES_ALL);
+        Self(Arc::default())
+    }
+}
 
 impl Write for Said {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
@@ -22,7 +36,7 @@ impl Write for Said {
 
 impl Said {
     /// Runs `work` with its own log at level info, and returns the text that it logged.
-    pub(crate) fn of(work: impl FnOnce()) -> String {
+    pub fn of(work: impl FnOnce()) -> String {
         let said = Self::default();
         let writer = said.clone();
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone());
@@ -31,7 +45,7 @@ impl Said {
     }
 
     /// Returns the text logged since the last call.
-    pub(crate) fn take(&self) -> String {
+    pub fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
     }
 }

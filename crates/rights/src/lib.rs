@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, fmt};
 
 use capi::ScalableKind;
 
-use crate::{connect::ClusterRef, discovery::CoreResources};
+use connect::ClusterRef;
+use discovery::CoreResources;
 
 /// A cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -14,11 +14,11 @@ pub(crate) use self::{
     copy::Copy,
 };
 use crate::{
-    discovery::CoreResources,
     index::{Change, Index},
     scale::{MachinePoolDeletes, NodeName, Scale, ScaleError, ScaleOptions},
 };
 use capi::{Context, DELETING, Meta, Node, ObjectKey};
+use discovery::CoreResources;
 use nodegroup::GroupId;
 
 const NAMESPACE: &str = "team-a";
