@@ -18,20 +18,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::{
-    app::{ClusterOptions, Clusters},
-    cluster::{InformerMetrics, Workload},
-    grpc::RpcMetrics,
-    index::{Detail, GroupMetrics, GroupSeries, Index},
-    page::StatusPage,
-    scale::ScaleMetrics,
-    server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http},
-    state::{Selection, StateSource},
-};
+use capi_autoscaler_provider::app::{ClusterOptions, Clusters};
+use cluster::{InformerMetrics, Workload};
 use connect::{Clients, Proxies, WorkloadSource};
+use grpc::RpcMetrics;
+use index::{Detail, GroupMetrics, GroupSeries, Index};
 use jiff::Timestamp;
 use nodegroup::GroupId;
+use page::StatusPage;
+use scale::ScaleMetrics;
+use server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http};
 use shared_informer::Spawner;
+use state::{Selection, StateSource};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 

@@ -9,8 +9,8 @@ mod fleet;
 
 use std::{collections::HashMap, hint::black_box};
 
-use capi_autoscaler_provider::index::{Index, NodeQuery};
 use criterion::{Criterion, criterion_group, criterion_main};
+use index::{Index, NodeQuery};
 use nodegroup::GroupId;
 
 const MACHINES_PER_GROUP: usize = 25;

@@ -17,8 +17,8 @@ mod report;
 #[path = "fleet/service.rs"]
 mod service;
 
-use capi_autoscaler_provider::index::Index;
 use clap::Parser as _;
+use index::Index;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
-use capi_autoscaler_provider::index::{Change, Index};
+use index::{Change, Index};
 use proto::{
     GpuLabelRequest, NodeGroupTemplateNodeInfoRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };

@@ -3,14 +3,7 @@
 //! the node groups of a running server, `explain` shows the answers for node groups and the sources of their values,
 //! and `watch` shows the changes in a cluster.
 //!
-//! `docs/design/architecture.md` shows the modules of this crate and the flow of data through them.
+//! This crate joins the crates that `docs/design/architecture.md` shows with the flow of data through them.
 
 pub mod app;
 pub mod cli;
-pub mod cluster;
-pub mod grpc;
-pub mod index;
-pub mod page;
-pub mod scale;
-pub mod server;
-pub mod state;

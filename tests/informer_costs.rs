@@ -21,9 +21,9 @@ use capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Keys, Machine, Node, ScalableKind,
     ScalableResource,
 };
-use capi_autoscaler_provider::index::{Change, Index};
 use futures::{StreamExt as _, stream};
 use http::{Request, Response};
+use index::{Change, Index};
 use kube::{
     Client,
     core::{ApiResource, GroupVersionKind},

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use capi::{Context, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource};
-use capi_autoscaler_provider::index::{Change, Index};
+use index::{Change, Index};
 use nodegroup::{Rules, Scope};
 use serde_json::{Value, json};
 

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use capi_autoscaler_provider::{
-    app::service_of_index,
-    grpc::Service,
-    index::Index,
-    server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
-};
+use capi_autoscaler_provider::app::service_of_index;
+use grpc::Service;
+use index::Index;
+use server::{GrpcThread, bind, cloud_provider, serve_on_own_thread};
 use shared_informer::Spawner;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;

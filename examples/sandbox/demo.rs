@@ -11,8 +11,6 @@ use anyhow::Context as _;
 use capi_autoscaler_provider::{
     app::{App, Config, IndexConfig},
     cli::groups::{View, table},
-    server::Shutdown,
-    state::{Selection, SyncState},
 };
 use connect::{ClusterRef, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
@@ -23,6 +21,8 @@ use sandbox::{
     fleet::Fleet,
     read_manifests,
 };
+use server::Shutdown;
+use state::{Selection, SyncState};
 use tonic::transport::Channel;
 
 use super::{

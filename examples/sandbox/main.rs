@@ -6,8 +6,8 @@ mod scenario;
 
 use std::{io, process::ExitCode};
 
-use capi_autoscaler_provider::server::Shutdown;
 use clap::Parser as _;
+use server::Shutdown;
 
 #[tokio::main]
 async fn main() -> ExitCode {

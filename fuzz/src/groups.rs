@@ -5,7 +5,7 @@ use std::{str, sync::Arc};
 use capi::{
     Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, PAUSED, PRICE_PER_HOUR, ScalableKind, ScalableResource,
 };
-use capi_autoscaler_provider::index::{Change, Index};
+use index::{Change, Index};
 use k8s_pb::api::core::v1::Node;
 use nodegroup::{ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
 use prost::Message as _;

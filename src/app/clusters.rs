@@ -6,7 +6,7 @@ use std::time::Duration;
 use nodegroup::Rules;
 use shared_informer::{Settings, Spawner};
 
-use crate::cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
+use cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
 use connect::{Clients, WorkloadSource};
 
 /// The options for reading the clusters.

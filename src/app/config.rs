@@ -13,12 +13,10 @@ use indicatif::MultiProgress;
 use nodegroup::Rules;
 
 use super::{ClusterOptions, ProviderOptions};
-use crate::{
-    index::GroupSeries,
-    scale::ScaleOptions,
-    server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles},
-};
 use connect::{Source, WorkloadSource};
+use index::GroupSeries;
+use scale::ScaleOptions;
+use server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles};
 use traces::OtlpEndpoint;
 
 /// The configuration of the program.

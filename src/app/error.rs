@@ -4,9 +4,9 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
 use connect::ConnectError;
 use prices::PriceFileError;
+use server::{BindError, GrpcListenError, GrpcThreadError, ReflectionError, TlsError};
 use traces::TracesError;
 
 /// The reason why the program can't start.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use tracing::info;
 
 use super::{Config, StartError};
-use crate::server::{GrpcListener, bind};
+use server::{GrpcListener, bind};
 
 /// The open listeners.
 pub(super) struct Listeners {

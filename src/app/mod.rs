@@ -25,23 +25,21 @@ pub use self::{
     error::StartError,
     provider::{Provider, ProviderOptions, service_of_index},
 };
-use crate::{
-    cluster::Workload,
-    grpc::Service,
-    index::{Change, Freshness as _},
-    page::StatusPage,
-    server::{
-        AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThread, GrpcThreadError, Health, Outcome,
-        ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
-        log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
-    },
-    state::{StateSource, StatusSources},
-};
+use cluster::Workload;
 use connect::Access;
+use grpc::Service;
+use index::{Change, Freshness as _};
+use page::StatusPage;
 use prices::{PriceFile, PriceMetrics};
+use server::{
+    AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThread, GrpcThreadError, Health, Outcome,
+    ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
+    log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
+};
+use state::{StateSource, StatusSources};
 use traces::{OtlpEndpoint, TraceMetrics, Traces};
 
-/// The time that running calls and commands have after the end was requested; the rest of [`crate::server::GRACE`] is
+/// The time that running calls and commands have after the end was requested; the rest of [`server::GRACE`] is
 /// left for everything else.
 pub const DRAIN: Duration = Duration::from_secs(8);
 

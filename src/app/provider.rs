@@ -11,14 +11,12 @@ use prometheus_client::registry::Registry;
 use shared_informer::{AsOf, Spawner};
 
 use super::{ClusterOptions, Clusters};
-use crate::{
-    cluster::InformerMetrics,
-    grpc::{CallLogOptions, RpcMetrics, Service},
-    index::{Freshness, GroupMetrics, GroupSeries, Index},
-    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
-};
+use cluster::InformerMetrics;
 use connect::Clients;
 use discovery::CoreResources;
+use grpc::{CallLogOptions, RpcMetrics, Service};
+use index::{Freshness, GroupMetrics, GroupSeries, Index};
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines};
 use traces::Traces;
 
 /// The options of a provider.

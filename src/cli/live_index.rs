@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 use shared_informer::Spawner;
 use tokio::{runtime::Handle, time::sleep};
 
-use crate::{
-    app::{ClusterOptions, Clusters, IndexConfig},
-    index::Index,
-    server::{Check, CheckState, Checks as _},
-};
+use crate::app::{ClusterOptions, Clusters, IndexConfig};
 use connect::Clients;
+use index::Index;
+use server::{Check, CheckState, Checks as _};
 
 /// The interval at which the checks are polled.
 const LOOK: Duration = Duration::from_millis(20);

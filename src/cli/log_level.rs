@@ -11,7 +11,7 @@ use super::{
     printing,
     values::duration,
 };
-use crate::server::{LogLevel, LogLevelChange};
+use server::{LogLevel, LogLevelChange};
 use text::visible;
 
 const TIMEOUT: Duration = Duration::from_secs(10);

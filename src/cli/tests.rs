@@ -10,11 +10,9 @@ use nodegroup::{Architecture, Rules, Scope, ScopeSpec};
 use rstest::rstest;
 
 use super::{Cli, Command, UsageError, groups, index_config, serve, values};
-use crate::{
-    app::{Config, IndexConfig},
-    server::SocketRights,
-};
+use crate::app::{Config, IndexConfig};
 use connect::{Source, WorkloadSource};
+use server::SocketRights;
 
 fn config(flags: &[&str]) -> Result<Config, UsageError> {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
@@ -381,4 +379,9 @@ fn the_documented_flags_are_those_there_are() {
         text,
         "write it anew: UPDATE_DOCS=1 cargo test --lib cli"
     );
+}
+
+#[test]
+fn the_programs_own_name_is_known_as_that_of_a_copy() {
+    assert!(nodegroup::writing::is_own(env!("CARGO_PKG_NAME")));
 }

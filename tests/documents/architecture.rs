@@ -1,9 +1,6 @@
-//! The page on the architecture against the code: its modules and their uses, and the files of its walks.
+//! The page on the architecture against the code: its crates and their uses, and the files of its walks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::collections::BTreeSet;
 
 use regex::Regex;
 
@@ -27,81 +24,70 @@ fn section<'text>(document: &'text str, title: &str) -> &'text str {
     rest.split("\n## ").next().unwrap()
 }
 
-fn modules() -> BTreeSet<String> {
-    let library = read("src/lib.rs");
-    let declared = Regex::new(r"(?m)^(?:pub )?mod (\w+);").unwrap();
-    declared.captures_iter(&library).map(|found| found[1].to_owned()).collect()
+/// The crates of the workspace that a package uses: those of its `[dependencies]` without the optional ones, which are for
+/// tests.
+fn uses(folder: &str) -> BTreeSet<String> {
+    let manifest = read(&format!("{folder}/Cargo.toml"));
+    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default().split("\n[").next().unwrap();
+    let dependency = Regex::new(r"(?m)^([a-z][\w-]*)(?:\.workspace)? = (.*)$").unwrap();
+    let used = dependency.captures_iter(section).filter(|found| !found[2].contains("optional = true"));
+    used.map(|found| found[1].to_owned()).filter(|name| root().join("crates").join(name).exists()).collect()
 }
 
-/// A source without its comments and its tests.
-fn plain(source: &str) -> String {
-    let tests = Regex::new(r"#\[cfg\(test\)\]\n(?:#\[allow[^\n]*\n)?(?:pub\(crate\) )?mod \w+ \{").unwrap();
-    let code = tests.split(source).next().unwrap();
-    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+/// The crates that the program is built from, itself left out.
+fn shipped() -> BTreeSet<String> {
+    let mut shipped = BTreeSet::new();
+    let mut next: Vec<_> = uses(".").into_iter().collect();
+    while let Some(name) = next.pop() {
+        next.extend(uses(&format!("crates/{name}")));
+        shipped.insert(name);
+        next.retain(|name| !shipped.contains(name));
+    }
+    shipped
 }
 
-/// The names behind `crate::`, those in the outermost braces of a list among them.
-fn used(code: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for (at, found) in code.match_indices("crate::") {
-        let rest = &code[at + found.len()..];
-        let (list, mut depth) = (rest.strip_prefix('{'), 0_u32);
-        let mut text = String::new();
-        for letter in list.unwrap_or(rest).chars() {
-            match letter {
-                '{' => depth += 1,
-                '}' if depth == 0 => break,
-                '}' => depth -= 1,
-                letter if depth == 0 => text.push(letter),
-                _ => {}
-            }
-            if list.is_none() && !(letter.is_alphanumeric() || letter == '_') {
-                break;
-            }
-        }
-        let first =
-            |part: &str| part.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned);
-        names.extend(text.split(',').filter_map(first));
-    }
-    names
-}
-
-/// The modules that each module uses.
-fn uses() -> BTreeMap<String, BTreeSet<String>> {
-    let modules = modules();
-    let mut uses: BTreeMap<_, BTreeSet<_>> = modules.iter().map(|name| (name.clone(), BTreeSet::new())).collect();
-    for entry in walkdir::WalkDir::new(root().join("src")) {
-        let path = entry.unwrap().into_path();
-        let place: Vec<_> =
-            path.strip_prefix(root().join("src")).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
-        let is_test = place.iter().any(|part| ["tests", "tests.rs", "testing.rs"].contains(part));
-        if is_test || path.extension().is_none_or(|extension| extension != "rs") {
-            continue;
-        }
-        let Some(uses) = place.first().and_then(|first| uses.get_mut(first.trim_end_matches(".rs"))) else { continue };
-        uses.extend(used(&plain(&fs::read_to_string(&path).unwrap())));
-    }
-    for (module, names) in &mut uses {
-        names.retain(|name| name != module && modules.contains(name));
-    }
-    uses
+/// The rows of the page's table of crates, and those of the table of members that don't ship.
+fn tables(document: &str) -> [Vec<Vec<&str>>; 2] {
+    let (crates, others) = section(document, "Crates").split_once("\n| member |").unwrap();
+    [rows(crates), rows(others)]
 }
 
 #[test]
-fn the_page_lists_each_module_with_the_modules_that_it_uses() {
+fn the_page_lists_each_crate_that_ships_with_the_crates_that_it_uses() {
     let document = read(PAGE);
-    let documented: BTreeMap<_, BTreeSet<_>> = rows(section(&document, "Modules"))
-        .into_iter()
-        .map(|row| (row[0].trim_matches('`').to_owned(), code(row[2]).map(str::to_owned).collect()))
-        .collect();
-    for (module, uses) in uses() {
-        let documented = documented.get(&module).unwrap_or_else(|| panic!("{PAGE} doesn't list {module}"));
-        // It joins the others.
-        if module != "cli" {
-            assert_eq!(*documented, uses, "{module}");
+    let [crates, _] = tables(&document);
+    let shipped = shipped();
+    let mut listed = BTreeSet::new();
+    for row in crates {
+        let name = row[0].trim_matches('`');
+        // The modules of the crate that joins the others.
+        if row[2] != "all below" {
+            let documented: BTreeSet<_> = code(row[2]).map(str::to_owned).collect();
+            assert_eq!(documented, uses(&format!("crates/{name}")), "{name}");
+            assert!(listed.insert(name.to_owned()), "{name} is there twice");
         }
     }
-    assert_eq!(documented.keys().cloned().collect::<BTreeSet<_>>(), modules());
+    assert_eq!(listed, shipped);
+}
+
+#[test]
+fn a_crate_stands_above_those_that_it_uses_and_all_members_are_listed() {
+    let document = read(PAGE);
+    let [crates, others] = tables(&document);
+    let names: Vec<_> = crates.iter().map(|row| row[0].trim_matches('`')).collect();
+    for (place, row) in crates.iter().enumerate() {
+        for used in code(row[2]) {
+            assert!(names[place..].contains(&used), "{used} is above {}, which uses it", names[place]);
+        }
+    }
+
+    let manifest = read("Cargo.toml");
+    let members = manifest.split("members = [").nth(1).unwrap().split(']').next().unwrap();
+    let members = members.split('"').skip(1).step_by(2).filter(|member| *member != ".");
+    let members: BTreeSet<_> = members.map(|member| member.trim_start_matches("crates/")).collect();
+    let modules = BTreeSet::from(["cli", "app"]);
+    let listed = names.into_iter().chain(others.iter().map(|row| row[0].trim_matches('`')));
+    assert_eq!(listed.filter(|name| !modules.contains(name)).collect::<BTreeSet<_>>(), members);
 }
 
 #[test]

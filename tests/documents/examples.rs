@@ -11,12 +11,12 @@ use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind,
 use capi_autoscaler_provider::{
     app::Config,
     cli::{Cli, Command},
-    server::{GrpcAddress, SocketRights},
 };
 use nodegroup::{
     Bounds, Definition, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
     evaluate,
 };
+use server::{GrpcAddress, SocketRights};
 
 use clap::Parser as _;
 use rstest::rstest;

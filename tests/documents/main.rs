@@ -30,11 +30,11 @@ use std::{
 use capi_autoscaler_provider::{
     app::{App, Config},
     cli::{Cli, Command},
-    server::Shutdown,
 };
 use clap::Parser as _;
 use serde::Deserialize as _;
 use serde_json::Value;
+use server::Shutdown;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -10,6 +10,19 @@ use super::{links::anchors, read, root, yaml};
 const ALERTS: &str = "charts/capi-autoscaler-provider/files/alerts.yaml";
 const DASHBOARD: &str = "charts/capi-autoscaler-provider/files/dashboard.json";
 const PREFIX: &str = "capi_autoscaler_provider_";
+/// The sources that log, besides those of the informers, which name no action.
+const FOLDERS: [&str; 10] = [
+    "src",
+    "crates/change-stream/src",
+    "crates/cluster/src",
+    "crates/connect/src",
+    "crates/grpc/src",
+    "crates/index/src",
+    "crates/prices/src",
+    "crates/scale/src",
+    "crates/server/src",
+    "crates/traces/src",
+];
 
 /// Each metric of docs/reference/metrics.md, which another test holds against a server: its name as in queries, and its
 /// labels.
@@ -164,7 +177,7 @@ fn messages() -> Vec<(String, String)> {
     let broken_line = Regex::new(r"\\\n\s*").unwrap();
     let value = Regex::new(r"\{[^}]*\}").unwrap();
     let mut messages = Vec::new();
-    for (place, source) in ["src", "crates/change-stream/src", "crates/connect/src"].into_iter().flat_map(sources) {
+    for (place, source) in FOLDERS.into_iter().flat_map(sources) {
         for found in call.find_iter(&source) {
             let arguments = arguments(&source[found.end()..]);
             let texts = literal.captures_iter(arguments).map(|text| text[1].to_owned());
@@ -198,7 +211,7 @@ fn each_code_that_is_answered_is_in_the_runbook() {
     let runbook = read("docs/how-to/runbook.md");
     let (_, table) = runbook.split_once("## Codes of answers").unwrap();
     let made = Regex::new(r"Status::([a-z_]+)\(").unwrap();
-    let sources = sources("src/grpc");
+    let sources = sources("crates/grpc/src");
     let made = sources.iter().flat_map(|(_, source)| made.captures_iter(source).map(|made| made[1].to_uppercase()));
     // `Status::new` takes the code of another Status, so it names none.
     let codes: BTreeSet<_> = made.filter(|name| name != "NEW").chain(["OK", "CANCELLED"].map(str::to_owned)).collect();

@@ -6,7 +6,7 @@ use std::{collections::HashMap, fs, path::Path, sync::Arc};
 use capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use capi_autoscaler_provider::index::{Change, Index, NodeQuery};
+use index::{Change, Index, NodeQuery};
 use k8s_pb::api::core::v1 as pb;
 use nodegroup::{self, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules};
 use prost::Message as _;

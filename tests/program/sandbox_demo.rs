@@ -9,10 +9,11 @@ mod scenario;
 
 use std::io::{self, Write};
 
-use capi_autoscaler_provider::{cli::Cli, server::Shutdown};
+use capi_autoscaler_provider::cli::Cli;
 use clap::Parser as _;
 use options::Options;
 use regex::Regex;
+use server::Shutdown;
 
 /// Returns the output of the demonstration, with constants for the parts that vary.
 async fn printed(flags: &[&str]) -> String {

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use capi_autoscaler_provider::{
     app::{App, Config},
     cli::{Cli, Command},
-    server::{GrpcAddress, Shutdown},
 };
 use clap::Parser as _;
 use hyper_util::rt::TokioIo;
@@ -17,6 +16,7 @@ use sandbox::{
     clock::Clock,
 };
 use serde_json::{Value, json};
+use server::{GrpcAddress, Shutdown};
 use testkit::{get, until};
 use tokio::{net::UnixStream, sync::OnceCell};
 use tonic::transport::{Channel, Endpoint};

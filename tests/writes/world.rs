@@ -6,7 +6,6 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc, time::D
 use capi_autoscaler_provider::{
     app::{App, Config},
     cli::{Cli, Command},
-    server::Shutdown,
 };
 use clap::Parser as _;
 use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
@@ -15,6 +14,7 @@ use sandbox::{
     api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
 };
 use serde_json::{Value, json};
+use server::Shutdown;
 use testkit::{Wait, until};
 use tonic::{Status, transport::Channel};
 

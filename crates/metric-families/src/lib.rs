@@ -1,4 +1,4 @@
-//! Families of metrics, encoded from rows of labels and values on each scrape. This file must never know a particular
+//! Families of metrics, encoded from rows of labels and values on each scrape. This crate must never know a particular
 //! metric.
 
 use std::fmt;
@@ -8,11 +8,14 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-pub(crate) fn count(value: u64) -> i64 {
+/// Returns a number of things as a gauge has it.
+#[must_use]
+pub fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn gauge<L: EncodeLabelSet>(
+/// Encodes a gauge with a series for each row.
+pub fn gauge<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -26,7 +29,8 @@ pub(crate) fn gauge<L: EncodeLabelSet>(
     Ok(())
 }
 
-pub(crate) fn counter<L: EncodeLabelSet>(
+/// Encodes a counter with a series for each row.
+pub fn counter<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -41,12 +45,7 @@ pub(crate) fn counter<L: EncodeLabelSet>(
 }
 
 /// Encodes a gauge with one series and no labels.
-pub(crate) fn single(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    value: i64,
-) -> Result<(), fmt::Error> {
+pub fn single(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> Result<(), fmt::Error> {
     let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }

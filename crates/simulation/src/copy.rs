@@ -3,15 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
-use capi_autoscaler_provider::{
-    app::{ClusterOptions, DRAIN, Provider, ProviderOptions},
-    grpc::Service,
-    index::GroupSeries,
-    scale::ScaleOptions,
-};
+use capi_autoscaler_provider::app::{ClusterOptions, DRAIN, Provider, ProviderOptions};
 use connect::{Clients, Policy, WorkloadSource};
+use grpc::Service;
 use http::Request;
 use http_body_util::Full;
+use index::GroupSeries;
 use nodegroup::{Grace, Rules, Scope};
 use prometheus_client::registry::Registry;
 use proto::{
@@ -19,6 +16,7 @@ use proto::{
     NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
     RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
 };
+use scale::ScaleOptions;
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};

@@ -45,6 +45,7 @@ impl Said {
     }
 
     /// Returns the text logged since the last call.
+    #[must_use]
     pub fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
     }

@@ -9,8 +9,8 @@ use super::{
     SOON,
     report::{CheckId, Findings},
 };
-use crate::server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect};
 use prices::PriceFile;
+use server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect};
 
 /// Reports settings that are allowed but deserve attention.
 pub(super) fn flags(findings: &mut Findings, warnings: &[String]) {

@@ -10,13 +10,11 @@ use super::{
     report::{CheckId, Findings},
     rights::{Answer, Asked},
 };
-use crate::{
-    cli::live_index::LiveIndex,
-    index::{Detail, GroupSnapshot, KindState, Standing},
-    server::{Check, CheckState},
-};
+use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;
+use index::{Detail, GroupSnapshot, KindState, Standing};
 use rights::{Breaks, Right, Side};
+use server::{Check, CheckState};
 
 /// The maximum number of node groups in one line.
 const MOST_NAMED: usize = 10;

@@ -22,16 +22,14 @@ use self::args::Output;
 pub(super) use self::config::ExplainConfig;
 use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, print};
-use crate::{
-    index::{Detail, Index, Served, Standing},
-    state::explain::{
-        Explained, Pod, explained,
-        report::{Report, SCHEMA_VERSION},
-    },
-};
 use ::text::visible;
+use index::{Detail, Index, Served, Standing};
 use nodegroup::GroupId;
 use prices::{PriceFile, PriceFileError};
+use state::explain::{
+    Explained, Pod, explained,
+    report::{Report, SCHEMA_VERSION},
+};
 
 /// The reason why nothing could be explained, or why the verdict is bad.
 #[derive(Debug, Error)]

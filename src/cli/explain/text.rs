@@ -5,13 +5,11 @@ use std::fmt::Write as _;
 
 use anstyle::Style;
 
-use crate::{
-    cli::printing::{BAD, DIM, GOOD, ODD, Paint},
-    state::ProblemState,
-    state::explain::{
-        report::{GroupReport, LeftOutReport, PodReport, Report},
-        rows::{Row, Tone, plain, rows, short, shown},
-    },
+use crate::cli::printing::{BAD, DIM, GOOD, ODD, Paint};
+use state::ProblemState;
+use state::explain::{
+    report::{GroupReport, LeftOutReport, PodReport, Report},
+    rows::{Row, Tone, plain, rows, short, shown},
 };
 
 /// The minimum widths of the first columns.

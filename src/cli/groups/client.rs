@@ -12,10 +12,8 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::{DEFAULT_SERVER, UsageError};
-use crate::{
-    server::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH},
-    state::{SCHEMA_VERSION, State},
-};
+use server::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH};
+use state::{SCHEMA_VERSION, State};
 use text::visible;
 
 /// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.

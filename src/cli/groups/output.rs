@@ -1,10 +1,8 @@
 //! Selects the part of the state that is printed, and renders it.
 
 use super::{GroupsError, Output, View, table};
-use crate::{
-    cli::printing,
-    state::{State, SyncState},
-};
+use crate::cli::printing;
+use state::{State, SyncState};
 use text::visible;
 
 /// The wanted part of the state.
@@ -87,7 +85,7 @@ pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::SyncCheck;
+    use state::SyncCheck;
 
     #[rstest::rstest]
     #[case::right_to_left('\u{202e}')]

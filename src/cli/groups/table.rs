@@ -5,10 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::trouble;
-use crate::{
-    state::explain::amount::{bytes, cores},
-    state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template},
-};
+use state::explain::amount::{bytes, cores};
+use state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
 use text::visible;
 
 /// The placeholder for an unknown value.

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cluster;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rstest::rstest;
 
 use super::{Filter, GroupsError, Output, ServerUrl, View, output, table};
-use crate::state::{
+use state::{
     ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
     ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
 };

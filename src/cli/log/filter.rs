@@ -9,7 +9,18 @@ use tracing_subscriber::{
 use super::moved::with_new_targets;
 
 /// The crates of this program whose lines are shown at every level: the prefixes of their targets.
-const OURS: [&str; 3] = [env!("CARGO_CRATE_NAME"), "change_stream", "connect"];
+pub(super) const OURS: [&str; 10] = [
+    env!("CARGO_CRATE_NAME"),
+    "change_stream",
+    "cluster",
+    "connect",
+    "grpc",
+    "index",
+    "prices",
+    "scale",
+    "server",
+    "traces",
+];
 /// This target quotes whole answers of API servers that it can't parse, including those to requests for Secrets.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 

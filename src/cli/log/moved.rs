@@ -1,12 +1,19 @@
 //! Log targets that were renamed: for one release, a filter that names an old target means the new one too.
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 5] = [
+const MOVED: [(&str, &str); 12] = [
     ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
     ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
     ("capi_autoscaler_provider::connect", "connect"),
     ("capi_autoscaler_provider::notify", "change_stream::notify"),
+    ("capi_autoscaler_provider::cluster", "cluster"),
+    ("capi_autoscaler_provider::grpc", "grpc"),
+    ("capi_autoscaler_provider::index", "index"),
+    ("capi_autoscaler_provider::prices", "prices"),
+    ("capi_autoscaler_provider::scale", "scale"),
+    ("capi_autoscaler_provider::server", "server"),
+    ("capi_autoscaler_provider::traces", "traces"),
 ];
 
 /// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come last,
@@ -61,10 +68,12 @@ mod tests {
     /// `P` stands for this program's prefix.
     #[rstest]
     #[case::a_level("info", "info")]
-    #[case::another_target("info,P::scale=debug", "info,P::scale=debug")]
+    #[case::another_target("info,P::app=debug", "info,P::app=debug")]
+    #[case::a_module_that_became_a_crate("info,P::scale::run=debug", "scale::run=debug,info,P::scale::run=debug")]
     #[case::all_of_this_program(
         "capi_autoscaler_provider=debug",
-        "change_stream::watch=debug,connect=debug,change_stream::notify=debug,capi_autoscaler_provider=debug"
+        "change_stream::watch=debug,connect=debug,change_stream::notify=debug,cluster=debug,grpc=debug,index=debug,\
+         prices=debug,scale=debug,server=debug,traces=debug,capi_autoscaler_provider=debug"
     )]
     #[case::an_old_target("info,P::cli::serve=warn", "P::app=warn,info,P::cli::serve=warn")]
     #[case::more_than_an_old_target(

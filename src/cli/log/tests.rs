@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::time::Duration;
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
+use regex::Regex;
 use rstest::rstest;
 use testkit::Said;
 use tracing::subscriber::with_default;
@@ -11,11 +12,11 @@ use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, laye
 
 use super::{
     LogControl, LogFormat, Screen,
-    filter::may_be_shown,
+    filter::{OURS, may_be_shown},
     lines::{Form, Lines},
     parse,
 };
-use crate::server::{LogLevelChange, LogLevels as _};
+use server::{LogLevelChange, LogLevels as _};
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
@@ -141,4 +142,31 @@ async fn a_change_that_makes_no_sense_changes_nothing(
     let why = control.change(set(filter, limit)).unwrap_err();
     assert!(why.contains(part), "{why}");
     assert_eq!(control.level().filter, "info");
+}
+
+/// The crates whose sources log, by folder.
+fn crates_that_log() -> BTreeSet<String> {
+    let call = Regex::new(r"\b(?:trace|debug|info|warn|error)!\(").unwrap();
+    let files = walkdir::WalkDir::new(concat!(env!("CARGO_MANIFEST_DIR"), "/crates")).into_iter();
+    let files = files.map(|entry| entry.unwrap().into_path());
+    let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let sources = sources.filter(|path| !path.components().any(|part| part.as_os_str() == "tests"));
+    let logging = sources.filter(|path| call.is_match(&std::fs::read_to_string(path).unwrap()));
+    let name = |path: PathBuf| path.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap().to_owned();
+    logging.map(|path| name(path).file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_lines_of_each_crate_that_logs_are_shown_at_every_level_and_no_library_has_its_name() {
+    let mut logging = crates_that_log();
+    // A library by itself, whose lines are shown as those of other libraries.
+    assert!(logging.remove("shared-informer"));
+    let own: BTreeSet<_> = OURS.into_iter().map(|name| name.replace('_', "-")).collect();
+    logging.insert(env!("CARGO_PKG_NAME").to_owned());
+    assert_eq!(own, logging);
+
+    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock")).unwrap();
+    let libraries = lock.split("\n[[package]]\n").filter(|package| package.contains("\nsource = "));
+    let names: BTreeSet<_> = libraries.map(|package| package.split('"').nth(1).unwrap()).collect();
+    assert!(names.contains("tracing") && own.iter().all(|name| !names.contains(name.as_str())));
 }

@@ -15,10 +15,10 @@ use super::{
 use crate::{
     app::Config,
     cli::{UsageError, usage::Flag, values::duration},
-    index::GroupSeries,
-    scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
-    server::{GrpcAddress, HostName},
 };
+use index::GroupSeries;
+use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
+use server::{GrpcAddress, HostName};
 use traces::OtlpEndpoint;
 
 impl TryFrom<ServeArgs> for Config {

@@ -14,10 +14,8 @@ pub use self::{
 };
 #[cfg(test)]
 use super::usage::Flag;
-use crate::{
-    app::{App, Config},
-    server::Shutdown,
-};
+use crate::app::{App, Config};
+use server::Shutdown;
 
 /// Serves until the program is asked to end.
 pub(super) fn run(config: Config) -> anyhow::Result<()> {

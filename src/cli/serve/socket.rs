@@ -1,13 +1,11 @@
 //! The flags of gRPC's Unix socket, and their meaning for its address.
 
 use super::{ServeArgs, config::LISTEN};
-use crate::{
-    cli::{
-        UsageError,
-        usage::{Flag, given},
-    },
-    server::{GrpcAddress, SocketRights},
+use crate::cli::{
+    UsageError,
+    usage::{Flag, given},
 };
+use server::{GrpcAddress, SocketRights};
 
 const MODE: Flag = Flag { name: "--listen-socket-mode", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", default: "" };
 const OWNER: Flag =

@@ -5,14 +5,12 @@ use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
 use clap::{Args, ValueEnum};
 
 use super::config::LISTEN;
-use crate::{
-    cli::{
-        UsageError,
-        usage::{Flag, given},
-        values::parse_bool,
-    },
-    server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles},
+use crate::cli::{
+    UsageError,
+    usage::{Flag, given},
+    values::parse_bool,
 };
+use server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]

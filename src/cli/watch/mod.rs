@@ -23,7 +23,7 @@ pub use self::{
     args::{Output, Target, WatchArgs},
     config::WatchConfig,
 };
-use crate::server::Shutdown;
+use server::Shutdown;
 
 /// The time that a slow reader has at the end to read the last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);

@@ -18,14 +18,12 @@ use shared_informer::Settings;
 use tokio::sync::watch;
 
 use super::{Watch, WatchConfig, printer};
-use crate::{
-    cli::{Cli, Command, UsageError},
-    server::Shutdown,
-};
+use crate::cli::{Cli, Command, UsageError};
 use change_stream::{
     notify,
     watch::{Pace, Tempo},
 };
+use server::Shutdown;
 
 use self::fake::{Fake, FakeKind};
 

@@ -6,8 +6,8 @@ mod serving;
 use std::{collections::BTreeMap, io::Write as _};
 
 use capi::Context;
-use capi_autoscaler_provider::index::Index;
 use clap::Parser as _;
+use index::Index;
 use rstest::rstest;
 use sandbox::requests::Request;
 use tokio::runtime::Handle;

@@ -1,7 +1,7 @@
 //! The options and disasters of copies: they drain or are killed, start again, stand still, and their clocks jump.
 
 use anyhow::Result;
-use capi_autoscaler_provider::scale::{AtMinSize, ScaleOptions};
+use scale::{AtMinSize, ScaleOptions};
 
 use super::{Event, Member, Stream, World};
 use crate::{

@@ -9,7 +9,7 @@ use capi::{
 use nodegroup::{GroupId, LeftOut, Rules};
 
 use super::objects::{Identity, Manifests, Object};
-use crate::index::{self, Detail, Index, Standing};
+use index::{Detail, Index, Standing};
 
 /// An index of manifests.
 #[derive(Debug)]

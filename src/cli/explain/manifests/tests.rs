@@ -8,7 +8,7 @@ use rstest::rstest;
 use tempfile::TempDir;
 
 use super::*;
-use crate::index::{Detail, Standing};
+use index::{Detail, Standing};
 
 /// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {

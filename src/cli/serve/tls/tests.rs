@@ -6,7 +6,7 @@ use clap::Parser;
 use rstest::rstest;
 
 use super::*;
-use crate::server::AllowedName;
+use server::AllowedName;
 
 const ALL: [&str; 6] = ["--tls-cert-file", "tls.crt", "--tls-key-file", "tls.key", "--tls-client-ca-file", "ca.crt"];
 

@@ -1,0 +1,187 @@
+//! Followed clusters over a minimal API server, for tests: the cluster module with an API whose objects and answers a test
+//! sets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate
+)]
+
+mod api;
+
+use std::time::Duration;
+
+use capi::Keys;
+use nodegroup::Rules;
+use serde_json::{Value, json};
+use shared_informer::Settings;
+use testkit::Wait;
+use tokio::runtime::Handle;
+
+pub use self::api::{CAPI, FakeApi, NAMESPACE};
+use crate::{Management, ManagementOptions, Workload, WorkloadOptions};
+use connect::WorkloadSource;
+use index::{Freshness, objects};
+use server::{Check, CheckState, Checks};
+
+/// Longer than any step takes by the test's clock; only a defect reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+/// The maximum number of objects of a kind.
+pub const MOST_OBJECTS: usize = 2_000;
+pub const WORKERS: &str = "MachineDeployment/team-a/workers";
+
+pub struct World {
+    pub management: Management,
+    pub workload: Workload,
+}
+
+impl World {
+    /// Creates a world whose management cluster is the workload cluster, and whose watches may be broken for long.
+    pub fn new(api: &FakeApi) -> Self {
+        Self::with(api, None, WorkloadSource::Management, PATIENCE)
+    }
+
+    /// Like [`World::new`], with another API group than Cluster API's.
+    pub fn of_group(api: &FakeApi, group: &str) -> Self {
+        Self::with_group(api, (group, None), WorkloadSource::Management, PATIENCE)
+    }
+
+    pub fn with(api: &FakeApi, version: Option<&str>, source: WorkloadSource, max_staleness: Duration) -> Self {
+        Self::with_group(api, (CAPI, version), source, max_staleness)
+    }
+
+    fn with_group(
+        api: &FakeApi,
+        (group, version): (&str, Option<&str>),
+        source: WorkloadSource,
+        max_staleness: Duration,
+    ) -> Self {
+        let rules = Rules { keys: Keys::new(group), ..objects::rules() };
+        Self::by_rules(api, (rules, version), source, max_staleness)
+    }
+
+    /// Creates a world with these rules.
+    pub fn by_rules(
+        api: &FakeApi,
+        (rules, version): (Rules, Option<&str>),
+        source: WorkloadSource,
+        max_staleness: Duration,
+    ) -> Self {
+        let informers = Settings {
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(1),
+            most_objects: MOST_OBJECTS,
+            ..Settings::default()
+        };
+        let runtime = Handle::current();
+        let options = ManagementOptions {
+            group: rules.keys.group.clone(),
+            version: version.map(str::to_owned),
+            informers: informers.clone(),
+        };
+        let management = Management::start(api.clients(), options, &runtime);
+        let options = WorkloadOptions { rules, source, max_staleness, informers };
+        let workload = Workload::start(management.clone(), options, &runtime);
+        Self { management, workload }
+    }
+
+    /// Like [`World::new`], and waits for the first sync.
+    pub async fn synced(api: &FakeApi) -> Self {
+        let world = Self::new(api);
+        world.until_ready().await;
+        world
+    }
+
+    pub async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let state = || format!("{:?}, groups {:?}", self.workload.checks(), self.groups());
+        let wait = Wait::new(what).within(PATIENCE).every(Duration::from_millis(20)).showing(&state);
+        wait.condition(|| condition(self)).await;
+    }
+
+    pub async fn until_ready(&self) {
+        self.until("readiness", |world| world.problem().is_empty()).await;
+    }
+
+    /// Waits until exactly these groups are served.
+    pub async fn until_groups(&self, groups: &[&str]) {
+        self.until(&format!("groups {groups:?}"), |world| world.groups() == groups).await;
+    }
+
+    /// Returns the reason for which Refresh fails; empty if it doesn't.
+    pub fn problem(&self) -> String {
+        self.workload.check().err().unwrap_or_default()
+    }
+
+    /// Returns the groups that a Refresh now pins.
+    pub fn groups(&self) -> Vec<String> {
+        self.workload.index().refresh();
+        self.workload.index().groups().iter().map(|group| group.text.to_string()).collect()
+    }
+
+    pub fn check(&self, name: &str) -> Option<CheckState> {
+        self.workload.checks().into_iter().find(|check| check.name == name).map(|check| check.state)
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.workload.checks().iter().all(Check::is_ready)
+    }
+
+    /// Returns the kinds of a group's problems.
+    pub fn problems_of(&self, group: &str) -> Vec<&'static str> {
+        let problems = self.workload.index().stats().problems;
+        problems.into_iter().filter(|problem| problem.group == group).map(|problem| problem.problem).collect()
+    }
+
+    pub async fn shutdown(self) {
+        self.workload.shutdown().await;
+        self.management.shutdown().await;
+    }
+}
+
+/// Returns a MachineDeployment, MachineSet or MachinePool with the bounds 1 and 10; `more` is merged into it.
+pub fn scalable(more: &Value) -> Value {
+    let mut value = json!({
+        "metadata": {"annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+        }},
+        "spec": {"clusterName": "stage", "replicas": 2},
+    });
+    objects::merge(&mut value, more);
+    value
+}
+
+/// Returns an API with the node group [`WORKERS`], whose Machine `a` is a Node, and a broken MachineDeployment.
+pub fn fleet() -> FakeApi {
+    let api = FakeApi::with_capi();
+    let mut workers = scalable(&objects::capacity_annotations("4", "16Gi"));
+    objects::merge(
+        &mut workers,
+        &json!({"metadata": {"annotations": {
+            "capacity.cluster-autoscaler.kubernetes.io/gpu-type": "nvidia.com/gpu",
+            "capacity.cluster-autoscaler.kubernetes.io/gpu-count": "2",
+            "capacity.cluster-autoscaler.kubernetes.io/taints": "gpu=yes:NoSchedule",
+            "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "20m",
+            "cluster.x-k8s.io/autoscaling-options-scaledownunreadytime": "soon",
+        }}}),
+    );
+    let owned = |kind: &str, name: &str| {
+        json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true},
+        ]}})
+    };
+    api.put("machinedeployments", "workers", &workers);
+    api.put("machinedeployments", "broken", &scalable(&json!({"spec": {"replicas": "three"}})));
+    api.put("machinesets", "workers-1", &owned("MachineDeployment", "workers"));
+    let mut joined = owned("MachineSet", "workers-1");
+    objects::merge(
+        &mut joined,
+        &json!({
+            "spec": {"providerID": "cloud:///zone/a"}, "status": {"phase": "Running", "nodeRef": {"name": "a"}},
+        }),
+    );
+    api.put("machines", "a", &joined);
+    api.put("nodes", "a", &json!({"spec": {"providerID": "cloud:///zone/a"}}));
+    api
+}

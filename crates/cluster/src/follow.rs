@@ -1,0 +1,116 @@
+//! One kind of a cluster as an index follows it: the shared informer, the index's registration, and their health.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use capi::ObjectKey;
+use kube::core::ApiResource;
+use shared_informer::{
+    BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
+};
+
+use index::{FedKeys, Feed, Index, IndexFeed};
+
+/// The health of a followed kind.
+#[derive(Clone, Debug)]
+pub(super) struct Health {
+    /// True if the index has received the whole first list.
+    pub(super) synced: bool,
+    /// True if the index has received everything that the informer holds.
+    pub(super) idle: bool,
+    /// The state of the kind's list and watch, per namespace or for all.
+    pub(super) scopes: Vec<ScopeStatus>,
+}
+
+impl Health {
+    /// Returns the list or watch that has been broken for longest, without those in `left_out`.
+    pub(super) fn broken(&self, left_out: &BTreeSet<String>) -> Option<&BrokenScope> {
+        let counts = |scope: &&ScopeStatus| scope.namespace.as_ref().is_none_or(|name| !left_out.contains(name));
+        let broken = self.scopes.iter().filter(counts).filter_map(|scope| scope.broken.as_ref());
+        broken.min_by_key(|broken| broken.since)
+    }
+
+    /// Returns the reason for which the index can't rely on this kind, without the namespaces in `left_out`; `None`
+    /// if it can.
+    pub(super) fn problem(&self, left_out: &BTreeSet<String>, max_staleness: Duration, now: Instant) -> Option<String> {
+        let broken = self.broken(left_out);
+        if !self.synced {
+            let unfinished = || "the first list isn't complete yet".to_owned();
+            return Some(broken.map_or_else(unfinished, |broken| broken.reason.clone()));
+        }
+        let BrokenScope { since, reason, .. } = broken?;
+        let elapsed = now.saturating_duration_since(*since);
+        (elapsed > max_staleness).then(|| {
+            format!(
+                "nothing was heard for {} s, more than --max-staleness allows ({} s): {reason}",
+                elapsed.as_secs(),
+                max_staleness.as_secs(),
+            )
+        })
+    }
+}
+
+/// A followed kind.
+pub(super) struct Followed<T: IndexFeed> {
+    resource: ApiResource,
+    informer: Informer<T>,
+    registration: Registration<T>,
+    keys: FedKeys<T>,
+}
+
+impl<T: IndexFeed> Followed<T> {
+    /// Starts to follow a kind. This replaces `previous`: objects of it that don't exist any more are removed from
+    /// the index once the new list is complete.
+    pub(super) fn start(
+        factory: &Factory,
+        resource: ApiResource,
+        namespaces: Namespaces,
+        projection: Projection<T>,
+        (index, kind): (&Arc<Index>, T::Kind),
+        previous: Option<Self>,
+    ) -> Self {
+        let leftovers = previous.map(Self::end).unwrap_or_default();
+        let query = Query { resource: resource.clone(), namespaces, labels: None, fields: None };
+        let informer = factory.informer(query, projection);
+        let feed = Feed::new(Arc::clone(index), kind, leftovers);
+        let keys = feed.keys();
+        let registration = informer.add_handler_with(HandlerOptions::named("index"), feed);
+        Self { resource, informer, registration, keys }
+    }
+
+    /// Returns the API resource under which the kind is served.
+    pub(super) fn resource(&self) -> &ApiResource {
+        &self.resource
+    }
+
+    /// Waits until the index holds the whole first list.
+    pub(super) async fn synced(&self) {
+        self.registration.synced().await;
+    }
+
+    pub(super) fn health(&self) -> Health {
+        // Read first, so that `idle` covers everything that these scopes report.
+        let scopes = self.informer.scopes();
+        Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
+    }
+
+    /// Stops waiting for the first list of these namespaces.
+    pub(super) fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
+        for namespace in namespaces {
+            self.informer.stop_waiting_for(namespace);
+        }
+    }
+
+    /// Returns a lister of the informer's objects.
+    pub(super) fn lister(&self) -> Lister<T> {
+        self.informer.lister()
+    }
+
+    /// Stops following the kind, and returns the keys of the objects that the index has from it.
+    pub(super) fn end(self) -> HashSet<ObjectKey> {
+        self.keys.take()
+    }
+}

@@ -1,0 +1,306 @@
+//! Tests of an API server that misbehaves for one kind or one API group: its answers there never end, repeat
+//! themselves or can't be parsed. The other kinds stay followed, and memory stays bounded.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::body::Body;
+use futures::{StreamExt as _, stream};
+use http::{Response, Uri};
+use nodegroup::ProblemKind;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::time;
+
+use super::{MOST_OBJECTS, WORKERS, World, fake::*, scalable};
+use connect::WorkloadSource;
+use index::objects::{self, capacity_annotations};
+use server::CheckState;
+
+const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+const OTHERS: &str = "MachineDeployment/team-a/others";
+const PIECE: usize = 64 << 10;
+/// The maximum length of a page and of an event.
+const LONGEST: usize = 8 << 20;
+
+/// The misbehaviour of an API server for one kind.
+#[derive(Clone, Copy, Debug)]
+enum Misbehaviour {
+    /// Pages of objects that never end: each names a next one.
+    Pages,
+    /// Pages without objects that never end.
+    EmptyPages,
+    /// A page of brackets that never ends.
+    Page,
+    /// A page that arrives byte by byte.
+    SlowPage,
+    /// An error whose message never ends.
+    Error,
+    /// Watches with new objects that never end.
+    Objects,
+    /// Watches that repeat the same event forever.
+    Repeats,
+    /// Watches with an event that never ends.
+    Event,
+    /// Watches with an event that arrives byte by byte.
+    SlowEvent,
+}
+
+/// The number of bytes that were read.
+#[derive(Clone, Default)]
+struct Sent(Arc<AtomicUsize>);
+
+impl Sent {
+    fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn endless(&self, status: u16, mut part: impl FnMut() -> String + Send + 'static) -> Response<Body> {
+        let sent = self.clone();
+        let parts = stream::repeat_with(move || {
+            let part = part();
+            sent.0.fetch_add(part.len(), Ordering::Relaxed);
+            Ok::<_, Infallible>(part)
+        });
+        Response::builder().status(status).body(Body::from_stream(parts)).unwrap()
+    }
+
+    /// Sends a byte after each pause.
+    fn slow(&self, pause: Duration) -> Response<Body> {
+        let sent = self.clone();
+        let parts = stream::repeat("[").then(move |part| {
+            let sent = sent.clone();
+            async move {
+                time::sleep(pause).await;
+                sent.0.fetch_add(part.len(), Ordering::Relaxed);
+                Ok::<_, Infallible>(part)
+            }
+        });
+        Response::new(Body::from_stream(parts))
+    }
+}
+
+fn object(number: usize) -> Value {
+    let metadata = json!({"name": format!("o{number}"), "namespace": "team-a", "uid": format!("u{number}"),
+        "resourceVersion": "1000"});
+    json!({"metadata": metadata, "spec": {"clusterName": "stage"}})
+}
+
+fn page(items: &[Value], next: &str) -> Response<Body> {
+    let page = json!({"kind": "List", "metadata": {"resourceVersion": "1000", "continue": next}, "items": items});
+    Response::new(Body::from(page.to_string()))
+}
+
+fn event(object: &Value) -> String {
+    format!("{}\n", json!({"type": "ADDED", "object": object}))
+}
+
+impl Misbehaviour {
+    /// Returns the answer to a list or watch, or `None` for that of a well-behaved API server.
+    fn answer(self, uri: &Uri, sent: &Sent, made: &Arc<AtomicUsize>) -> Option<Response<Body>> {
+        let query = uri.query().unwrap_or_default();
+        if query.contains("sendInitialEvents") {
+            return None;
+        }
+        let (is_watch, made) = (query.contains("watch=true"), Arc::clone(made));
+        let new = move || object(made.fetch_add(1, Ordering::Relaxed));
+        // No watch resumes from an earlier list.
+        let is_of_lists = matches!(self, Self::Pages | Self::EmptyPages | Self::Page | Self::SlowPage);
+        if is_watch && is_of_lists {
+            return Some(Response::builder().status(410).body(Body::empty()).unwrap());
+        }
+        match self {
+            Self::Pages => {
+                let objects: Vec<_> = (0..500).map(|_| new()).collect();
+                let next = objects[0]["metadata"]["name"].to_string();
+                Some(page(&objects, &next))
+            }
+            Self::EmptyPages => Some(page(&[], &new()["metadata"]["name"].to_string())),
+            Self::Page => Some(sent.endless(200, || "[".repeat(PIECE))),
+            Self::SlowPage => Some(sent.slow(Duration::from_secs(5))),
+            Self::Error => Some(sent.endless(500, || "etcd is away ".repeat(100))),
+            Self::Objects => is_watch.then(|| sent.endless(200, move || event(&new()))),
+            Self::Repeats => is_watch.then(|| sent.endless(200, || event(&object(0)))),
+            Self::Event => is_watch.then(|| sent.endless(200, || "[".repeat(PIECE))),
+            Self::SlowEvent => is_watch.then(|| sent.slow(Duration::from_secs(5))),
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Pages | Self::EmptyPages | Self::Objects => "there are more than 2000 objects",
+            Self::Page => "a page of the list is longer than 8388608 bytes",
+            Self::SlowPage => "no answer in 60s",
+            Self::Error => "etcd is away",
+            Self::Repeats => "again and again",
+            Self::Event => "an event of the watch is longer than 8388608 bytes",
+            Self::SlowEvent => "the watch stalled",
+        }
+    }
+}
+
+/// Makes the API server misbehave for a resource from now on.
+fn misbehave(api: &FakeApi, plural: &str, how: Misbehaviour) -> Sent {
+    let (sent, made) = (Sent::default(), Arc::default());
+    let counted = sent.clone();
+    api.answer_by(plural, move |uri| how.answer(uri, &counted, &made));
+    sent
+}
+
+/// Returns the maximum number of objects that an informer holds.
+fn most_held(world: &World) -> usize {
+    world.workload.informers().iter().map(|(_, status)| status.objects).max().unwrap_or_default()
+}
+
+/// Returns the reason for which an informer of a resource fails or last failed.
+fn failure(world: &World, plural: &str) -> String {
+    let informers = world.workload.informers();
+    let of = informers.into_iter().find(|(_, status)| status.resource.split(['.', '/']).next() == Some(plural));
+    of.and_then(|(_, status)| status.last_error).unwrap_or_default()
+}
+
+fn uses(kind: &str) -> Value {
+    let reference = json!({"apiGroup": GROUP, "kind": kind, "name": "t"});
+    let mut value = scalable(&json!({"spec": {"template": {"spec": {"infrastructureRef": reference}}}}));
+    objects::merge(&mut value, &capacity_annotations("4", "16Gi"));
+    value
+}
+
+fn template(cpu: &str) -> Value {
+    json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
+}
+
+/// Groups that name a kind which was never read have a problem and keep their annotations. No other group has a
+/// problem.
+#[rstest]
+#[case::pages(Misbehaviour::Pages)]
+#[case::pages_without_objects(Misbehaviour::EmptyPages)]
+#[case::a_page(Misbehaviour::Page)]
+#[case::a_slow_page(Misbehaviour::SlowPage)]
+#[case::an_error(Misbehaviour::Error)]
+#[tokio::test(start_paused = true)]
+async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Misbehaviour) {
+    let api = FakeApi::with_capi();
+    api.serve_group(GROUP, &["v1beta1"]);
+    for kind in ["Bad", "Good"] {
+        api.install(GROUP, &format!("{kind}Template"), &format!("{}templates", kind.to_lowercase()));
+    }
+    misbehave(&api, "badtemplates", how);
+    api.put("machinedeployments", "workers", &uses("BadTemplate"));
+    api.put("machinedeployments", "others", &uses("GoodTemplate"));
+    api.put("goodtemplates", "t", &template("8"));
+    let world = World::synced(&api).await;
+    let check = "templates/BadTemplate.infrastructure.cluster.x-k8s.io";
+    let says = |world: &World| matches!(world.check(check), Some(CheckState::Informational(why)) if why.contains(how.reason()));
+    world.until(how.reason(), says).await;
+    world.until("its problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
+    let checks = || world.check("templates/GoodTemplate.infrastructure.cluster.x-k8s.io");
+    world.until("the other kind", |_| checks() == Some(CheckState::Ready)).await;
+    for round in 1..=3 {
+        api.put("goodtemplates", "t", &template(&round.to_string()));
+        api.put("machinedeployments", &format!("more-{round}"), &uses("GoodTemplate"));
+        world.until("the new group", |world| world.groups().len() == 2 + round).await;
+        time::sleep(Duration::from_secs(5)).await;
+        assert_eq!((world.problem().as_str(), world.problems_of(OTHERS)), ("", Vec::new()));
+        assert!(world.is_ready());
+        assert!(most_held(&world) <= 2 * MOST_OBJECTS + 500, "{}", most_held(&world));
+    }
+    api.behave("badtemplates");
+    api.put("badtemplates", "t", &template("8"));
+    world.until("no problem", |world| world.problems_of(WORKERS).is_empty()).await;
+    assert_eq!(world.check(check), Some(CheckState::Ready));
+    world.shutdown().await;
+}
+
+/// Refresh fails for a core kind, with its name and the reason. The known objects stay, and changes of the other
+/// kinds are applied.
+#[rstest]
+#[case::pages("machines", Misbehaviour::Pages)]
+#[case::a_page("machines", Misbehaviour::Page)]
+#[case::an_error("clusters", Misbehaviour::Error)]
+#[case::objects("machines", Misbehaviour::Objects)]
+#[case::repeats("machines", Misbehaviour::Repeats)]
+#[case::an_event("nodes", Misbehaviour::Event)]
+#[case::a_slow_page("nodes", Misbehaviour::SlowPage)]
+#[case::a_slow_event("machines", Misbehaviour::SlowEvent)]
+#[case::pages_of_nodes("nodes", Misbehaviour::Pages)]
+#[tokio::test(start_paused = true)]
+async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
+    #[case] plural: &str,
+    #[case] how: Misbehaviour,
+) {
+    let api = FakeApi::with_capi();
+    api.put("machinedeployments", "workers", &scalable(&json!({})));
+    api.put(plural, "o0", &object(0));
+    let world = World::with(&api, None, WorkloadSource::Management, Duration::ZERO);
+    world.until_ready().await;
+    world.until("all watches", |_| api.watches(plural) == 1).await;
+    let path = if plural == "nodes" { "/api/v1/nodes".to_owned() } else { format!("/apis/{CAPI}/v1beta2/{plural}") };
+    let asked = api.asks(&path);
+    let sent = misbehave(&api, plural, how);
+    world.until("the reason", |world| failure(world, plural).contains(how.reason())).await;
+    let name = if plural == "nodes" { "workload/nodes".to_owned() } else { format!("management/{plural}") };
+    // The failure lasts for the pause before the next watch, which has a random length.
+    world.until("a Refresh that names it", |world| world.problem().starts_with(&format!("{name}: "))).await;
+    for round in 1..=3 {
+        api.put("machinedeployments", &format!("more-{round}"), &scalable(&json!({})));
+        world.until("the new group", |world| world.groups().len() == 1 + round).await;
+        let problem = world.problem();
+        assert!(problem.is_empty() || !problem.contains("; "), "of one kind alone: {problem}");
+        assert!(most_held(&world) <= 2 * MOST_OBJECTS + 500, "{}", most_held(&world));
+        time::sleep(Duration::from_secs(5)).await;
+    }
+    let asked = api.asks(&path) - asked;
+    assert!(sent.bytes() <= asked * (LONGEST + 2 * PIECE), "{} bytes by {asked} requests", sent.bytes());
+    api.behave(plural);
+    world.until_ready().await;
+    assert_eq!(world.groups().len(), 4);
+    world.shutdown().await;
+}
+
+/// The kinds of other API groups are found nevertheless.
+#[rstest]
+#[case::without_end(None)]
+#[case::a_byte_now_and_then(Some(Duration::from_secs(5)))]
+#[tokio::test(start_paused = true)]
+async fn an_api_group_whose_discovery_has_no_end_holds_up_no_other(#[case] pause: Option<Duration>) {
+    const BAD: &str = "bad.example.com";
+    let api = FakeApi::with_capi();
+    for (group, kind, plural) in [(GROUP, "GoodTemplate", "goodtemplates"), (BAD, "BadTemplate", "badtemplates")] {
+        api.serve_group(group, &["v1beta1"]);
+        api.install(group, kind, plural);
+    }
+    let sent = Sent::default();
+    let counted = sent.clone();
+    let path = format!("/apis/{BAD}/v1beta1");
+    api.answer_by(&path, move |_| {
+        Some(pause.map_or_else(|| counted.endless(200, || " ".repeat(PIECE)), |pause| counted.slow(pause)))
+    });
+    let mut bad = uses("BadTemplate");
+    bad["spec"]["template"]["spec"]["infrastructureRef"]["apiGroup"] = json!(BAD);
+    api.put("machinedeployments", "workers", &bad);
+    api.put("machinedeployments", "others", &uses("GoodTemplate"));
+    api.put("goodtemplates", "t", &template("8"));
+    let world = World::synced(&api).await;
+    let good = "templates/GoodTemplate.infrastructure.cluster.x-k8s.io";
+    world.until("the good kind", |world| world.check(good) == Some(CheckState::Ready)).await;
+    world.until("the bad one's problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
+    assert_eq!((world.problem().as_str(), world.problems_of(OTHERS)), ("", Vec::new()));
+    // A kind that is named later is found too.
+    api.install(GROUP, "LaterTemplate", "latertemplates");
+    api.put("latertemplates", "t", &template("8"));
+    api.put("machinedeployments", "later", &uses("LaterTemplate"));
+    let later = "templates/LaterTemplate.infrastructure.cluster.x-k8s.io";
+    world.until("the later kind", |world| world.check(later) == Some(CheckState::Ready)).await;
+    api.behave(&path);
+    world.until("the bad kind", |world| world.check("templates/BadTemplate.bad.example.com").is_some()).await;
+    let asked = api.asks(&path);
+    assert!(sent.bytes() <= asked * ((32 << 20) + 2 * PIECE), "{} bytes by {asked} requests", sent.bytes());
+    world.shutdown().await;
+}

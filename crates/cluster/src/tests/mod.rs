@@ -1,0 +1,15 @@
+//! Tests of followed clusters over a minimal API server. With in-process requests the clock is tokio's paused one: it
+//! jumps as soon as all tasks are idle, so that long intervals cost no time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod following;
+mod health;
+mod hostile_kinds;
+mod machine_api;
+mod metrics;
+mod misbehaving;
+mod namespaces;
+mod start;
+mod templates;
+
+use super::fake::{self, MOST_OBJECTS, PATIENCE, WORKERS, World, scalable};

@@ -1,0 +1,160 @@
+//! Tests of the problems reported while a cluster is incomplete at the start, and of the recovery.
+
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use rstest::rstest;
+use serde_json::json;
+
+use super::{PATIENCE, WORKERS, World, fake::*, scalable};
+use connect::{ClusterRef, WorkloadSource};
+use server::CheckState;
+use testkit::Said;
+
+const CORE: [&str; 4] =
+    ["management/clusters", "management/machinedeployments", "management/machinesets", "management/machines"];
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_down_is_reported_and_found_again() {
+    let api = FakeApi::with_capi();
+    api.put("machinedeployments", "workers", &scalable(&json!({})));
+    api.go_down();
+    let world = World::new(&api);
+    let is_reported = |world: &World, name: &str| match world.check(name) {
+        Some(CheckState::Pending(why)) => {
+            why.contains("connection refused") && world.problem().contains(&format!("{name}: {why}"))
+        }
+        Some(CheckState::Ready | CheckState::Informational(_)) | None => false,
+    };
+    for name in CORE.into_iter().chain(["workload/nodes"]) {
+        world.until(name, |world| is_reported(world, name)).await;
+    }
+    assert!(!world.is_ready());
+    api.come_up();
+    world.until_ready().await;
+    assert!(world.is_ready());
+    assert_eq!(world.groups(), [WORKERS]);
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_not_installed_is_reported_and_found_when_it_is() {
+    let api = FakeApi::default();
+    let world = World::new(&api);
+    world.until("the cause", |world| world.problem().contains("doesn't serve the API group cluster.x-k8s.io")).await;
+    assert!(world.problem().contains("CAPI_GROUP"), "{}", world.problem());
+    assert!(!world.is_ready());
+    api.install_capi();
+    world.until_ready().await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_not_served_is_reported_with_those_that_are() {
+    let api = FakeApi::with_capi();
+    api.serve_group(CAPI, &["v1beta2", "v1beta1"]);
+    let world = World::with(&api, Some("v1alpha4"), WorkloadSource::Management, PATIENCE);
+    world.until("the cause", |world| world.problem().contains("v1alpha4")).await;
+    let problem = world.problem();
+    assert!(problem.contains("in the versions v1beta2, v1beta1, not in v1alpha4"), "{problem}");
+    assert!(problem.contains("CAPI_VERSION"), "{problem}");
+    api.serve_group(CAPI, &["v1beta2", "v1alpha4"]);
+    world.until_ready().await;
+    assert!(api.was_asked("/apis/cluster.x-k8s.io/v1alpha4/machines"));
+    assert!(!api.was_asked("/apis/cluster.x-k8s.io/v1beta2/machines"));
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_kind_that_is_not_installed_is_reported_by_name() {
+    let api = FakeApi::with_capi();
+    api.uninstall(CAPI, "MachineSet");
+    let world = World::new(&api);
+    world.until("the cause", |world| world.problem().contains("no kind MachineSet")).await;
+    api.install(CAPI, "MachineSet", "machinesets");
+    world.until_ready().await;
+    world.shutdown().await;
+}
+
+#[rstest]
+#[case("management/machines", "machines")]
+#[case("management/machinedeployments", "machinedeployments")]
+#[case("workload/nodes", "nodes")]
+#[tokio::test(start_paused = true)]
+async fn a_core_kind_that_is_forbidden_is_reported_alone(#[case] name: &str, #[case] plural: &str) {
+    let api = FakeApi::with_capi();
+    api.refuse(plural, 403, "User \"provider\" cannot list it");
+    let world = World::new(&api);
+    let expected = format!("{name}: forbidden: User \"provider\" cannot list it");
+    world.until("the one cause", |world| world.problem() == expected).await;
+    api.allow(plural);
+    world.until_ready().await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machine_pools_are_not_waited_for_and_come_and_go_with_their_kind() {
+    let pool = "MachinePool/team-a/pool";
+    let api = FakeApi::with_capi();
+    api.put("machinedeployments", "workers", &scalable(&json!({})));
+    let world = World::synced(&api).await;
+    assert_eq!(world.check("management/machinepools"), None);
+    api.install(CAPI, "MachinePool", "machinepools");
+    api.put("machinepools", "pool", &scalable(&json!({})));
+    world.until_groups(&[WORKERS, pool]).await;
+    world.until_ready().await;
+    assert_eq!(world.check("management/machinepools"), Some(CheckState::Ready));
+    api.uninstall(CAPI, "MachinePool");
+    world.until_groups(&[WORKERS]).await;
+    assert_eq!(world.check("management/machinepools"), None);
+    world.shutdown().await;
+}
+
+/// This uses a real connection, and so the real clock: the Secret is requested again after a second.
+#[tokio::test]
+async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
+    let workload_api = FakeApi::default();
+    workload_api.put_in("", "nodes", "node-1", &json!({"spec": {"providerID": "cloud:///node-1"}}));
+    let address = workload_api.serve().await;
+    let api = FakeApi::with_capi();
+    let source = WorkloadSource::Secret(ClusterRef::new(NAMESPACE, "stage").unwrap());
+    let world = World::with(&api, None, source, PATIENCE);
+    world
+        .until("the cause", |world| world.problem().starts_with("workload/nodes: Secret team-a/stage-kubeconfig"))
+        .await;
+    assert!(world.problem().contains("not found"), "{}", world.problem());
+    assert!(matches!(world.check("workload/nodes"), Some(CheckState::Pending(_))));
+    let kubeconfig = json!({
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    let value = ByteString(kubeconfig.to_string().into_bytes());
+    api.put("secrets", "stage-kubeconfig", &json!({"data": {"value": value}}));
+    world.until_ready().await;
+    assert_eq!(world.workload.index().stats().nodes, 1);
+    assert!(!api.was_asked("/api/v1/nodes"), "Nodes are the workload cluster's");
+    tokio::time::timeout(Duration::from_secs(10), world.shutdown()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_more() {
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _log = tracing::subscriber::set_default(log);
+    let api = FakeApi::with_capi();
+    for name in ["a", "b", "c"] {
+        api.put("machinedeployments", name, &scalable(&json!({})));
+    }
+    let world = World::synced(&api).await;
+    let lines = said.take();
+    assert!(lines.contains("node groups are served groups=3"), "{lines}");
+    assert!(lines.contains("node groups are read served=3 left_out=0"), "{lines}");
+    assert!(!lines.contains("node group is served"), "{lines}");
+    api.put("machinedeployments", "d", &scalable(&json!({})));
+    world.until("the next group", |world| world.groups().len() == 4).await;
+    assert!(said.take().contains("node group is served group=MachineDeployment/team-a/d"));
+    world.shutdown().await;
+}

@@ -1,0 +1,481 @@
+//! The wire: converts Cluster Autoscaler's requests to queries of the index and commands of the scale module, and their
+//! results to answers. It must hold no rule except on the effect of an answer at the caller. Read RPCs answer inline from
+//! memory, without an await or an API call. An unknown Node or group must never be an error where one error would stop the
+//! caller's whole loop.
+
+mod asked;
+mod call_log;
+mod calls;
+mod metrics;
+mod options;
+mod pins;
+mod pricing;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout};
+use opentelemetry::context::FutureExt as _;
+use prost_types::Any;
+use tonic::{Code, Request, Response, Status};
+
+use self::{
+    asked::Asked,
+    call_log::{Answered, CallLog},
+    metrics::{Rpc, code_name},
+    pins::Pins,
+    pricing::Moment,
+};
+pub use self::{
+    call_log::CallLogOptions,
+    calls::{Calls, Refreshed},
+    metrics::RpcMetrics,
+};
+use index::{Freshness, Index, NodeQuery, PinnedGroup};
+use proto::{cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState};
+use scale::{NodeName, Scale, ScaleError};
+use server::{Client, Connection};
+
+/// The maximum length of an error's message in bytes: clients accept at least 16 KiB of headers.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// The cloud provider of one workload cluster.
+#[derive(Clone)]
+pub struct Service {
+    index: Arc<Index>,
+    scale: Scale,
+    freshness: Arc<dyn Freshness>,
+    metrics: RpcMetrics,
+    call_log: Arc<CallLog>,
+    calls: Calls,
+    pins: Arc<Pins>,
+}
+
+impl Service {
+    /// Returns a service that reads from `index` and writes through `scale`, and logs and traces its calls.
+    #[must_use]
+    pub fn new(
+        index: Arc<Index>,
+        scale: Scale,
+        freshness: Arc<dyn Freshness>,
+        metrics: RpcMetrics,
+        log: CallLogOptions,
+    ) -> Self {
+        let call_log = Arc::new(CallLog::new(log));
+        Self { index, scale, freshness, metrics, call_log, calls: Calls::default(), pins: Arc::default() }
+    }
+
+    /// Returns the last calls of Cluster Autoscaler.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Answers a read, and logs it if it is slow or fails.
+    fn read<Q: Asked, T>(
+        &self,
+        rpc: Rpc,
+        request: &Request<Q>,
+        look: impl FnOnce(&Q) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let call = self.metrics.begin(rpc);
+        let result = look(request.get_ref()).map_err(cut);
+        let code = code_of(&result);
+        let took = call.answered(code);
+        if self.call_log.is(rpc, code, took) {
+            self.record(rpc, request, &result, took);
+        }
+        result.map(Response::new)
+    }
+
+    #[cold]
+    fn record<Q: Asked, T>(&self, rpc: Rpc, request: &Request<Q>, result: &Result<T, Status>, took: Duration) {
+        let answered = Answered {
+            rpc,
+            code: code_of(result),
+            took,
+            asked: request.get_ref().asked(),
+            message: result.as_ref().err().map(Status::message).unwrap_or_default(),
+            metadata: request.metadata(),
+        };
+        self.call_log.record(answered, Instant::now());
+    }
+
+    /// Answers a write of a group. Its command is logged by the scale module.
+    async fn write<Q: Asked, T: Default, W: Future<Output = Result<(), ScaleError>>>(
+        &self,
+        rpc: Rpc,
+        request: Request<Q>,
+        work: impl FnOnce(Scale, GroupId, Q) -> W,
+    ) -> Result<Response<T>, Status> {
+        let call = self.metrics.begin(rpc);
+        let asked = request.get_ref().asked();
+        let client = caller_of(&request).and_then(Connection::client).cloned();
+        let id = match &client {
+            Some(client) if client.is_read_only => Err(may_only_read(client)),
+            _ => parse(asked).ok_or_else(|| unknown(asked)),
+        };
+        let id = match id {
+            Ok(id) => id,
+            Err(status) => {
+                let result = Err(cut(status));
+                let took = call.answered(code_of(&result));
+                self.record(rpc, &request, &result, took);
+                return result;
+            }
+        };
+        let span = self.call_log.traces().call(rpc.as_str(), request.metadata());
+        span.set("group", id.to_string());
+        let scale = self.scale.asked_by(client.map(|client| client.name));
+        let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
+        let result = result.map_err(|error| cut(status_of(&error)));
+        let code = code_of(&result);
+        call.answered(code);
+        span.end(code_name(code), result.as_ref().err().map(|status| status.message().to_owned()));
+        result.map(|()| Response::new(T::default()))
+    }
+
+    fn fresh(&self) -> Result<(), Status> {
+        self.freshness.check().map_err(|why| Status::unavailable(format!("not ready: {why}")))
+    }
+
+    fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
+        self.fresh()?;
+        if self.may_pin(caller) {
+            self.pin(caller);
+        }
+        Ok(proto::RefreshResponse {})
+    }
+
+    /// Returns false for a read-only client, whose calls must change nothing during another caller's loop.
+    fn may_pin(&self, caller: Option<&Connection>) -> bool {
+        let is_read_only = caller.and_then(Connection::client).is_some_and(|client| client.is_read_only);
+        !is_read_only || !self.index.is_pinned()
+    }
+
+    fn pin(&self, caller: Option<&Connection>) {
+        self.index.refresh();
+        self.pins.pinned(caller, Instant::now());
+    }
+
+    /// Pins for a caller in the middle of a loop if nothing is pinned, or if no caller in a loop relies on the pins.
+    ///
+    /// # Errors
+    /// If nothing is pinned, and the index isn't fresh. Old pins are better than none.
+    fn pin_if_nobodys(&self, caller: Option<&Connection>) -> Result<(), Status> {
+        let is_pinned = self.index.is_pinned();
+        if is_pinned && (!self.may_pin(caller) || !self.pins.are_nobodys_for(caller, Instant::now())) {
+            return Ok(());
+        }
+        match self.fresh() {
+            Ok(()) => self.pin(caller),
+            Err(_) if is_pinned => {}
+            Err(status) => return Err(status),
+        }
+        Ok(())
+    }
+
+    fn groups_now(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
+        // An error is taken for "no groups at all", which is true only before anything was pinned.
+        self.pin_if_nobodys(caller)?;
+        Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
+    }
+
+    fn group_for_node_now(
+        &self,
+        node: Option<&proto::ExternalGrpcNode>,
+        caller: Option<&Connection>,
+    ) -> proto::NodeGroupForNodeResponse {
+        // Cluster Autoscaler asks before its first Refresh for Nodes that carry its taints. While nothing can be pinned, no
+        // Node belongs to a group.
+        let _ = self.pin_if_nobodys(caller);
+        let pinned = node.and_then(|node| {
+            self.index.group_of_node(NodeQuery {
+                name: &node.name,
+                provider_id: &node.provider_id,
+                annotations: &node.annotations,
+            })
+        });
+        // An empty id leaves the Node alone; an error would stop the caller's whole loop.
+        proto::NodeGroupForNodeResponse {
+            node_group: Some(pinned.map_or_else(proto::NodeGroup::default, |group| group_to_wire(&group))),
+        }
+    }
+
+    fn target_size_now(&self, id: &str) -> Result<proto::NodeGroupTargetSizeResponse, Status> {
+        let target_size = parse(id).and_then(|id| self.index.target_size(&id)).ok_or_else(|| unknown(id))?;
+        Ok(proto::NodeGroupTargetSizeResponse { target_size })
+    }
+
+    fn instances_now(&self, id: &str) -> Result<proto::NodeGroupNodesResponse, Status> {
+        let instances = parse(id).and_then(|id| self.index.instances(&id)).ok_or_else(|| unknown(id))?;
+        Ok(proto::NodeGroupNodesResponse { instances: instances.into_iter().map(instance_to_wire).collect() })
+    }
+
+    fn template_now(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
+        let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        template::answer(&served).ok_or_else(|| {
+            Status::unimplemented(format!(
+                "node group {id} has no template: set its cpu and memory capacity annotations, or use an \
+                 infrastructure template with status.capacity"
+            ))
+        })
+    }
+
+    fn options_now(
+        &self,
+        request: &proto::NodeGroupAutoscalingOptionsRequest,
+    ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
+        let id = &request.id;
+        let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        // Cluster Autoscaler drains a Node before it requests the deletion, so it must choose none that can't be deleted.
+        let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
+        let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
+        Ok(proto::NodeGroupAutoscalingOptionsResponse {
+            // Options replace all of the caller's defaults, and zero those that this protocol can't carry, so none are set
+            // where nothing is overridden.
+            node_group_autoscaling_options: options::overrides_anything(defaults, overrides)
+                .then(|| options::override_defaults(defaults, overrides)),
+        })
+    }
+
+    fn node_price_now(
+        &self,
+        request: &proto::PricingNodePriceRequest,
+    ) -> Result<proto::PricingNodePriceResponse, Status> {
+        let unset = proto::ExternalGrpcNode::default();
+        let node = request.node.as_ref().unwrap_or(&unset);
+        let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
+        let price = self.index.node_price(query, &node.labels).map_err(|error| pricing::status_of(&error))?;
+        let start = Moment { new: request.start_timestamp.as_ref(), old: request.start_time.as_ref() };
+        let end = Moment { new: request.end_timestamp.as_ref(), old: request.end_time.as_ref() };
+        Ok(proto::PricingNodePriceResponse { price: price.per_hour() * pricing::hours(start, end)? })
+    }
+
+    fn pod_price_now(&self, request: &proto::PricingPodPriceRequest) -> Result<proto::PricingPodPriceResponse, Status> {
+        let prices = self.index.unit_prices().map_err(|error| pricing::status_of(&error))?;
+        let start = Moment { new: request.start_timestamp.as_ref(), old: request.start_time.as_ref() };
+        let end = Moment { new: request.end_timestamp.as_ref(), old: request.end_time.as_ref() };
+        let hours = pricing::hours(start, end)?;
+        let requests = pricing::requests(&request.pod_bytes, &request.pod)?;
+        Ok(proto::PricingPodPriceResponse { price: prices.per_hour(&requests) * hours })
+    }
+
+    fn gpu_types_now(&self) -> proto::GetAvailableGpuTypesResponse {
+        let gpu_types: HashMap<_, _> =
+            self.index.gpu_types().into_iter().map(|gpu_type| (gpu_type, Any::default())).collect();
+        proto::GetAvailableGpuTypesResponse { gpu_types }
+    }
+}
+
+#[tonic::async_trait]
+impl CloudProvider for Service {
+    async fn node_groups(
+        &self,
+        request: Request<proto::NodeGroupsRequest>,
+    ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
+        self.read(Rpc::NodeGroups, &request, |_| self.groups_now(caller_of(&request)))
+    }
+
+    async fn node_group_for_node(
+        &self,
+        request: Request<proto::NodeGroupForNodeRequest>,
+    ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
+        self.read(Rpc::NodeGroupForNode, &request, |asked| {
+            Ok(self.group_for_node_now(asked.node.as_ref(), caller_of(&request)))
+        })
+    }
+
+    async fn pricing_node_price(
+        &self,
+        request: Request<proto::PricingNodePriceRequest>,
+    ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
+        self.read(Rpc::PricingNodePrice, &request, |request| self.node_price_now(request))
+    }
+
+    async fn pricing_pod_price(
+        &self,
+        request: Request<proto::PricingPodPriceRequest>,
+    ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
+        self.read(Rpc::PricingPodPrice, &request, |request| self.pod_price_now(request))
+    }
+
+    async fn gpu_label(
+        &self,
+        request: Request<proto::GpuLabelRequest>,
+    ) -> Result<Response<proto::GpuLabelResponse>, Status> {
+        self.read(Rpc::GpuLabel, &request, |_| Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
+    }
+
+    async fn get_available_gpu_types(
+        &self,
+        request: Request<proto::GetAvailableGpuTypesRequest>,
+    ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
+        self.read(Rpc::GetAvailableGpuTypes, &request, |_| Ok(self.gpu_types_now()))
+    }
+
+    async fn cleanup(
+        &self,
+        request: Request<proto::CleanupRequest>,
+    ) -> Result<Response<proto::CleanupResponse>, Status> {
+        // Cleanup comes when any Cluster Autoscaler exits, even a standby, so it ends nothing.
+        self.read(Rpc::Cleanup, &request, |_| Ok(proto::CleanupResponse {}))
+    }
+
+    async fn refresh(
+        &self,
+        request: Request<proto::RefreshRequest>,
+    ) -> Result<Response<proto::RefreshResponse>, Status> {
+        // Refresh begins each loop of the caller.
+        self.call_log.sum_up(Instant::now());
+        self.read(Rpc::Refresh, &request, |_| {
+            let result = self.refresh_now(caller_of(&request));
+            self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
+            result
+        })
+    }
+
+    async fn node_group_target_size(
+        &self,
+        request: Request<proto::NodeGroupTargetSizeRequest>,
+    ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
+        self.read(Rpc::NodeGroupTargetSize, &request, |request| self.target_size_now(&request.id))
+    }
+
+    async fn node_group_increase_size(
+        &self,
+        request: Request<proto::NodeGroupIncreaseSizeRequest>,
+    ) -> Result<Response<proto::NodeGroupIncreaseSizeResponse>, Status> {
+        self.write(Rpc::NodeGroupIncreaseSize, request, |scale, id, request| async move {
+            scale.increase(id, request.delta).await
+        })
+        .await
+    }
+
+    async fn node_group_delete_nodes(
+        &self,
+        request: Request<proto::NodeGroupDeleteNodesRequest>,
+    ) -> Result<Response<proto::NodeGroupDeleteNodesResponse>, Status> {
+        self.write(Rpc::NodeGroupDeleteNodes, request, |scale, id, request| async move {
+            let named = |node: proto::ExternalGrpcNode| NodeName {
+                name: node.name,
+                provider_id: node.provider_id,
+                annotations: node.annotations,
+            };
+            scale.delete(id, request.nodes.into_iter().map(named).collect()).await
+        })
+        .await
+    }
+
+    async fn node_group_decrease_target_size(
+        &self,
+        request: Request<proto::NodeGroupDecreaseTargetSizeRequest>,
+    ) -> Result<Response<proto::NodeGroupDecreaseTargetSizeResponse>, Status> {
+        self.write(Rpc::NodeGroupDecreaseTargetSize, request, |scale, id, request| async move {
+            scale.decrease(id, request.delta).await
+        })
+        .await
+    }
+
+    async fn node_group_nodes(
+        &self,
+        request: Request<proto::NodeGroupNodesRequest>,
+    ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
+        self.read(Rpc::NodeGroupNodes, &request, |request| self.instances_now(&request.id))
+    }
+
+    async fn node_group_template_node_info(
+        &self,
+        request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
+    ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
+        self.read(Rpc::NodeGroupTemplateNodeInfo, &request, |request| self.template_now(&request.id))
+    }
+
+    async fn node_group_get_options(
+        &self,
+        request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
+    ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
+        self.read(Rpc::NodeGroupGetOptions, &request, |request| self.options_now(request))
+    }
+}
+
+fn may_only_read(client: &Client) -> Status {
+    let name = &client.name;
+    Status::permission_denied(format!("client {name} may only read: it is among --tls-read-only-client-names"))
+}
+
+/// Returns the connection of a request.
+fn caller_of<Q>(request: &Request<Q>) -> Option<&Connection> {
+    request.extensions().get()
+}
+
+fn code_of<T>(result: &Result<T, Status>) -> Code {
+    result.as_ref().err().map_or(Code::Ok, Status::code)
+}
+
+fn parse(id: &str) -> Option<GroupId> {
+    GroupId::parse(id)
+}
+
+fn unknown(id: &str) -> Status {
+    Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
+}
+
+/// Cuts the message of an error. It travels in a header, encoded up to three times as long. A message beyond the caller's
+/// limit for headers breaks the call, and with it the code that the caller relies on; a request's id or an API server's
+/// message may be that long.
+fn cut(status: Status) -> Status {
+    let message = status.message();
+    if message.len() <= LONGEST_MESSAGE {
+        return status;
+    }
+    let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+    Status::new(status.code(), format!("{} (cut)", &message[..end]))
+}
+
+/// Maps the error of a command to its code. There must be no other mapping.
+fn status_of(error: &ScaleError) -> Status {
+    let message = error.to_string();
+    match error {
+        ScaleError::InvalidArgument(_) => Status::invalid_argument(message),
+        ScaleError::NotFound(_) => Status::not_found(message),
+        ScaleError::FailedPrecondition(_) | ScaleError::ReadOnly(_) => Status::failed_precondition(message),
+        ScaleError::Aborted(_) => Status::aborted(message),
+        ScaleError::PermissionDenied(_) => Status::permission_denied(message),
+        ScaleError::Unavailable(_) => Status::unavailable(message),
+    }
+}
+
+fn group_to_wire(group: &PinnedGroup) -> proto::NodeGroup {
+    let (min, max) = (group.bounds.min, group.bounds.max);
+    proto::NodeGroup {
+        id: group.text.to_string(),
+        min_size: min,
+        max_size: max,
+        debug: format!("{} (min: {min}, max: {max})", group.text),
+    }
+}
+
+fn instance_to_wire(instance: Instance) -> proto::Instance {
+    let state = match instance.state {
+        InstanceState::Creating => WireState::InstanceCreating,
+        InstanceState::Running => WireState::InstanceRunning,
+        InstanceState::Deleting => WireState::InstanceDeleting,
+    };
+    let error = instance.error.filter(|_| instance.sends_error);
+    let error_info = error.map(|error| proto::InstanceErrorInfo {
+        error_code: error.code.to_owned(),
+        error_message: error.message,
+        instance_error_class: error.class.number(),
+    });
+    proto::Instance {
+        id: instance.id,
+        status: Some(proto::InstanceStatus { instance_state: state.into(), error_info }),
+    }
+}

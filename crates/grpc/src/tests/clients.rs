@@ -1,0 +1,92 @@
+//! Authenticated clients: read-only ones write nothing and change nothing for others, and the writes of the others are
+//! recorded with the client's name.
+
+use nodegroup::GroupId;
+use prometheus_client::registry::Registry;
+use tonic::Request;
+
+use super::*;
+use proto::cloud_provider_server::CloudProvider as _;
+use server::{Client, Connection};
+
+fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(connection.clone());
+    request
+}
+
+fn client(name: &str, is_read_only: bool) -> Connection {
+    Connection::of(Some(Client { name: name.into(), is_read_only }))
+}
+
+fn service(world: &World) -> Service {
+    let metrics = RpcMetrics::register(&mut Registry::default());
+    Service::new(
+        Arc::clone(&world.index),
+        world.scale.clone(),
+        Arc::new(FakeFreshness::default()),
+        metrics,
+        CallLogOptions::default(),
+    )
+}
+
+#[tokio::test]
+async fn a_client_that_may_only_read_writes_nothing() {
+    let world = World::new(2, &["a", "b"]);
+    let (service, dashboard) = (service(&world), client("dashboard", true));
+    service.refresh(asked_by(&dashboard, proto::RefreshRequest {})).await.unwrap();
+    let id = || WORKERS.to_owned();
+    let increase = proto::NodeGroupIncreaseSizeRequest { delta: 1, id: id() };
+    let decrease = proto::NodeGroupDecreaseTargetSizeRequest { delta: -1, id: id() };
+    let delete = proto::NodeGroupDeleteNodesRequest { nodes: vec![node("a", "")], id: id() };
+    let why = ["client dashboard may only read", "--tls-read-only-client-names"];
+    let refused = service.node_group_increase_size(asked_by(&dashboard, increase)).await;
+    assert_fails(refused, Code::PermissionDenied, &why);
+    let refused = service.node_group_decrease_target_size(asked_by(&dashboard, decrease)).await;
+    assert_fails(refused, Code::PermissionDenied, &why);
+    let refused = service.node_group_delete_nodes(asked_by(&dashboard, delete)).await;
+    assert_fails(refused, Code::PermissionDenied, &why);
+    let size = proto::NodeGroupTargetSizeRequest { id: id() };
+    let size = service.node_group_target_size(asked_by(&dashboard, size)).await.unwrap().into_inner();
+    assert_eq!(size.target_size, 2);
+    assert_eq!(world.scale.history().of(&GroupId::parse(WORKERS).unwrap()), []);
+}
+
+/// The set of groups changes for Cluster Autoscaler with its own Refresh alone.
+#[tokio::test]
+async fn a_client_that_may_only_read_changes_nothing_under_another_ones_loop() {
+    let world = World::new(2, &["a", "b"]);
+    let service = service(&world);
+    let (autoscaler, dashboard) = (client("cluster-autoscaler", false), client("dashboard", true));
+    service.refresh(asked_by(&autoscaler, proto::RefreshRequest {})).await.unwrap();
+    world.index.apply_quietly(annotated("more", &[]));
+    service.refresh(asked_by(&dashboard, proto::RefreshRequest {})).await.unwrap();
+    let groups = async |connection: &Connection| {
+        let groups = service.node_groups(asked_by(connection, proto::NodeGroupsRequest {})).await.unwrap();
+        groups.into_inner().node_groups.len()
+    };
+    assert_eq!(groups(&dashboard).await, 1);
+    assert_eq!(groups(&autoscaler).await, 1);
+    service.refresh(asked_by(&autoscaler, proto::RefreshRequest {})).await.unwrap();
+    assert_eq!(groups(&dashboard).await, 2);
+}
+
+#[tokio::test]
+async fn what_is_written_and_refused_has_the_name_of_who_asked() {
+    let world = World::new(2, &["a", "b"]);
+    let (service, autoscaler) = (service(&world), client("cluster-autoscaler", false));
+    let increase = |delta| proto::NodeGroupIncreaseSizeRequest { delta, id: WORKERS.to_owned() };
+    service.node_group_increase_size(asked_by(&autoscaler, increase(1))).await.unwrap();
+    service.node_group_increase_size(asked_by(&autoscaler, increase(100))).await.unwrap_err();
+    service.node_group_increase_size(asked_by(&autoscaler, increase(-1))).await.unwrap_err();
+    let history = world.scale.history().of(&GroupId::parse(WORKERS).unwrap());
+    assert_eq!(history.len(), 3, "{history:?}");
+    for entry in &history {
+        assert!(entry.text.ends_with(" (asked for by cluster-autoscaler)"), "{entry:?}");
+    }
+    let delete = proto::NodeGroupDeleteNodesRequest { nodes: vec![node("a", "")], id: WORKERS.to_owned() };
+    // It may be accepted or refused, and both are recorded with the client.
+    let _ = service.node_group_delete_nodes(asked_by(&autoscaler, delete)).await;
+    let history = world.scale.history().of(&GroupId::parse(WORKERS).unwrap());
+    assert!(history[0].text.ends_with(" (asked for by cluster-autoscaler)"), "{history:?}");
+}

@@ -1,0 +1,248 @@
+//! Reads of one group: its size, instances and template; and the RPCs that concern no group.
+
+use std::collections::BTreeMap;
+
+use k8s_pb::api::core::v1::Node;
+use prost::Message;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{Provider, UNKNOWN, WORKERS, annotated, assert_fails, inner};
+use index::{Change, tests::objects};
+use proto::instance_status::InstanceState;
+
+const CAPACITY: [(&str, &str); 2] = [
+    ("capacity.cluster-autoscaler.kubernetes.io/cpu", "4"),
+    ("capacity.cluster-autoscaler.kubernetes.io/memory", "16Gi"),
+];
+
+#[rstest]
+#[case::unknown(UNKNOWN)]
+#[case::of_another_kind("MachineSet/team-a/workers")]
+#[case::a_machine_set_that_is_no_group("MachineSet/team-a/workers-1")]
+#[case::of_no_kind("Deployment/team-a/workers")]
+#[case::empty("")]
+#[case::two_parts("team-a/workers")]
+#[case::four_parts("MachineDeployment/team-a/workers/scale")]
+#[case::slashes("//")]
+#[case::lower_case("machinedeployment/team-a/workers")]
+#[case::with_a_nul("MachineDeployment/team-a/workers\0")]
+#[case::with_a_line_break("MachineDeployment/team-a/wor\r\nkers: x")]
+#[case::letters_of_several_bytes("MachineDeployment/team-a/wörkers")]
+#[tokio::test]
+async fn an_id_of_no_group_is_not_found_by_any_rpc(#[case] id: &str) {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    let parts = [id, "<Kind>/<namespace>/<name>"];
+    assert_fails(provider.target_size(id).await, Code::NotFound, &parts);
+    assert_fails(provider.instances(id).await, Code::NotFound, &parts);
+    assert_fails(provider.template(id).await, Code::NotFound, &parts);
+    assert_fails(provider.options(id, None).await, Code::NotFound, &parts);
+    assert_fails(provider.increase(id, 1).await, Code::NotFound, &[id]);
+    assert_fails(provider.decrease(id, -1).await, Code::NotFound, &[id]);
+    assert_fails(provider.delete(id, Vec::new()).await, Code::NotFound, &[id]);
+    assert!(provider.world.api.calls().is_empty());
+}
+
+/// A status travels in a header with a limit of its own, beyond which not only its message but the whole call fails.
+#[rstest]
+#[case::ascii("x")]
+#[case::percent_encoded("ä")]
+#[tokio::test]
+async fn a_huge_id_is_not_found_like_any_other(#[case] letter: &str) {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    let id = format!("MachineDeployment/team-a/{}", letter.repeat(200_000));
+    assert_fails(provider.target_size(&id).await, Code::NotFound, &["MachineDeployment/team-a/"]);
+    assert_fails(provider.increase(&id, 1).await, Code::NotFound, &["MachineDeployment/team-a/"]);
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2, "the connection still serves");
+}
+
+#[tokio::test]
+async fn a_target_size_is_the_replicas_of_the_object() {
+    let mut provider = Provider::pinned(4, &["a"]).await;
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 4);
+    provider.world.resize(0);
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 0);
+}
+
+/// An instance on the wire: its state, and the code, class and message of its error.
+type Shown = (InstanceState, Option<(&'static str, i32, &'static str)>);
+
+#[rstest]
+#[case::running("cloud:///m", json!({"nodeRef": {"name": "m"}}), json!({}), (InstanceState::InstanceRunning, None))]
+#[case::pending("pending-machine-team-a_m", json!({}), json!({}), (InstanceState::InstanceCreating, None))]
+#[case::deleting(
+    "deleting-machine-team-a_m",
+    json!({"nodeRef": {"name": "m"}}),
+    json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+    (InstanceState::InstanceDeleting, None)
+)]
+#[case::failed(
+    "failed-machine-team-a_m",
+    json!({"phase": "Failed", "failureReason": "CreateError", "failureMessage": "no such image"}),
+    json!({}),
+    (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 99, "CreateError: no such image")))
+)]
+#[case::out_of_resources(
+    "failed-machine-team-a_m",
+    json!({"phase": "Failed", "failureReason": "InsufficientResources", "failureMessage": "no room"}),
+    json!({}),
+    (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 1, "InsufficientResources: no room")))
+)]
+#[case::out_of_resources_while_pending(
+    "pending-machine-team-a_m",
+    json!({"conditions": [
+        {"type": "InfrastructureReady", "status": "False", "reason": "InsufficientInstanceCapacity", "message": "none left",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]}),
+    json!({}),
+    (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 1, "InsufficientInstanceCapacity: none left")))
+)]
+#[case::failed_to_be_deleted(
+    "failed-machine-team-a_m",
+    json!({"phase": "Failed", "failureMessage": "stuck"}),
+    json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+    (InstanceState::InstanceDeleting, Some(("DeletingFailed", 99, "stuck")))
+)]
+#[tokio::test]
+async fn an_instance_shows_what_its_machine_does(
+    #[case] id: &str,
+    #[case] status: Value,
+    #[case] metadata: Value,
+    #[case] (state, error): Shown,
+) {
+    let mut provider = Provider::new(1, &[]).await;
+    provider.world.machine("m", &status, &metadata);
+    provider.refresh().await.unwrap();
+    let instances = provider.instances(WORKERS).await.unwrap();
+    let [instance, placeholders @ ..] = instances.as_slice() else { panic!("{instances:?}") };
+    assert_eq!(instance.id, id);
+    let shown = instance.status.clone().unwrap();
+    assert_eq!(shown.instance_state(), state);
+    let is_gone = state == InstanceState::InstanceDeleting;
+    assert_eq!(placeholders.len(), usize::from(is_gone), "its Node is gone: {placeholders:?}");
+    let error_info = shown.error_info.as_ref();
+    let seen = error_info.map(|it| (it.error_code.as_str(), it.instance_error_class, it.error_message.as_str()));
+    assert_eq!(seen, error);
+}
+
+#[tokio::test]
+async fn replicas_without_a_machine_are_creating_placeholders() {
+    let mut provider = Provider::pinned(3, &["a"]).await;
+    let instances = provider.instances(WORKERS).await.unwrap();
+    let shown: Vec<_> =
+        instances.iter().map(|it| (it.id.as_str(), it.status.as_ref().unwrap().instance_state())).collect();
+    assert_eq!(
+        shown,
+        [
+            ("cloud:///a", InstanceState::InstanceRunning),
+            ("replica-MachineDeployment-team-a_workers-0", InstanceState::InstanceCreating),
+            ("replica-MachineDeployment-team-a_workers-1", InstanceState::InstanceCreating),
+        ]
+    );
+}
+
+/// Cluster Autoscaler ignores the error of an instance whose state is unspecified.
+#[tokio::test]
+async fn no_instance_is_without_a_state() {
+    let mut provider = Provider::new(3, &["a"]).await;
+    provider.world.machine("m", &json!({"failureMessage": "x"}), &json!({}));
+    provider.refresh().await.unwrap();
+    for instance in provider.instances(WORKERS).await.unwrap() {
+        assert_ne!(instance.status.unwrap().instance_state, 0, "{}", instance.id);
+    }
+}
+
+#[tokio::test]
+async fn a_template_is_the_same_encoded_node_in_the_old_and_the_new_field() {
+    let mut provider = Provider::with([annotated("more", &CAPACITY)]).await;
+    let answer = provider.template("MachineDeployment/team-a/more").await.unwrap();
+    assert!(!answer.node_bytes.is_empty());
+    assert_eq!(answer.node_info, answer.node_bytes);
+    let node = Node::decode(answer.node_bytes).unwrap();
+    let status = node.status.unwrap();
+    let quantity = |quantities: &BTreeMap<String, _>, resource: &str| -> Option<String> {
+        let quantity: &k8s_pb::apimachinery::pkg::api::resource::Quantity = quantities.get(resource)?;
+        quantity.string.clone()
+    };
+    let capacity: BTreeMap<_, _> = status.capacity.into_iter().collect();
+    assert_eq!(quantity(&capacity, "cpu").as_deref(), Some("4"));
+    assert_eq!(quantity(&capacity, "memory").as_deref(), Some("16Gi"));
+    assert_eq!(quantity(&capacity, "pods").as_deref(), Some("110"));
+    assert!(!status.allocatable.is_empty());
+    assert!(node.metadata.unwrap().labels.contains_key("kubernetes.io/arch"));
+}
+
+/// An OK answer with empty bytes makes Cluster Autoscaler panic; UNIMPLEMENTED means "no template".
+#[tokio::test]
+async fn a_group_without_a_template_is_unimplemented_and_says_what_to_do() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    assert_fails(provider.template(WORKERS).await, Code::Unimplemented, &[WORKERS, "cpu and memory"]);
+}
+
+#[rstest]
+#[case::no_number("four", "16Gi")]
+#[case::negative("-4", "16Gi")]
+#[case::memory_only("", "16Gi")]
+#[tokio::test]
+async fn a_template_that_can_not_be_made_is_unimplemented_too(#[case] cpu: &str, #[case] memory: &str) {
+    let pairs = [(CAPACITY[0].0, cpu), (CAPACITY[1].0, memory)];
+    let mut provider = Provider::with([annotated("more", &pairs)]).await;
+    let id = "MachineDeployment/team-a/more";
+    assert_fails(provider.template(id).await, Code::Unimplemented, &[id]);
+    assert_eq!(provider.target_size(id).await.unwrap(), 2, "it is served all the same");
+}
+
+#[tokio::test]
+async fn a_template_goes_with_its_annotations() {
+    let mut provider = Provider::with([annotated("more", &CAPACITY)]).await;
+    let id = "MachineDeployment/team-a/more";
+    provider.template(id).await.unwrap();
+    provider.apply([annotated("more", &[])]);
+    assert_fails(provider.template(id).await, Code::Unimplemented, &[id]);
+}
+
+#[tokio::test]
+async fn prices_are_unimplemented() {
+    let mut provider = Provider::new(1, &[]).await;
+    let node = provider.client.pricing_node_price(proto::PricingNodePriceRequest::default()).await;
+    assert_fails(node, Code::Unimplemented, &[]);
+    let pod = provider.client.pricing_pod_price(proto::PricingPodPriceRequest::default()).await;
+    assert_fails(pod, Code::Unimplemented, &[]);
+}
+
+/// Cluster Autoscaler caches it for ever, and requests it before the first Refresh.
+#[tokio::test]
+async fn the_gpu_label_is_answered_whatever_the_index_holds() {
+    let mut provider = Provider::new(1, &[]).await;
+    provider.stale("nothing is there yet");
+    let answer = inner(provider.client.gpu_label(proto::GpuLabelRequest {}).await).unwrap();
+    assert_eq!(answer.label, "cluster-api/accelerator");
+}
+
+#[tokio::test]
+async fn gpu_types_are_those_that_templates_promise() {
+    let gpu = |name, gpu: &str| {
+        let pairs = [
+            CAPACITY[0],
+            CAPACITY[1],
+            ("capacity.cluster-autoscaler.kubernetes.io/gpu-type", "nvidia.com/gpu"),
+            ("capacity.cluster-autoscaler.kubernetes.io/gpu-count", "1"),
+            ("capacity.cluster-autoscaler.kubernetes.io/labels", &format!("cluster-api/accelerator={gpu}")),
+        ];
+        annotated(name, &pairs)
+    };
+    let changes: [Change; 4] = [annotated("x", &CAPACITY), gpu("y", "t4"), gpu("z", "a100"), gpu("zz", "t4")];
+    let mut provider = Provider::with(changes).await;
+    let answer = provider.client.get_available_gpu_types(proto::GetAvailableGpuTypesRequest {}).await;
+    let mut types: Vec<_> = inner(answer).unwrap().gpu_types.into_keys().collect();
+    types.sort();
+    assert_eq!(types, ["a100", "t4"]);
+}
+
+#[tokio::test]
+async fn there_are_no_gpu_types_without_templates() {
+    let mut provider = Provider::with([objects::deployment("x", 1, ("0", "3"), &json!({}))]).await;
+    let answer = provider.client.get_available_gpu_types(proto::GetAvailableGpuTypesRequest {}).await;
+    assert!(inner(answer).unwrap().gpu_types.is_empty());
+}

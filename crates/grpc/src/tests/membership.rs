@@ -1,0 +1,317 @@
+//! Refresh, NodeGroups and NodeGroupForNode: the set of groups, and the group of a Node.
+
+use jiff::Timestamp;
+use rstest::rstest;
+use serde_json::json;
+use tonic::Code;
+
+use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, annotations, assert_fails, inner, node, unregistered};
+use index::{Change, tests::objects};
+
+const NOT_SYNCED: &str = "management/machines: the first list isn't complete yet";
+
+#[tokio::test]
+async fn refresh_is_unavailable_and_names_the_cache_while_one_is_not_fresh() {
+    let mut provider = Provider::new(2, &["a"]).await;
+    provider.stale(NOT_SYNCED);
+    assert_fails(provider.refresh().await, Code::Unavailable, &["not ready: ", NOT_SYNCED]);
+    provider.fresh();
+    provider.refresh().await.unwrap();
+}
+
+#[tokio::test]
+async fn refresh_that_fails_pins_nothing() {
+    let mut provider = Provider::pinned(2, &[]).await;
+    provider.apply([annotated("more", &[])]);
+    provider.stale(NOT_SYNCED);
+    assert!(provider.refresh().await.is_err());
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+}
+
+#[tokio::test]
+async fn a_group_comes_and_goes_with_refresh_only() {
+    let mut provider = Provider::pinned(2, &[]).await;
+    provider.apply([annotated("more", &[]), Change::ScalableGone(objects::id(WORKERS))]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    provider.refresh().await.unwrap();
+    assert_eq!(provider.group_ids().await.unwrap(), ["MachineDeployment/team-a/more"]);
+}
+
+#[tokio::test]
+async fn node_groups_before_the_first_refresh_is_unavailable_while_not_fresh() {
+    let mut provider = Provider::new(2, &[]).await;
+    provider.stale(NOT_SYNCED);
+    assert_fails(provider.group_ids().await, Code::Unavailable, &[NOT_SYNCED]);
+}
+
+#[tokio::test]
+async fn node_groups_before_the_first_refresh_pins() {
+    let mut provider = Provider::new(2, &["a"]).await;
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+}
+
+/// Cluster Autoscaler removes the taints of an interrupted scale-down once in its life, before its first Refresh.
+#[tokio::test]
+async fn a_node_before_the_first_refresh_pins() {
+    let mut provider = Provider::new(2, &["a"]).await;
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+}
+
+#[tokio::test]
+async fn a_node_before_the_first_refresh_is_nobodys_while_not_fresh() {
+    let mut provider = Provider::new(2, &["a"]).await;
+    provider.stale(NOT_SYNCED);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "", "nothing is pinned, so nothing is ours");
+    provider.apply([annotated("more", &[])]);
+    provider.fresh();
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    assert_eq!(provider.group_ids().await.unwrap().len(), 2, "it pinned as soon as it could");
+}
+
+/// The pins are those of somebody's last visit, perhaps days old.
+#[rstest]
+#[case::by_its_groups(false)]
+#[case::by_a_node(true)]
+#[tokio::test]
+async fn a_caller_whose_connection_moves_pins_anew_once_nobody_else_is_in_a_loop(#[case] asks_for_a_node: bool) {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.apply([
+        annotated("more", &[]),
+        objects::set_of("more", "more-1"),
+        objects::joined("MachineSet/more-1", "m"),
+    ]);
+    let (mut before, channel) = provider.move_over().await;
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS], "the other caller may be in its loop");
+    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await.id, "");
+    inner(before.node_groups(proto::NodeGroupsRequest {}).await).unwrap();
+    drop((before, channel));
+    let more = "MachineDeployment/team-a/more";
+    let meets = async {
+        loop {
+            let met = if asks_for_a_node {
+                provider.group_of(node("m", "cloud:///zone/m")).await.id == more
+            } else {
+                provider.group_ids().await.unwrap() == [more, WORKERS]
+            };
+            if met {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, meets).await.expect("it pins anew once the other connection is closed");
+    provider.apply([annotated("yet-another", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap().len(), 2, "once in its loop");
+}
+
+/// Old pins are better than an error, which is taken for "no groups at all".
+#[tokio::test]
+async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.stale(NOT_SYNCED);
+    drop(provider.move_over().await);
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    provider.increase(WORKERS, 1).await.unwrap();
+}
+
+/// An error of NodeGroups is taken for "no groups at all".
+#[tokio::test]
+async fn reads_go_on_after_a_pin_though_the_index_is_not_fresh_any_more() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.stale(NOT_SYNCED);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
+    assert_eq!(provider.instances(WORKERS).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_group_answers_its_bounds_and_names_itself_for_people() {
+    let mut provider = Provider::pinned(2, &[]).await;
+    let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
+    let expected = proto::NodeGroup {
+        id: WORKERS.to_owned(),
+        min_size: 1,
+        max_size: 10,
+        debug: format!("{WORKERS} (min: 1, max: 10)"),
+    };
+    assert_eq!(groups, [expected]);
+}
+
+/// Cluster Autoscaler checks the min size in the answer of NodeGroupForNode.
+#[tokio::test]
+async fn the_group_of_a_node_is_the_same_as_in_node_groups_with_its_bounds() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    let groups = inner(provider.client.node_groups(proto::NodeGroupsRequest {}).await).unwrap().node_groups;
+    provider.apply([objects::deployment("workers", 2, ("3", "4"), &json!({}))]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await, groups[0], "bounds are pinned too");
+    provider.refresh().await.unwrap();
+    let group = provider.group_of(node("a", "cloud:///a")).await;
+    assert_eq!((group.min_size, group.max_size), (3, 4));
+}
+
+/// The caller would dereference nil for a group that the last NodeGroups answer lacks.
+#[tokio::test]
+async fn a_node_of_a_group_that_is_not_pinned_is_nobodys() {
+    let mut provider = Provider::pinned(2, &[]).await;
+    provider.apply([
+        annotated("more", &[]),
+        objects::set_of("more", "more-1"),
+        objects::joined("MachineSet/more-1", "m"),
+    ]);
+    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await, proto::NodeGroup::default());
+    provider.refresh().await.unwrap();
+    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await.id, "MachineDeployment/team-a/more");
+}
+
+#[rstest]
+#[case::a_node(node("a", "cloud:///a"))]
+#[case::a_node_by_its_provider_id_only(node("", "cloud:///a"))]
+#[case::an_instance_that_has_not_registered(unregistered("cloud:///a"))]
+#[case::a_pending_machine(unregistered("pending-machine-team-a_c"))]
+#[case::a_machine_under_its_earlier_placeholder(unregistered("pending-machine-team-a_a"))]
+#[case::a_failed_machine(unregistered("failed-machine-team-a_a"))]
+#[case::a_machine_being_deleted(unregistered("deleting-machine-team-a_a"))]
+#[case::a_replica_without_a_machine(unregistered("replica-MachineDeployment-team-a_workers-0"))]
+#[case::a_template_node(node("template-node-for-MachineDeployment/team-a/workers-8675309", ""))]
+#[case::an_upcoming_template_node(node("template-node-for-MachineDeployment/team-a/workers-8675309-upcoming-3", ""))]
+#[case::a_template_node_with_a_real_provider_id(node(
+    "template-node-for-MachineDeployment/team-a/workers-1",
+    "cloud:///other"
+))]
+#[tokio::test]
+async fn every_name_of_an_instance_leads_to_its_group(#[case] node: proto::ExternalGrpcNode) {
+    let mut provider = Provider::new(4, &["a"]).await;
+    provider.world.machine("c", &json!({}), &json!({}));
+    provider.refresh().await.unwrap();
+    assert_eq!(provider.group_of(node).await.id, WORKERS);
+}
+
+#[tokio::test]
+async fn annotations_of_a_node_lead_to_its_group() {
+    let mut provider = Provider::pinned(1, &["a"]).await;
+    let pairs = [("cluster.x-k8s.io/machine", "a"), ("cluster.x-k8s.io/cluster-namespace", "team-a")];
+    let node = proto::ExternalGrpcNode { annotations: annotations(&pairs), ..node("renamed", "") };
+    assert_eq!(provider.group_of(node).await.id, WORKERS);
+}
+
+#[rstest]
+#[case::nameless(node("", ""))]
+#[case::of_another_cloud(node("elsewhere", "other:///zone/elsewhere"))]
+#[case::of_the_control_plane(node("control-plane-1", "cloud:///control-plane-1"))]
+#[case::a_placeholder_of_no_machine(unregistered("pending-machine-team-a_gone"))]
+#[case::a_placeholder_without_a_name(unregistered("failed-machine-"))]
+#[case::a_placeholder_with_too_many_parts(unregistered("deleting-machine-team-a_a_b"))]
+#[case::a_placeholder_in_a_path(unregistered("pending-machine-../../a_b"))]
+#[case::a_replica_of_no_group(unregistered("replica-MachineDeployment-team-a_other-0"))]
+#[case::a_replica_without_a_number(unregistered("replica-MachineDeployment-team-a_workers-x"))]
+#[case::a_replica_of_no_kind(unregistered("replica-Pod-team-a_workers-0"))]
+#[case::a_template_node_of_no_group(node("template-node-for-MachineDeployment/team-a/other-1", ""))]
+#[case::a_template_node_of_nothing(node("template-node-for-", "template-node-for-"))]
+#[case::slashes(node("////", "////"))]
+#[case::a_nul(node("a\0", "cloud:///a\0"))]
+#[case::letters_of_several_bytes(unregistered("pending-machine-täam_ä"))]
+#[tokio::test]
+async fn a_node_that_leads_nowhere_is_nobodys_and_no_error(#[case] node: proto::ExternalGrpcNode) {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    assert_eq!(provider.group_of(node).await, proto::NodeGroup::default());
+}
+
+#[tokio::test]
+async fn no_node_at_all_is_nobodys_and_no_error() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    let answer = inner(provider.client.node_group_for_node(proto::NodeGroupForNodeRequest { node: None }).await);
+    assert_eq!(answer.unwrap().node_group, Some(proto::NodeGroup::default()));
+}
+
+/// One thread answers all calls, so no name may occupy it.
+#[rstest]
+#[case::dashes("template-node-for-MachineDeployment/team-a/", "-")]
+#[case::a_placeholder("pending-machine-", "a-")]
+#[case::a_replica("replica-MachineDeployment-team-a_", "0-")]
+#[case::a_path("cloud:///", "a/")]
+#[tokio::test]
+async fn a_huge_name_is_answered_in_no_time(#[case] prefix: &str, #[case] rest: &str) {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    let name = format!("{prefix}{}", rest.repeat((4 << 20) / rest.len()));
+    let pairs = [("cluster.x-k8s.io/machine", name.as_str()), ("cluster.x-k8s.io/cluster-namespace", name.as_str())];
+    let node = proto::ExternalGrpcNode { annotations: annotations(&pairs), ..unregistered(&name) };
+    let answer = tokio::time::timeout(LIMIT, provider.group_of(node)).await;
+    assert_eq!(answer.expect("an answer in time"), proto::NodeGroup::default());
+}
+
+#[tokio::test]
+async fn a_group_that_goes_answers_with_its_last_values_until_refresh() {
+    let mut provider = Provider::pinned(3, &["a"]).await;
+    provider.apply([Change::ScalableGone(objects::id(WORKERS))]);
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 3);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    assert!(provider.instances(WORKERS).await.is_ok());
+    assert_eq!(provider.options(WORKERS, None).await.unwrap(), None);
+    provider.refresh().await.unwrap();
+    assert_fails(provider.target_size(WORKERS).await, Code::NotFound, &[WORKERS]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "");
+}
+
+#[tokio::test]
+async fn cleanup_ends_nothing() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.client.cleanup(proto::CleanupRequest {}).await.unwrap();
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    provider.refresh().await.unwrap();
+    provider.increase(WORKERS, 1).await.unwrap();
+    assert_eq!(provider.target_size(WORKERS).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn answers_are_counted_by_rpc_and_code() {
+    let mut provider = Provider::new(2, &[]).await;
+    provider.stale(NOT_SYNCED);
+    provider.refresh().await.unwrap_err();
+    provider.fresh();
+    for _ in 0..2 {
+        provider.refresh().await.unwrap();
+    }
+    provider.target_size(UNKNOWN).await.unwrap_err();
+    provider.increase(WORKERS, 0).await.unwrap_err();
+    provider.client.pricing_node_price(proto::PricingNodePriceRequest::default()).await.unwrap_err();
+    let metrics = provider.metrics();
+    for (rpc, code, count) in [
+        ("Refresh", "UNAVAILABLE", 1),
+        ("Refresh", "OK", 2),
+        ("NodeGroupTargetSize", "NOT_FOUND", 1),
+        ("NodeGroupIncreaseSize", "INVALID_ARGUMENT", 1),
+        ("PricingNodePrice", "UNIMPLEMENTED", 1),
+    ] {
+        let line = format!("grpc_answers_total{{rpc=\"{rpc}\",code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} isn't in {metrics}");
+    }
+    let of_refresh = metrics.matches("grpc_answers_total{rpc=\"Refresh\"").count();
+    assert_eq!(of_refresh, 2, "codes that there were, and OK: {metrics}");
+    assert!(metrics.contains("grpc_answers_total{rpc=\"Cleanup\",code=\"OK\"} 0\n"), "from 0 on: {metrics}");
+    for (rpc, count) in [("Refresh", 3), ("NodeGroupTargetSize", 1), ("NodeGroupGetOptions", 0)] {
+        let line = format!("grpc_answer_seconds_count{{rpc=\"{rpc}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} isn't in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_the_last_call_is_known_of_rpcs_that_were_called() {
+    let mut provider = Provider::new(2, &[]).await;
+    assert!(!provider.metrics().contains("grpc_last_call_timestamp_seconds{"));
+    let before = Timestamp::now().as_second();
+    provider.stale(NOT_SYNCED);
+    provider.refresh().await.unwrap_err();
+    let metrics = provider.metrics();
+    let (_, rest) = metrics.split_once("grpc_last_call_timestamp_seconds{rpc=\"Refresh\"} ").unwrap();
+    let at: i64 = rest.lines().next().unwrap().parse().unwrap();
+    assert!((before..=Timestamp::now().as_second()).contains(&at), "{at}");
+    assert_eq!(metrics.matches("grpc_last_call_timestamp_seconds{").count(), 1, "{metrics}");
+}

@@ -1,0 +1,243 @@
+//! NodeGroupGetOptions: an answer with options replaces every default of the caller, old and new fields both.
+
+use prost_types::Duration;
+use rstest::rstest;
+use tonic::Code;
+
+use super::{Provider, WORKERS, annotated};
+use index::objects;
+use proto::{MetaDuration, NodeGroupAutoscalingOptions as Options};
+
+const MORE: &str = "MachineDeployment/team-a/more";
+const MINUTE: i64 = 60_000_000_000;
+
+/// Returns the fields beside durations that any client sends, all of them different from their zero values.
+fn plain() -> Options {
+    Options {
+        scale_down_utilization_threshold: 0.5,
+        scale_down_gpu_utilization_threshold: 0.6,
+        zero_or_max_node_scaling: true,
+        ignore_daemon_sets_utilization: true,
+        ..Options::default()
+    }
+}
+
+/// Returns the defaults in the form of Cluster Autoscaler 1.33.
+pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
+    Options {
+        scale_down_unneeded_time: Some(MetaDuration { duration: unneeded }),
+        scale_down_unready_time: Some(MetaDuration { duration: unready }),
+        max_node_provision_time: Some(MetaDuration { duration: provision }),
+        ..plain()
+    }
+}
+
+/// Returns the defaults in the form of 1.35.
+pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
+    let duration = |nanos: i64| {
+        Some(Duration { seconds: nanos / 1_000_000_000, nanos: i32::try_from(nanos % 1_000_000_000).unwrap() })
+    };
+    Options {
+        scale_down_unneeded_duration: duration(unneeded),
+        scale_down_unready_duration: duration(unready),
+        max_node_provision_duration: duration(provision),
+        ..plain()
+    }
+}
+
+/// Returns the defaults in the form of 1.34.2, which is also that of every answer.
+fn both(unneeded: i64, unready: i64, provision: i64) -> Options {
+    let new = new(unneeded, unready, provision);
+    Options {
+        scale_down_unneeded_duration: new.scale_down_unneeded_duration,
+        scale_down_unready_duration: new.scale_down_unready_duration,
+        max_node_provision_duration: new.max_node_provision_duration,
+        ..old(unneeded, unready, provision)
+    }
+}
+
+async fn with_options(pairs: &[(&str, &str)]) -> Provider {
+    let pairs: Vec<_> =
+        pairs.iter().map(|(name, value)| (format!("cluster.x-k8s.io/autoscaling-options-{name}"), *value)).collect();
+    let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    Provider::with([annotated("more", &pairs)]).await
+}
+
+/// Options that are set would zero those that this protocol can't carry (kubernetes/autoscaler#10245).
+#[rstest]
+#[case::no_annotation(&[])]
+#[case::an_empty_one(&[("scaledownunneededtime", "")])]
+#[case::one_that_can_not_be_sent_yet(&[("maxnodestartuptime", "20m")])]
+#[case::one_that_is_unknown(&[("scaledownunneeded", "20m")])]
+#[case::one_that_is_wrong(&[("scaledownunneededtime", "soon")])]
+#[tokio::test]
+async fn options_are_unset_where_nothing_is_overridden(#[case] pairs: &[(&str, &str)]) {
+    let mut provider = with_options(pairs).await;
+    for defaults in [None, Some(old(1, 2, 3)), Some(new(1, 2, 3)), Some(both(1, 2, 3))] {
+        assert_eq!(provider.options(MORE, defaults).await.unwrap(), None);
+        assert_eq!(provider.options(WORKERS, defaults).await.unwrap(), None);
+    }
+}
+
+#[rstest]
+#[case::only_old_fields(old(10 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE))]
+#[case::old_and_new_fields(both(10 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE))]
+#[case::only_new_fields(new(10 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE))]
+#[tokio::test]
+async fn every_default_that_was_sent_is_echoed_in_old_and_new_fields(#[case] defaults: Options) {
+    let mut provider = with_options(&[("scaledownunneededtime", "5m")]).await;
+    let answer = provider.options(MORE, Some(defaults)).await.unwrap().unwrap();
+    assert_eq!(answer, both(5 * MINUTE, 20 * MINUTE + 1, 15 * MINUTE));
+}
+
+/// Versions up to 1.34.1 panic on an answer that lacks an old duration.
+#[rstest]
+#[case::none(None)]
+#[case::empty(Some(Options::default()))]
+#[tokio::test]
+async fn without_defaults_all_durations_are_present_as_zero(#[case] defaults: Option<Options>) {
+    let mut provider = with_options(&[("scaledownutilizationthreshold", "0.25")]).await;
+    let answer = provider.options(MORE, defaults).await.unwrap().unwrap();
+    let zero = Options {
+        scale_down_utilization_threshold: 0.25,
+        scale_down_unneeded_time: Some(MetaDuration { duration: 0 }),
+        scale_down_unready_time: Some(MetaDuration { duration: 0 }),
+        max_node_provision_time: Some(MetaDuration { duration: 0 }),
+        scale_down_unneeded_duration: Some(Duration::default()),
+        scale_down_unready_duration: Some(Duration::default()),
+        max_node_provision_duration: Some(Duration::default()),
+        ..Options::default()
+    };
+    assert_eq!(answer, zero);
+}
+
+#[rstest]
+#[case("scaledownutilizationthreshold", "-1", Options { scale_down_utilization_threshold: -1.0, ..both(1, 2, 3) })]
+#[case("scaledowngpuutilizationthreshold", "0.125", Options { scale_down_gpu_utilization_threshold: 0.125, ..both(1, 2, 3) })]
+#[case("scaledownunneededtime", "1h30m0.5s", both(90 * MINUTE + 500_000_000, 2, 3))]
+#[case("scaledownunreadytime", "0", both(1, 0, 3))]
+#[case("maxnodeprovisiontime", "2540400h", both(1, 2, 2_540_400 * 60 * MINUTE))]
+#[case("zeroormaxnodescaling", "false", Options { zero_or_max_node_scaling: false, ..both(1, 2, 3) })]
+#[case("ignoredaemonsetsutilization", "false", Options { ignore_daemon_sets_utilization: false, ..both(1, 2, 3) })]
+#[tokio::test]
+async fn each_annotation_overrides_its_own_option_only(
+    #[case] name: &str,
+    #[case] value: &str,
+    #[case] expected: Options,
+) {
+    let mut provider = with_options(&[(name, value)]).await;
+    for defaults in [old(1, 2, 3), new(1, 2, 3), both(1, 2, 3)] {
+        assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn all_annotations_together_leave_no_default() {
+    let mut provider = with_options(&[
+        ("scaledownutilizationthreshold", "0.1"),
+        ("scaledowngpuutilizationthreshold", "0.2"),
+        ("scaledownunneededtime", "1m"),
+        ("scaledownunreadytime", "2m"),
+        ("maxnodeprovisiontime", "3m"),
+        ("maxnodestartuptime", "4m"),
+        ("zeroormaxnodescaling", "false"),
+        ("ignoredaemonsetsutilization", "false"),
+    ])
+    .await;
+    let answer = provider.options(MORE, Some(both(7, 8, 9))).await.unwrap().unwrap();
+    let expected = Options {
+        scale_down_utilization_threshold: 0.1,
+        scale_down_gpu_utilization_threshold: 0.2,
+        zero_or_max_node_scaling: false,
+        ignore_daemon_sets_utilization: false,
+        ..both(MINUTE, 2 * MINUTE, 3 * MINUTE)
+    };
+    assert_eq!(answer, expected);
+}
+
+#[tokio::test]
+async fn a_wrong_annotation_leaves_its_own_default_and_no_other() {
+    let mut provider = with_options(&[("scaledownunneededtime", "ten minutes"), ("scaledownunreadytime", "2m")]).await;
+    let answer = provider.options(MORE, Some(new(1, 2, 3))).await.unwrap();
+    assert_eq!(answer, Some(both(1, 2 * MINUTE, 3)));
+}
+
+/// If both are sent and differ, the caller's core reads the new field.
+#[tokio::test]
+async fn a_new_field_goes_before_its_old_one() {
+    let mut provider = with_options(&[("scaledownunneededtime", "1m")]).await;
+    let defaults = Options { scale_down_unready_time: Some(MetaDuration { duration: 77 }), ..both(1, 2, 3) };
+    let answer = provider.options(MORE, Some(defaults)).await.unwrap();
+    assert_eq!(answer, Some(both(MINUTE, 2, 3)));
+}
+
+#[rstest]
+#[case::longest(Duration { seconds: i64::MAX, nanos: 999_999_999 }, i64::MAX)]
+#[case::shortest(Duration { seconds: i64::MIN, nanos: -999_999_999 }, i64::MIN)]
+#[case::negative(Duration { seconds: -1, nanos: -5 }, -1_000_000_005)]
+#[case::ill_formed(Duration { seconds: 1, nanos: i32::MIN }, 1_000_000_000 + i64::from(i32::MIN))]
+#[tokio::test]
+async fn a_default_beyond_all_reason_is_held_within_the_numbers(#[case] sent: Duration, #[case] nanos: i64) {
+    let mut provider = with_options(&[("scaledownunneededtime", "1m")]).await;
+    let defaults = Options { scale_down_unready_duration: Some(sent), ..new(1, 2, 3) };
+    let answer = provider.options(MORE, Some(defaults)).await.unwrap().unwrap();
+    assert_eq!(answer.scale_down_unready_time, Some(MetaDuration { duration: nanos }));
+    let echoed = answer.scale_down_unready_duration.unwrap();
+    assert_eq!(i128::from(echoed.seconds) * 1_000_000_000 + i128::from(echoed.nanos), i128::from(nanos));
+}
+
+#[tokio::test]
+async fn an_override_shows_at_once_and_goes_with_its_annotation() {
+    let mut provider = with_options(&[]).await;
+    provider.apply([annotated("more", &[("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1m")])]);
+    assert_eq!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap(), Some(both(MINUTE, 2, 3)));
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap(), None);
+    assert_eq!(provider.options("x", None).await.unwrap_err().code(), Code::NotFound);
+}
+
+/// Returns the options that keep a group's Nodes: ten years, and a utilization that no Node is below.
+fn held(provision: i64) -> Options {
+    let ten_years = 87_600 * 60 * MINUTE;
+    Options {
+        scale_down_utilization_threshold: -1.0,
+        scale_down_gpu_utilization_threshold: -1.0,
+        ..both(ten_years, ten_years, provision)
+    }
+}
+
+#[rstest]
+#[case::only_old_fields(old(1, 2, 15 * MINUTE))]
+#[case::old_and_new_fields(both(1, 2, 15 * MINUTE))]
+#[case::only_new_fields(new(1, 2, 15 * MINUTE))]
+#[tokio::test]
+async fn while_a_group_is_rolling_out_its_nodes_are_never_unneeded_and_other_defaults_are_echoed(
+    #[case] defaults: Options,
+) {
+    let sets =
+        |old| [objects::set_of_revision("more", "more-1", 1, old), objects::set_of_revision("more", "more-2", 2, 1)];
+    let mut provider = Provider::with([annotated("more", &[])].into_iter().chain(sets(1))).await;
+    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(held(15 * MINUTE)));
+    assert_eq!(provider.options(WORKERS, Some(defaults)).await.unwrap(), None, "others get none");
+
+    provider.apply(sets(0));
+    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_rollout_goes_before_an_override_and_leaves_those_of_other_options() {
+    let annotations = [
+        ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1m"),
+        ("cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime", "3m"),
+    ];
+    let changes = [
+        annotated("more", &annotations),
+        objects::set_of_revision("more", "more-1", 1, 1),
+        objects::set_of_revision("more", "more-2", 2, 1),
+    ];
+    let mut provider = Provider::with(changes).await;
+    assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(held(3 * MINUTE)));
+    let more = annotations.into_iter().chain([("capi-autoscaler-provider.io/scale-down-while-rolling-out", "true")]);
+    provider.apply([annotated("more", &more.collect::<Vec<_>>())]);
+    assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(both(MINUTE, 2, 3 * MINUTE)));
+}

@@ -1,0 +1,240 @@
+//! The live state of one workload cluster: its groups, the Machines and Nodes of each, their sizes and templates. One
+//! writer applies [`Change`]s; readers are answered from memory, at a cost that grows with the answer and not with
+//! the fleet. The index must never wait: it has no I/O and no await, and every lock is held for one change or one
+//! answer.
+
+mod answers;
+mod change;
+mod commands;
+mod counts;
+mod evaluate;
+mod feed;
+mod freshness;
+mod gone;
+mod group;
+mod holder;
+mod increase;
+mod keyed_multimap;
+mod keyed_set;
+mod live_state;
+mod lookup;
+mod members;
+mod metrics;
+mod multimap;
+mod notices;
+#[cfg(any(test, feature = "test-support"))]
+#[doc(hidden)]
+pub mod objects;
+mod observed;
+mod observed_resources;
+mod own_size;
+mod pinned;
+mod prices;
+mod relation;
+mod resolve;
+mod rollouts;
+mod samples;
+mod shortages;
+mod snapshot;
+mod standing;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod undeletable;
+mod unfinished;
+mod version;
+mod wanted;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    time::Instant,
+};
+
+use arcstr::ArcStr;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+pub use self::{
+    change::{Change, KindState},
+    commands::{DeletionView, ScaleView},
+    feed::{FedKeys, Feed, IndexFeed},
+    freshness::Freshness,
+    group::Served,
+    members::Member,
+    metrics::{GroupMetrics, GroupSeries},
+    notices::Notice,
+    own_size::Overwritten,
+    pinned::PinnedGroup,
+    prices::{NoPrice, NodeLabels},
+    resolve::{NodeQuery, Resolved},
+    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, WrittenSize},
+    standing::{Standing, StandingKind},
+    stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
+    version::Era,
+};
+use self::{live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of};
+use capi::{KindRef, ObjectKey, ScalableResource};
+use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
+
+/// The live state of one workload cluster.
+#[derive(Debug)]
+pub struct Index {
+    inner: RwLock<Inner>,
+    /// The state of the first sync; `None` once it is over.
+    first_sync: Mutex<Option<FirstSync>>,
+    /// Notified when the result of [`Index::wanted_kinds`] changes.
+    wanted: watch::Sender<()>,
+    /// Notified when a group is added to [`Index::take_unfinished`].
+    unfinished: watch::Sender<()>,
+    /// Notified when a group is added to [`Index::take_observed`].
+    observed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    live: LiveState,
+    /// The last pinned membership; `None` before the first one.
+    pinned: Option<Membership>,
+}
+
+impl Index {
+    /// Creates an empty index with these rules.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            inner: RwLock::new(Inner { live: LiveState::new(rules), pinned: None }),
+            first_sync: Mutex::new(None),
+            wanted: watch::Sender::new(()),
+            unfinished: watch::Sender::new(()),
+            observed: watch::Sender::new(()),
+        }
+    }
+
+    /// Applies a change, and logs its effects on groups.
+    pub fn apply(&self, change: Change) {
+        self.log(self.apply_quietly(change));
+    }
+
+    /// Applies a change, and returns its effects on groups.
+    pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
+        let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
+        let mut inner = self.inner.write();
+        let live = &mut inner.live;
+        live.apply(change, log);
+        if std::mem::take(&mut live.wanted_changed) {
+            self.wanted.send_replace(());
+        }
+        if !live.unfinished.is_empty() {
+            self.unfinished.send_replace(());
+        }
+        if !live.observed.is_empty() {
+            self.observed.send_replace(());
+        }
+        live.take_notices()
+    }
+
+    /// Returns the log of an incoming object. A stored log with the same text is reused, since then only the status
+    /// or a copy has changed. The log of a group in scope is parsed here, before the write lock is taken. A copy on a
+    /// MachineSet is parsed when the group's deletions are finished, and a log out of scope never.
+    fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
+        let text = object.deleting_log.as_ref()?;
+        let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
+        let (held, is_in_scope) = {
+            let inner = self.inner.read();
+            let live = &inner.live;
+            let groups = [&id, &group].into_iter().filter_map(|id| live.groups.get(id));
+            let held: Vec<_> = groups.flat_map(|group| group.versions.logs().cloned()).collect();
+            (held, live.rules.scope.matches(object))
+        };
+        let same = held.into_iter().find(|held| held.text() == text);
+        let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
+        if is_in_scope && id == group {
+            // An unreadable log is rejected where it is needed.
+            let _ = log.read();
+        }
+        Some(log)
+    }
+
+    /// Returns a receiver that is notified of groups in [`Index::take_unfinished`].
+    #[must_use]
+    pub fn unfinished(&self) -> watch::Receiver<()> {
+        self.unfinished.subscribe()
+    }
+
+    /// Returns a receiver that is notified of groups in [`Index::take_observed`].
+    #[must_use]
+    pub fn observed(&self) -> watch::Receiver<()> {
+        self.observed.subscribe()
+    }
+
+    /// Returns the groups whose deletions may have progressed: those with a log of deletions, or with a Machine
+    /// marked for one, that have changed since the last call.
+    #[must_use]
+    pub fn take_unfinished(&self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.inner.write().live.unfinished)
+    }
+
+    /// Returns the infrastructure template kinds that groups in scope name, with the namespaces of these groups.
+    #[must_use]
+    pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        self.inner.read().live.wanted_kinds()
+    }
+
+    /// Returns a receiver that is notified when the result of [`Index::wanted_kinds`] changes.
+    #[must_use]
+    pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
+        self.wanted.subscribe()
+    }
+
+    /// Returns the state of an infrastructure template kind.
+    #[must_use]
+    pub fn kind_state(&self, kind: &KindRef) -> Option<KindState> {
+        self.inner.read().live.kinds.get(kind).cloned()
+    }
+
+    /// Returns true if the first list of every named template kind is complete or has failed.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        let inner = self.inner.read();
+        let state = |kind| inner.live.kinds.get(kind);
+        inner.live.wanted.keys().all(|kind| match state(kind) {
+            Some(KindState::Synced | KindState::Unreadable(_)) => true,
+            Some(KindState::Pending) | None => false,
+        })
+    }
+
+    /// Pins the current membership, as Refresh does.
+    pub fn refresh(&self) {
+        let mut inner = self.inner.write();
+        if inner.pinned.is_none() || inner.live.membership_changed {
+            inner.pinned = Some(Membership::pin(&mut inner.live));
+        }
+    }
+
+    /// Stores a version that was written or read, until the watch has caught up with it.
+    pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
+        // Parsed before the lock is taken, under which no text is parsed.
+        let _ = version.log.as_ref().map(SharedLog::read);
+        if let Some(group) = self.inner.write().live.groups.get_mut(id) {
+            group.versions.set_written(version, Instant::now());
+        }
+    }
+}
+
+impl Index {
+    /// Returns the keys that `of` finds in the index.
+    fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
+        of(&self.inner.read().live)
+    }
+}
+
+/// Benches of other crates, which are built with this one's helpers, don't pay for the count.
+#[cfg(any(test, all(feature = "test-support", debug_assertions)))]
+impl Index {
+    /// Returns the number of visits to a Machine for its group.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn visits(&self) -> usize {
+        self.inner.read().live.visits.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,99 @@
+//! The relations of the live state, followed from an object to others.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{
+    counts::Siblings,
+    group::Group,
+    live_state::LiveState,
+    relation::{group_of, owner_of},
+};
+use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{
+    GroupId,
+    writing::{GroupVersion, SetView},
+};
+
+impl LiveState {
+    /// Iterates over the known MachineSets of a MachineDeployment.
+    pub(super) fn sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Arc<ScalableResource>> {
+        self.held_sets_of(deployment).filter_map(|set| set.object.as_ref())
+    }
+
+    /// Iterates over the MachineSets of a MachineDeployment with their state.
+    pub(super) fn held_sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
+        let sets = self.sets_by_deployment.get(deployment);
+        sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
+    }
+
+    /// Returns a group's version, including own writes, and the objects that create its Machines.
+    pub(super) fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
+        let group = self.groups.get(id)?;
+        let sets = match id.kind {
+            ScalableKind::MachineDeployment => self.held_sets_of(&id.key).filter_map(Group::set_view).collect(),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => group.set_view().into_iter().collect(),
+        };
+        Some((group.versions.current(Instant::now())?.clone(), sets))
+    }
+
+    /// Returns the number of a group's Machines, or of a MachinePool's providerIDs.
+    pub(super) fn machine_count(&self, id: &GroupId, group: &Group) -> i32 {
+        let count = match (id.kind, &group.object) {
+            (ScalableKind::MachinePool, Some(pool)) => pool.provider_ids.len(),
+            (ScalableKind::MachinePool, None) => 0,
+            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => self.machines_of(id).count(),
+        };
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+
+    /// Returns the group of a Machine, by its owner; `None` for Machines without a group, or if the MachineSet isn't
+    /// known.
+    pub(super) fn group_of(&self, machine: &Machine) -> Option<GroupId> {
+        let (kind, key) = owner_of(machine)?;
+        match kind {
+            ScalableKind::MachinePool => Some(GroupId::new(kind, key)),
+            ScalableKind::MachineSet => {
+                let set = self.groups.get(&GroupId::new(kind, key))?.object.as_deref()?;
+                Some(group_of(set))
+            }
+            ScalableKind::MachineDeployment => None,
+        }
+    }
+
+    /// Iterates over the Machines of a group, by MachineSet and name.
+    pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
+        let machines = self.siblings_of(id).flat_map(Siblings::iter);
+        #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
+        let machines = machines.inspect(|_| {
+            self.visits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        machines
+    }
+
+    /// Iterates over the Machines of a group, per MachineSet.
+    pub(super) fn siblings_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Siblings> {
+        let own = match id.kind {
+            ScalableKind::MachineDeployment => None,
+            ScalableKind::MachineSet | ScalableKind::MachinePool => Some(&id.key),
+        };
+        let kind = match id.kind {
+            ScalableKind::MachinePool => ScalableKind::MachinePool,
+            ScalableKind::MachineDeployment | ScalableKind::MachineSet => ScalableKind::MachineSet,
+        };
+        let sets = (id.kind == ScalableKind::MachineDeployment).then(|| self.sets_by_deployment.get(&id.key));
+        own.into_iter()
+            .chain(sets.into_iter().flatten())
+            .filter_map(move |owner| self.machines_by_owner.get(&(kind, owner.clone())))
+    }
+
+    /// Returns the Node in a Machine's nodeRef, unless their providerIDs or the Node's own annotations contradict it:
+    /// with several clusters in one index the same name may be another Node.
+    pub(super) fn node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
+        let node = self.nodes.get(machine.node_name.as_deref()?)?;
+        let same = match (&machine.provider_id, &node.provider_id) {
+            (Some(machine), Some(node)) => machine == node,
+            (None, _) | (_, None) => node.machine.as_ref().is_none_or(|owner| *owner == machine.meta.key),
+        };
+        same.then_some(node)
+    }
+}

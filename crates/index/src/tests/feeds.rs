@@ -1,0 +1,108 @@
+//! Tests of feeds that replace each other: the index has exactly the objects of the last one.
+
+use std::{collections::HashSet, sync::Arc};
+
+use capi::{Node, ObjectKey};
+use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
+
+use super::objects;
+use crate::{Feed, Index};
+
+fn object(name: &str) -> Arc<Object<Node>> {
+    let metadata = Metadata { key: ObjectKey::cluster(name), uid: "u".into(), resource_version: "1".into() };
+    let crate::Change::Node(node) = objects::node(name, &serde_json::json!({})) else { unreachable!() };
+    Arc::new(Object { metadata, content: Ok(node) })
+}
+
+fn undecodable(name: &str) -> Arc<Object<Node>> {
+    let object = object(name);
+    Arc::new(Object { metadata: object.metadata.clone(), content: Err(DecodeError::new("odd")) })
+}
+
+fn added(name: &str) -> Event<Node> {
+    Event::Added { object: object(name), initial: true }
+}
+
+fn deleted(name: &str) -> Event<Node> {
+    Event::Deleted { last: object(name), found_by_relist: false }
+}
+
+fn keys(names: &[&str]) -> HashSet<ObjectKey> {
+    names.iter().map(|name| ObjectKey::new("", *name)).collect()
+}
+
+struct World {
+    index: Arc<Index>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { index: Arc::new(Index::new(objects::rules())) }
+    }
+
+    fn feed(&self, leftovers: HashSet<ObjectKey>) -> Feed<Node> {
+        Feed::new(Arc::clone(&self.index), (), leftovers)
+    }
+
+    fn nodes(&self) -> u64 {
+        self.index.stats().nodes
+    }
+}
+
+#[test]
+fn what_a_feed_had_stays_until_the_next_one_is_complete() {
+    let world = World::new();
+    let mut first = world.feed(HashSet::new());
+    first.handle(added("a"));
+    first.handle(added("b"));
+    let mut second = world.feed(first.keys().take());
+    second.handle(added("a"));
+    assert_eq!(world.nodes(), 2);
+    second.synced();
+    assert_eq!(world.nodes(), 1);
+    assert_eq!(second.keys().take(), keys(&["a"]));
+}
+
+/// An event may be in progress or queued when its feed is replaced.
+#[test]
+fn a_feed_that_was_taken_over_changes_nothing_any_more() {
+    let world = World::new();
+    let mut first = world.feed(HashSet::new());
+    first.handle(added("a"));
+    let mut second = world.feed(first.keys().take());
+    first.handle(added("late"));
+    first.handle(deleted("a"));
+    first.synced();
+    assert_eq!(world.nodes(), 1);
+    second.synced();
+    assert_eq!(world.nodes(), 0);
+    assert!(first.keys().take().is_empty());
+}
+
+#[test]
+fn a_feed_that_never_was_complete_hands_on_what_it_was_handed() {
+    let world = World::new();
+    let mut first = world.feed(HashSet::new());
+    for name in ["a", "b", "c"] {
+        first.handle(added(name));
+    }
+    first.handle(deleted("c"));
+    let mut second = world.feed(first.keys().take());
+    second.handle(added("d"));
+    let leftovers = second.keys().take();
+    assert_eq!(leftovers, keys(&["a", "b", "d"]));
+    let mut third = world.feed(leftovers);
+    third.handle(added("b"));
+    third.synced();
+    assert_eq!(world.nodes(), 1);
+}
+
+#[test]
+fn an_object_that_does_not_decode_is_one_that_was_shown() {
+    let world = World::new();
+    let mut feed = world.feed(HashSet::new());
+    feed.handle(added("a"));
+    feed.handle(Event::Updated { old: object("a"), new: undecodable("a") });
+    assert_eq!(world.nodes(), 1, "what was known of it stays");
+    assert_eq!(feed.keys().take(), keys(&["a"]));
+}

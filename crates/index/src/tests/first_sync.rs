@@ -1,0 +1,95 @@
+//! Tests of the work of a first sync, by counting evaluations: it grows with the number of groups, and every group is
+//! evaluated nevertheless.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::objects::*;
+use crate::{Change, Index};
+
+const MACHINES_PER_GROUP: usize = 3;
+
+/// Returns the lists of a fleet whose groups share one template, ordered by name: Cluster API's objects, then Nodes
+/// in two zones.
+fn lists(groups: usize) -> [Vec<Change>; 2] {
+    let mut management = vec![cluster("stage", false), template("shared", &json!({"cpu": "8", "memory": "32Gi"}))];
+    let mut nodes = Vec::new();
+    let shared = using_template("shared");
+    let size = i32::try_from(MACHINES_PER_GROUP).unwrap();
+    for group in 0..groups {
+        management.push(deployment(&format!("pool-{group:04}"), size, ("0", "10"), &shared));
+        management.push(set_of_with(&format!("pool-{group:04}"), &format!("pool-{group:04}-x"), &shared));
+        for number in 0..MACHINES_PER_GROUP {
+            let name = format!("pool-{group:04}-x-{number}");
+            management.push(joined(&format!("MachineSet/pool-{group:04}-x"), &name));
+            let zone = ["zone-a", "zone-b"][number % 2];
+            nodes.push(node(
+                &name,
+                &json!({
+                    "metadata": {"labels": {"topology.kubernetes.io/zone": zone}},
+                    "status": {
+                        "capacity": {"cpu": "8", "memory": "32Gi"},
+                        "allocatable": {"cpu": "7910m", "memory": "30Gi"},
+                        "conditions": [{"type": "Ready", "status": "True",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z", "lastHeartbeatTime": "2026-01-01T01:00:00Z"}],
+                    },
+                }),
+            ));
+        }
+    }
+    [management, nodes]
+}
+
+/// Shuffles the changes; each seed gives its own order.
+fn shuffled(mut changes: Vec<Change>, mut seed: u64) -> Vec<Change> {
+    for position in (1..changes.len()).rev() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        changes.swap(position, usize::try_from(seed >> 33).unwrap() % (position + 1));
+    }
+    changes
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    NodesLast,
+    NodesFirst,
+    Shuffled { seed: u64 },
+}
+
+/// Returns the number of evaluations in a first sync.
+fn evaluations(groups: usize, order: Order) -> usize {
+    let [management, nodes] = lists(groups);
+    let changes = match order {
+        Order::NodesLast => [management, nodes].concat(),
+        Order::NodesFirst => [nodes, management].concat(),
+        Order::Shuffled { seed } => shuffled([management, nodes].concat(), seed),
+    };
+    let index = Index::new(rules());
+    for change in changes {
+        index.apply_quietly(change);
+    }
+    index.refresh();
+    assert_eq!(index.groups().len(), groups);
+    index.inner.read().live.evaluations
+}
+
+#[rstest]
+#[case::nodes_last(Order::NodesLast)]
+#[case::nodes_first(Order::NodesFirst)]
+fn evaluations_of_a_first_sync_grow_with_the_number_of_groups(#[case] order: Order) {
+    let (once, twice) = (evaluations(100, order), evaluations(200, order));
+    println!("{order:?}: {once} evaluations of 100 groups, {twice} of 200");
+    assert!(twice <= once * 2 + 10, "{order:?}: {once} evaluations of 100 groups, {twice} of 200");
+    assert!(twice <= 200 * 10, "{order:?}: {twice} evaluations of 200 groups");
+}
+
+/// In a random order, the borrowing groups are evaluated again whenever a lender is added that precedes all others,
+/// which happens as often as the logarithm of their number.
+#[test]
+fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
+    let sum = |groups| (1..=8).map(|seed| evaluations(groups, Order::Shuffled { seed })).sum::<usize>();
+    let (once, twice) = (sum(50), sum(100));
+    println!("8 orders: {once} evaluations of 50 groups, {twice} of 100");
+    assert!(twice <= once * 11 / 4, "{once} evaluations of 50 groups, {twice} of 100");
+    assert!(twice <= 8 * 100 * 16, "{twice} evaluations of 100 groups in 8 orders");
+}

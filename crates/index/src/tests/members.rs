@@ -1,0 +1,94 @@
+//! Tests of a Machine's Node, independent of its nodeRef, and of the resulting instances.
+
+use nodegroup::InstanceState;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::objects::*;
+use crate::{Change, Index};
+
+fn with_id(id: &str) -> Value {
+    json!({"spec": {"providerID": id}})
+}
+
+fn naming(machine: &str, id: Option<&str>) -> Value {
+    json!({
+        "metadata": {"annotations": {"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": NAMESPACE}},
+        "spec": {"providerID": id},
+    })
+}
+
+/// Returns a group of size 2 whose Machines have no nodeRef, with a Node.
+fn world(machine_id: Option<&str>, other: &Value, node_n: &Value) -> Vec<Change> {
+    let own = machine_id.map_or_else(|| json!({}), with_id);
+    vec![
+        deployment("workers", 2, ("1", "10"), &capacity_annotations("4", "16Gi")),
+        set_of("workers", "workers-1"),
+        machine("MachineSet/workers-1", "m", &own),
+        machine("MachineSet/workers-1", "other", other),
+        node("n", node_n),
+    ]
+}
+
+fn shown(index: &Index) -> Vec<(String, InstanceState)> {
+    let instances = index.instances(&id(WORKERS)).unwrap();
+    instances.into_iter().map(|instance| (instance.id, instance.state)).collect()
+}
+
+#[rstest]
+#[case::its_provider_id(Some("x:///n"), &json!({}), &with_id("x:///n"), Some("x:///n"))]
+#[case::written_differently(Some("x:///n"), &json!({}), &with_id("x:///zone/n"), Some("x:///zone/n"))]
+#[case::an_end_that_another_has_too(Some("x:///n"), &with_id("x:///other/n"), &with_id("x:///zone/n"), None)]
+#[case::its_name(None, &json!({}), &naming("m", Some("x:///n")), Some("x:///n"))]
+#[case::its_name_beside_another_id(Some("x:///m"), &json!({}), &naming("m", Some("x:///n")), Some("x:///n"))]
+#[case::its_name_on_the_node_of_another(None, &with_id("x:///n"), &naming("m", Some("x:///n")), None)]
+#[case::nothing(Some("x:///m"), &json!({}), &with_id("x:///n"), None)]
+fn a_node_leads_to_its_machine_by(
+    #[case] machine_id: Option<&str>,
+    #[case] other: &Value,
+    #[case] node_n: &Value,
+    #[case] expected: Option<&str>,
+    #[values(false, true)] node_comes_first: bool,
+) {
+    let mut changes = world(machine_id, other, node_n);
+    if node_comes_first {
+        changes.reverse();
+    }
+    let index = index(changes);
+    let instance = |index: &Index| shown(index).into_iter().next().unwrap();
+    let pending = ("pending-machine-team-a_m".to_owned(), InstanceState::Creating);
+    match expected {
+        Some(id) => assert_eq!(instance(&index), (id.to_owned(), InstanceState::Running)),
+        None => assert_eq!(instance(&index), pending),
+    }
+    let members = index.members(&id(WORKERS));
+    assert_eq!(members[0].has_node(), expected.is_some());
+    index.apply_quietly(Change::NodeGone("n".into()));
+    assert_eq!(instance(&index), pending, "its Node is gone");
+}
+
+#[test]
+fn a_machine_that_has_joined_is_counted_whatever_its_node_ref_says() {
+    let index = index(world(Some("x:///n"), &json!({}), &with_id("x:///n")));
+    assert_eq!(index.scale_view(&id(WORKERS)).unwrap().machines_with_node, 1);
+}
+
+#[rstest]
+#[case::its_node_is_there(true, 0)]
+#[case::its_node_is_gone(false, 1)]
+fn a_machine_that_is_being_deleted_holds_its_place_while(#[case] has_node: bool, #[case] placeholders: usize) {
+    let deleting = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"providerID": "x:///n"},
+        "status": {"nodeRef": {"name": "n"}},
+    });
+    let mut changes = world(None, &deleting, &with_id("x:///n"));
+    if !has_node {
+        changes.pop();
+    }
+    let seen = shown(&index(changes));
+    assert_eq!(seen[1], ("deleting-machine-team-a_other".to_owned(), InstanceState::Deleting));
+    let replicas: Vec<_> = seen[2..].to_vec();
+    let expected = ("replica-MachineDeployment-team-a_workers-0".to_owned(), InstanceState::Creating);
+    assert_eq!(replicas, vec![expected; placeholders]);
+}

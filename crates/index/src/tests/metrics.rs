@@ -1,0 +1,210 @@
+//! Tests of the node groups' metrics, with an index built by hand.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodegroup::Ticket;
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::objects::*;
+use crate::{Change, GroupMetrics, GroupSeries, Index};
+
+fn text(index: Index, series: GroupSeries) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(GroupMetrics::new(Arc::new(index), series)));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    text
+}
+
+fn assert_lines(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
+    }
+}
+
+/// Returns a log of deletions of Machines with these names, accepted so many seconds ago.
+fn log(seconds_ago: i64, machines: &[&str]) -> String {
+    let ticket = Ticket::new(Timestamp::now() - SignedDuration::from_secs(seconds_ago), 7);
+    let machines: serde_json::Map<_, _> =
+        machines.iter().map(|name| ((*name).to_owned(), Value::from(format!("uid-{name}")))).collect();
+    json!([{"ticket": ticket.to_string(), "phase": "lowered", "machines": machines}]).to_string()
+}
+
+fn deleting(log: &str) -> Value {
+    json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": log}}})
+}
+
+/// Returns the value of a series.
+fn value(text: &str, series: &str) -> i64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} isn't in {text}")).parse().unwrap()
+}
+
+#[rstest]
+#[case::of_each_group(GroupSeries::Each)]
+#[case::sums(GroupSeries::SumsOnly)]
+fn a_scrape_looks_at_no_machine(#[case] series: GroupSeries) {
+    let index = Arc::new(index(workers()));
+    let before = index.visits();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(&index), series)));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    assert_lines(&text, &["instances{state=\"running\"} 2", "instances{state=\"creating\"} 2"]);
+    assert_eq!(index.visits(), before);
+}
+
+#[test]
+fn a_group_is_reported_with_its_size_bounds_and_instances() {
+    let failed = json!({"status": {"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no"}}}});
+    let changes = workers().into_iter().chain([
+        machine("MachineSet/workers-1", "d", &failed),
+        machine("MachineSet/workers-1", "e", &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+    ]);
+    let text = text(index(changes), GroupSeries::Each);
+    assert_lines(
+        &text,
+        &[
+            "node_group_size{group=\"MachineDeployment/team-a/workers\"} 4",
+            "node_group_min_size{group=\"MachineDeployment/team-a/workers\"} 1",
+            "node_group_max_size{group=\"MachineDeployment/team-a/workers\"} 10",
+            "node_group_instances{group=\"MachineDeployment/team-a/workers\",state=\"running\"} 2",
+            "node_group_instances{group=\"MachineDeployment/team-a/workers\",state=\"creating\"} 2",
+            "node_group_instances{group=\"MachineDeployment/team-a/workers\",state=\"deleting\"} 1",
+            "node_group_failed_instances{group=\"MachineDeployment/team-a/workers\"} 1",
+            "node_group_template_source{group=\"MachineDeployment/team-a/workers\",source=\"annotation\"} 1",
+        ],
+    );
+}
+
+#[test]
+fn sums_are_over_all_groups() {
+    let changes = workers().into_iter().chain([
+        deployment("more", 3, ("2", "5"), &json!({})),
+        deployment("wrong", 1, ("five", "10"), &json!({})),
+        deployment("outside", 7, ("0", "5"), &json!({})),
+    ]);
+    let text = text(index(changes), GroupSeries::Each);
+    assert_lines(
+        &text,
+        &[
+            "node_groups_size 14",
+            "node_groups_min_size 3",
+            "node_groups_max_size 20",
+            "instances{state=\"running\"} 2",
+            "instances{state=\"creating\"} 12",
+            "instances{state=\"deleting\"} 0",
+            "failed_instances 0",
+            "node_groups_by_template_source{source=\"annotation\"} 1",
+            "node_groups_by_template_source{source=\"none\"} 2",
+            "node_group_objects{state=\"served\"} 3",
+            "node_groups_with_problem{state=\"invalid_bounds\",problem=\"bounds\"} 1",
+            "node_group_problem{group=\"MachineDeployment/team-a/wrong\",state=\"invalid_bounds\",problem=\"bounds\"} 1",
+            "node_groups_outside_bounds{bound=\"max\"} 1",
+            "deletions 0",
+            "oldest_deletion_seconds 0",
+            "unreadable_deletion_logs 0",
+        ],
+    );
+}
+
+#[test]
+fn deletions_on_their_way_are_counted_with_the_age_of_the_oldest() {
+    let changes = workers().into_iter().chain([
+        deployment("old", 3, ("0", "5"), &deleting(&log(7_200, &["x", "y"]))),
+        deployment("new", 3, ("0", "5"), &deleting(&log(60, &["z"]))),
+        deployment("foreign", 3, ("0", "5"), &deleting("{}")),
+        // Cluster API copies a MachineDeployment's annotations to its MachineSets.
+        set_of_with("old", "old-1", &deleting(&log(7_200, &["x", "y"]))),
+    ]);
+    let text = text(index(changes), GroupSeries::Each);
+    assert_lines(
+        &text,
+        &[
+            "deletions 3",
+            "unreadable_deletion_logs 1",
+            "node_group_deletions{group=\"MachineDeployment/team-a/old\"} 2",
+            "node_group_deletions{group=\"MachineDeployment/team-a/new\"} 1",
+        ],
+    );
+    assert_eq!(text.matches("node_group_deletions{").count(), 2, "{text}");
+    let old = value(&text, "node_group_oldest_deletion_seconds{group=\"MachineDeployment/team-a/old\"}");
+    let new = value(&text, "node_group_oldest_deletion_seconds{group=\"MachineDeployment/team-a/new\"}");
+    assert!((7_200..7_260).contains(&old) && (60..120).contains(&new), "{old} {new}");
+    assert_eq!(value(&text, "oldest_deletion_seconds"), old);
+}
+
+#[rstest]
+#[case::of_annotations(capacity_annotations("4", "16Gi"), "annotation")]
+#[case::of_the_infrastructure_template(using_template("small"), "status.capacity")]
+#[case::of_both({
+    let mut both = using_template("small");
+    merge(&mut both, &json!({"metadata": {"annotations": {"capacity.cluster-autoscaler.kubernetes.io/cpu": "4"}}}));
+    both
+}, "annotation")]
+#[case::of_neither(json!({}), "none")]
+fn a_template_has_the_strongest_source_of_its_cpu_and_memory(#[case] more: Value, #[case] source: &str) {
+    let capacity = template("small", &json!({"cpu": "2", "memory": "8Gi"}));
+    let text = text(index([capacity, deployment("workers", 1, ("0", "9"), &more)]), GroupSeries::Each);
+    let line = format!("node_group_template_source{{group=\"{WORKERS}\",source=\"{source}\"}} 1");
+    assert_lines(&text, &[&line, &format!("node_groups_by_template_source{{source=\"{source}\"}} 1")]);
+}
+
+#[test]
+fn what_a_node_showed_is_learned() {
+    let changes = workers_with_template().into_iter().chain([
+        template("small", &json!({"cpu": "2", "memory": "8Gi"})),
+        node(
+            "a",
+            &json!({"status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "capacity": {"cpu": "2", "memory": "7Gi"}, "allocatable": {"cpu": "2", "memory": "6Gi"},
+            }}),
+        ),
+    ]);
+    let text = text(index(changes), GroupSeries::Each);
+    assert_lines(&text, &["node_groups_by_template_source{source=\"learned\"} 1"]);
+}
+
+fn workers_with_template() -> [Change; 3] {
+    [
+        deployment("workers", 1, ("1", "10"), &using_template("small")),
+        set_of_with("workers", "workers-1", &using_template("small")),
+        machine(
+            "MachineSet/workers-1",
+            "a",
+            &json!({
+                "spec": {"providerID": "cloud:///zone/a"},
+                "status": {"phase": "Running", "nodeRef": {"name": "a"}},
+            }),
+        ),
+    ]
+}
+
+fn fleet(groups: usize) -> Index {
+    index((0..groups).flat_map(|number| {
+        let name = format!("production-eu-central-1a-general-purpose-{number:04}");
+        let set = format!("{name}-abcde");
+        let machine_name = format!("{set}-fghij");
+        [
+            deployment(&name, 3, ("1", "100"), &capacity_annotations("8", "32Gi")),
+            set_of(&name, &set),
+            joined(&format!("MachineSet/{set}"), &machine_name),
+        ]
+    }))
+}
+
+/// The program's other metrics don't grow with the fleet, and take some 60 KB.
+#[test]
+fn a_fleet_of_1000_groups_takes_less_than_2_mb_and_its_sums_alone_next_to_nothing() {
+    let each = text(fleet(1_000), GroupSeries::Each);
+    assert_eq!(each.matches("node_group_size{").count(), 1_000);
+    assert!(each.len() < 1_500_000, "{} bytes", each.len());
+    let sums = text(fleet(1_000), GroupSeries::SumsOnly);
+    assert!(!sums.contains("group=\""), "{sums}");
+    assert_lines(&sums, &["node_groups_size 3000", "node_group_objects{state=\"served\"} 1000"]);
+    assert!(sums.len() < 10_000, "{} bytes", sums.len());
+}

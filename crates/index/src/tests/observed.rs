@@ -1,0 +1,147 @@
+//! Tests of the Nodes that a group's labels come from, as Nodes, Machines and MachineSets are added and deleted.
+
+use capi::ObjectKey;
+use serde_json::{Value, json};
+
+use super::objects::*;
+use crate::{Change, Index};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const TYPE: &str = "node.kubernetes.io/instance-type";
+
+/// Returns the part of an object with a template, a failure domain and the capacity to scale from zero.
+fn made_from(template: &str, domain: Option<&str>) -> Value {
+    let mut more = using_template(template);
+    merge(&mut more, &capacity_annotations("4", "16Gi"));
+    merge(&mut more, &json!({"spec": {"template": {"spec": {"failureDomain": domain}}}}));
+    more
+}
+
+fn group(name: &str, template: &str, domain: Option<&str>) -> Vec<Change> {
+    vec![
+        deployment(name, 3, ("0", "9"), &made_from(template, domain)),
+        set(name, &format!("{name}-1"), template, domain, 1),
+    ]
+}
+
+fn set(group: &str, name: &str, template: &str, domain: Option<&str>, revision: u16) -> Change {
+    let mut more = made_from(template, domain);
+    merge(&mut more, &of_revision(revision, 1));
+    set_of_with(group, name, &more)
+}
+
+fn member(set: &str, name: &str, zone: &str, instance_type: &str) -> Vec<Change> {
+    let labels = json!({"metadata": {"labels": {ZONE: zone, TYPE: instance_type}}});
+    vec![joined(&format!("MachineSet/{set}"), name), node(name, &labels)]
+}
+
+fn gone(name: &str) -> Vec<Change> {
+    vec![Change::NodeGone(name.into()), Change::MachineGone(ObjectKey::new(NAMESPACE, name))]
+}
+
+fn apply(index: &Index, changes: impl IntoIterator<Item = Change>) {
+    for change in changes {
+        index.apply_quietly(change);
+    }
+}
+
+/// Returns a label with its source.
+fn label(index: &Index, group: &str, key: &str) -> Option<(String, String)> {
+    let served = index.served(&id(&format!("MachineDeployment/team-a/{group}"))).unwrap();
+    let label = served.definition.template.as_ref().unwrap().labels.get(key)?;
+    Some((label.value.clone(), label.source.to_string()))
+}
+
+fn value(index: &Index, group: &str, key: &str) -> Option<String> {
+    label(index, group, key).map(|(value, _)| value)
+}
+
+#[test]
+fn a_group_that_was_in_two_zones_is_in_none_when_it_shrinks() {
+    let index = index(group("workers", "t", None));
+    apply(&index, member("workers-1", "a", "z1", "large"));
+    assert_eq!(label(&index, "workers", ZONE), Some(("z1".into(), "Node a".into())));
+    apply(&index, member("workers-1", "b", "z2", "large"));
+    assert_eq!(value(&index, "workers", ZONE), None);
+    assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("large"));
+    apply(&index, gone("a"));
+    assert_eq!(value(&index, "workers", ZONE), None);
+    apply(&index, gone("b"));
+    assert_eq!(value(&index, "workers", ZONE), None);
+}
+
+/// Returns a Node without a zone that has been ready for so many minutes.
+fn member_without_zone(set: &str, name: &str, minutes: u32) -> Vec<Change> {
+    let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "lastHeartbeatTime": format!("2026-01-01T00:{minutes:02}:00Z")}]);
+    let amounts = json!({"cpu": "4", "memory": "16Gi"});
+    let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": ready});
+    vec![joined(&format!("MachineSet/{set}"), name), node(name, &json!({"status": status}))]
+}
+
+#[test]
+fn a_failure_domain_is_no_zone_of_a_group_whose_nodes_have_none() {
+    let index = index(group("workers", "t", Some("rack-1")));
+    apply(&index, group("others", "t", Some("rack-1")));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("rack-1"));
+    apply(&index, member_without_zone("workers-1", "a", 9));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("rack-1"), "its label may come yet");
+    apply(&index, member_without_zone("workers-1", "a", 10));
+    assert_eq!(value(&index, "workers", ZONE), None);
+    let served = index.served(&id("MachineDeployment/team-a/workers")).unwrap();
+    let notes = &served.definition.notes;
+    assert!(
+        notes.iter().any(|note| note.contains("rack-1 isn't taken") && note.contains("Node a of the group")),
+        "{notes:?}"
+    );
+    assert_eq!(value(&index, "others", ZONE).as_deref(), Some("rack-1"), "another group's Nodes may have one");
+
+    apply(&index, gone("a"));
+    assert_eq!(value(&index, "workers", ZONE), None, "the next one will have none either");
+    apply(&index, member("workers-1", "b", "rack-1", "large"));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("rack-1"), "labels are given now");
+}
+
+#[test]
+fn a_group_back_at_zero_keeps_the_zone_of_its_nodes_over_its_failure_domain() {
+    let index = index(group("workers", "t", Some("1")));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("1"));
+    apply(&index, member("workers-1", "a", "region-1", "large"));
+    apply(&index, gone("a"));
+    assert_eq!(label(&index, "workers", ZONE), Some(("region-1".into(), "learned from Node a".into())));
+}
+
+#[test]
+fn a_node_that_contradicts_its_failure_domain_withdraws_those_of_all_groups_of_its_kind_of_template() {
+    let index = index(group("here", "t", Some("1")).into_iter().chain(group("there", "u", Some("2"))));
+    assert_eq!(value(&index, "there", ZONE).as_deref(), Some("2"));
+    apply(&index, member("here-1", "a", "1", "large"));
+    assert_eq!(value(&index, "there", ZONE).as_deref(), Some("2"), "they name the same");
+    apply(&index, member("here-1", "b", "region-1", "large"));
+    assert_eq!(value(&index, "there", ZONE), None);
+    let notes = index.served(&id("MachineDeployment/team-a/there")).unwrap().definition.notes.clone();
+    assert!(notes.len() == 1 && notes[0].contains("Node b"), "{notes:?}");
+    apply(&index, gone("b"));
+    assert_eq!(value(&index, "there", ZONE), None, "it has been seen");
+}
+
+#[test]
+fn in_a_rollout_the_nodes_of_the_new_template_count() {
+    let index = index(group("workers", "t", Some("z1")));
+    apply(&index, member("workers-1", "a", "z1", "large"));
+    apply(&index, [deployment("workers", 3, ("0", "9"), &made_from("u", Some("z2")))]);
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("z2"), "the old Node is in another failure domain");
+    apply(&index, [set("workers", "workers-2", "u", Some("z2"), 2)]);
+    apply(&index, member("workers-2", "b", "z2", "huge"));
+    assert_eq!(label(&index, "workers", ZONE), Some(("z2".into(), "Node b".into())));
+    assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("huge"));
+}
+
+#[test]
+fn machines_and_nodes_may_come_before_their_group() {
+    let index = index(member("workers-1", "a", "z1", "large"));
+    apply(&index, member("workers-1", "b", "z2", "large"));
+    apply(&index, group("workers", "t", None).into_iter().rev());
+    assert_eq!(value(&index, "workers", ZONE), None);
+    assert_eq!(value(&index, "workers", TYPE).as_deref(), Some("large"));
+}

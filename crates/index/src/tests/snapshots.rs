@@ -1,0 +1,97 @@
+//! Tests that a copy of the index has the same values as the RPCs' answers.
+
+use std::collections::BTreeMap;
+
+use capi::ScalableKind;
+use nodegroup::Instance;
+use serde_json::json;
+
+use super::objects::*;
+use crate::{Detail, GroupSnapshot, Index, Standing};
+
+fn group(index: &Index, id_text: &str) -> GroupSnapshot {
+    let mut snapshot = index.snapshot(Some(&id(id_text)), Detail::Instances);
+    assert_eq!(snapshot.groups.len(), 1);
+    snapshot.groups.remove(0)
+}
+
+fn instances(group: &GroupSnapshot) -> Vec<Instance> {
+    group.instances().unwrap().map(|owned| owned.instance).collect()
+}
+
+#[test]
+fn its_instances_and_sizes_are_those_that_are_answered() {
+    let pool = json!({"spec": {"providerIDList": ["cloud:///zone/p1", "cloud:///zone/p2"]}});
+    let changes = workers().into_iter().chain([
+        scalable(ScalableKind::MachinePool, "pool", 3, ("0", "9"), &pool),
+        deployment("empty", 0, ("0", "3"), &capacity_annotations("1", "1Gi")),
+        // It has no providerID of its own, and gets its Node's.
+        machine("MachineSet/workers-1", "d", &json!({"status": {"nodeRef": {"name": "d"}}})),
+        node("d", &json!({})),
+    ]);
+    let index = index(changes);
+    let groups: BTreeMap<_, _> =
+        index.snapshot(None, Detail::Instances).groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
+    for text in [WORKERS, "MachinePool/team-a/pool", "MachineDeployment/team-a/empty"] {
+        let group = &groups[text];
+        assert!(matches!(group.standing, Standing::Live(_)), "{text}");
+        assert!(group.pinned);
+        assert_eq!(Some(group.size), index.target_size(&id(text)), "{text}");
+        assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
+    }
+    let snapshot = index.snapshot(None, Detail::Instances);
+    assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
+    assert!(matches!(groups["MachineSet/team-a/workers-1"].standing, Standing::LeftOut(..)));
+    assert_eq!(instances(&groups["MachineSet/team-a/workers-1"]), [], "they are shown by the MachineDeployment");
+}
+
+#[test]
+fn an_instance_is_shown_with_its_machine() {
+    let index = index(workers());
+    let group = group(&index, WORKERS);
+    let machines: Vec<_> = group
+        .instances()
+        .unwrap()
+        .map(|owned| owned.member.map(|member| member.machine.meta.key.name.to_string()))
+        .collect();
+    assert_eq!(machines, [Some("a".to_owned()), Some("b".to_owned()), Some("c".to_owned()), None]);
+}
+
+#[test]
+fn a_written_size_is_shown_until_the_watch_has_it() {
+    let index = index(workers());
+    assert_eq!(group(&index, WORKERS).written, None);
+    index.set_written(&id(WORKERS), written(&index, WORKERS, 6, "2"));
+    let group = group(&index, WORKERS);
+    assert_eq!((group.size, group.written.map(|written| written.replicas)), (6, Some(6)));
+    assert_eq!(group.object.as_ref().and_then(|object| object.replicas), Some(4));
+}
+
+#[test]
+fn a_rollout_is_shown_by_its_machine_deployment() {
+    let index = index(workers());
+    assert!(group(&index, WORKERS).rollout.is_none());
+    index.apply_quietly(set_of("workers", "workers-2"));
+    let older = json!({
+        "metadata": {
+            "annotations": {"machinedeployment.clusters.x-k8s.io/revision": "0"},
+            "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "controller": true},
+            ],
+        },
+    });
+    index.apply_quietly(scalable(ScalableKind::MachineSet, "workers-1", 1, ("0", "9"), &older));
+    assert!(group(&index, WORKERS).rollout.is_some());
+}
+
+#[test]
+fn what_is_none_any_more_is_shown_with_the_reason_and_still_pinned() {
+    let index = index(workers());
+    index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
+    let left_out = group(&index, WORKERS);
+    assert!(matches!(&left_out.standing, Standing::LeftOut(_, problems) if problems.len() == 1));
+    assert!(left_out.pinned);
+    index.refresh();
+    assert!(!group(&index, WORKERS).pinned);
+    assert_eq!(index.snapshot(Some(&id("MachineDeployment/team-a/other")), Detail::Instances).groups.len(), 0);
+}

@@ -1,0 +1,259 @@
+//! The page of one node group: the answers that Cluster Autoscaler gets for it and why, its instances, and what was written for it
+//! and refused. An object that is left out has one too, which says why.
+
+use maud::{Markup, html};
+
+use super::{
+    bar::{bar, words},
+    listing::{Row, Weight},
+    moment::{Now, span},
+    overview::pager,
+    shell::{Foreign, Page, badge, cell, id, labelled, path_of},
+    view::{ROWS, View},
+};
+use state::explain::{
+    Explained,
+    report::GroupReport,
+    rows::{Row as Line, Tone, rows},
+};
+use state::{Group, HistoryEntryState, InstanceActivity, InstanceOf, LeftOutObject, ProblemState, State};
+
+/// Renders the page of the only object in a state; `None` if there is none.
+pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
+    let (row, content) = match (state.groups.first(), state.left_out.first()) {
+        (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
+        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, report, state)),
+        (None, None) => return None,
+    };
+    let (object, path) = (row.object, path_of(row.object.id()));
+    let title = format!("{} – {}", object.id(), row.conditions.first().map_or("", |it| it.title()));
+    let page = Page { title: &title, path: &path, view, state };
+    let back = View { refresh: view.refresh, ..View::default() };
+    Some(page.around(&html! {
+        nav aria-label="Back" { a href={ "/" (back.query()) } { "‹ all node groups" } }
+        h1 { (id(object.id())) }
+        p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
+        @if !state.ready {
+            p { (labelled(Weight::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
+        }
+        (content)
+    }))
+}
+
+fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &View) -> Markup {
+    let report = match report {
+        Some(Explained::Group(report)) => Some(report.as_ref()),
+        Some(Explained::LeftOut(_)) | None => None,
+    };
+    let now = Now::at(&state.taken_at);
+    html! {
+        (size(group, now))
+        (problems(&group.problems))
+        (history(&group.history, now))
+        @if let Some(report) = report { (explained(report)) }
+        (instances(group, now, view))
+    }
+}
+
+fn of_left_out(object: &LeftOutObject, report: Option<&Explained>, state: &State) -> Markup {
+    let notes = match report {
+        Some(Explained::LeftOut(report)) => report.notes.as_slice(),
+        Some(Explained::Group(_)) | None => &[],
+    };
+    html! {
+        section aria-label="Why" {
+            h2 { "Why it is no node group" }
+            p class="reason" { (Foreign(&object.message)) }
+            @for note in notes { p class="reason" { (Foreign(note)) } }
+            @if object.pinned {
+                p { "It was one at the last Refresh, so it answers its last values until the next; writes to it are refused." }
+            }
+            @if !object.cluster.is_empty() { dl { (fact("Cluster", &Foreign(&object.cluster))) } }
+        }
+        (problems(&object.problems))
+        (history(&object.history, Now::at(&state.taken_at)))
+    }
+}
+
+fn fact(name: &str, value: &impl maud::Render) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+/// Renders its size and its instance counts.
+fn size(group: &Group, now: Now) -> Markup {
+    let counts = &group.counts;
+    html! {
+        section aria-label="Size" {
+            h2 { "Size" }
+            div class="wide" { (bar(group)) }
+            p class="words" { (words(group)) }
+            dl {
+                @if !group.cluster.is_empty() { (fact("Cluster", &Foreign(&group.cluster))) }
+                (fact("Creating", &counts.creating))
+                (fact("Deleting", &counts.deleting))
+                (fact("Failed", &counts.failed))
+                @if let Some(replicas) = group.spec_replicas { (fact("spec.replicas", &replicas)) }
+                (fact("Explained to Cluster Autoscaler", &if group.pinned { "at the last Refresh" } else { "not yet" }))
+            }
+            @if let Some(written) = group.written {
+                p { "The size " (written.replicas) " was written " (span(written.ago)) " ago and hasn't been seen by the watch yet." }
+            }
+            @if let Some(rollout) = &group.rollout {
+                p {
+                    "Rolling out since " (now.ago(&rollout.since)) ": " span class="reason" { (Foreign(&rollout.message)) } ". "
+                    @if rollout.ignored { "An annotation lets its Machines be deleted all the same." }
+                    @else { "Meanwhile no Machine of it is deleted." }
+                }
+            }
+        }
+    }
+}
+
+fn problems(problems: &[ProblemState]) -> Markup {
+    html! {
+        @if !problems.is_empty() {
+            section aria-label="Problems" {
+                h2 { "Problems" }
+                ul { @for problem in problems {
+                    li { (labelled(Weight::Bad, &problem.kind)) " " span class="reason" { (Foreign(&problem.message)) } }
+                } }
+            }
+        }
+    }
+}
+
+/// Renders the report of `explain` on a group.
+fn explained(report: &GroupReport) -> Markup {
+    let lines = rows(report);
+    html! {
+        section aria-label="The Node that would join" {
+            h2 { "The Node that would join" }
+            p {
+                "Scales from zero: "
+                @if report.scales_from_zero { (labelled(Weight::Good, "yes")) } @else { (labelled(Weight::Odd, "no")) }
+            }
+            @if !lines.is_empty() {
+                table role="table" class="folds lines" {
+                    thead role="rowgroup" { tr role="row" {
+                        @for heading in ["What", "Value", "Where it comes from"] { th role="columnheader" scope="col" { (heading) } }
+                    } }
+                    tbody role="rowgroup" { @for line in &lines { (explained_line(line)) } }
+                }
+            }
+            @for note in report.not_from_zero.iter().chain(&report.notes) {
+                p { b { "note: " } span class="reason" { (Foreign(note)) } }
+            }
+        }
+    }
+}
+
+fn explained_line(line: &Line) -> Markup {
+    html! {
+        tr role="row" {
+            th role="rowheader" scope="row" { (Foreign(&line.name)) }
+            (cell("Value", "value", &html! {
+                @match line.tone {
+                    Tone::Plain => (Foreign(&line.value)),
+                    Tone::Good => (labelled(Weight::Good, &line.value)),
+                    Tone::Odd => (labelled(Weight::Odd, &line.value)),
+                    Tone::Bad => (labelled(Weight::Bad, &line.value)),
+                }
+            }))
+            (cell("Where it comes from", "aside", &Foreign(&line.from)))
+        }
+    }
+}
+
+fn history(entries: &[HistoryEntryState], now: Now) -> Markup {
+    html! {
+        section aria-label="Writes and refusals" {
+            h2 { "Writes and refusals" }
+            @if entries.is_empty() {
+                p { "None since the program started." }
+            } @else {
+                table role="table" class="folds" {
+                    thead role="rowgroup" { tr role="row" {
+                        @for heading in ["What", "When", "How it ended", "Said"] { th role="columnheader" scope="col" { (heading) } }
+                    } }
+                    tbody role="rowgroup" { @for entry in entries { (entry_row(entry, now)) } }
+                }
+            }
+        }
+    }
+}
+
+fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
+    let weight = match entry.outcome.as_str() {
+        "done" => Weight::Good,
+        _ => Weight::Bad,
+    };
+    html! {
+        tr role="row" {
+            th role="rowheader" scope="row" { (entry.what) }
+            (cell("When", "", &html! {
+                (now.ago(&entry.last))
+                @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(&entry.first)) } }
+            }))
+            (cell("How it ended", "", &html! {
+                (labelled(weight, &entry.outcome))
+                @if let Some(code) = &entry.code { div class="aside" { code { (code) } } }
+            }))
+            (cell("Said", "reason", &Foreign(&entry.text)))
+        }
+    }
+}
+
+fn instances(group: &Group, now: Now, view: &View) -> Markup {
+    let mut all: Vec<_> = group.instances.iter().flatten().collect();
+    // Instances with an error are first, then those that come or go.
+    all.sort_by_key(|it| (it.error.is_none(), it.state == InstanceActivity::Running));
+    let pages = all.len().div_ceil(ROWS).max(1);
+    let page = view.page.min(pages);
+    html! {
+        section aria-label="Instances" {
+            h2 { "Instances" }
+            @if all.is_empty() {
+                p { "It has none." }
+            } @else {
+                p class="found" { (all.len()) @if all.len() == 1 { " instance" } @else { " instances" } }
+                table role="table" class="folds" {
+                    thead role="rowgroup" { tr role="row" {
+                        @for heading in ["Instance", "State", "Machine", "Node", "Age"] { th role="columnheader" scope="col" { (heading) } }
+                    } }
+                    tbody role="rowgroup" { @for it in all.iter().skip((page - 1) * ROWS).take(ROWS) { (instance(it, now)) } }
+                }
+                (pager(page, pages, &path_of(&group.id), view))
+            }
+        }
+    }
+}
+
+fn instance(instance: &InstanceOf, now: Now) -> Markup {
+    let (weight, state) = match instance.state {
+        InstanceActivity::Running => (Weight::Good, "running"),
+        InstanceActivity::Creating => (Weight::Busy, "creating"),
+        InstanceActivity::Deleting => (Weight::Busy, "deleting"),
+    };
+    let name = |name: &Option<String>| html! { @match name { Some(name) => (Foreign(name)), None => "–" } };
+    html! {
+        tr role="row" {
+            th role="rowheader" scope="row" class="id" { (Foreign(&instance.id)) }
+            (cell("State", "", &html! {
+                (labelled(weight, state))
+                @if let Some(error) = &instance.error {
+                    " " (labelled(Weight::Bad, &error.code))
+                    div class="aside reason" {
+                        (Foreign(&error.message))
+                        @if error.out_of_resources { " (for want of capacity or quota)" }
+                        @if !error.sent { " (not sent: it is waited for, or the delete that it causes would be refused now)" }
+                    }
+                }
+            }))
+            (cell("Machine", "", &name(&instance.machine)))
+            (cell("Node", "", &name(&instance.node)))
+            (cell("Age", "number", &html! {
+                @match &instance.created_at { Some(created) => (now.age(created)), None => "–" }
+            }))
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The rows of the table of node groups: their conditions, the filter and the order.
+
+use super::view::{Order, ROWS, Shown, View};
+use state::{Group, LeftOutObject, State};
+
+/// A condition of a row that people look for; the most urgent first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Condition {
+    /// It isn't a node group because of an error.
+    LeftOut,
+    /// It has problems; the settings that they concern are ignored.
+    Problem,
+    /// The last command for it was refused or failed.
+    Refused,
+    /// Instances of it have failed.
+    Failed,
+    /// Its size is below the min size or above the max size.
+    OutsideBounds,
+    /// It is rolling out, or about to.
+    RollingOut,
+    /// Instances are being created or deleted.
+    Scaling,
+    /// None of the other conditions is true.
+    Steady,
+    /// It isn't a node group, on purpose.
+    NoGroup,
+}
+
+/// The severity of a condition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Weight {
+    Bad,
+    Odd,
+    Busy,
+    Good,
+    Quiet,
+}
+
+impl Condition {
+    pub(super) const ALL: [Self; 9] = [
+        Self::LeftOut,
+        Self::Problem,
+        Self::Refused,
+        Self::Failed,
+        Self::OutsideBounds,
+        Self::RollingOut,
+        Self::Scaling,
+        Self::Steady,
+        Self::NoGroup,
+    ];
+
+    /// Returns the condition as it stands in the query of a URL.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::LeftOut => "left-out",
+            Self::Problem => "problem",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::OutsideBounds => "outside-bounds",
+            Self::RollingOut => "rolling-out",
+            Self::Scaling => "scaling",
+            Self::Steady => "steady",
+            Self::NoGroup => "no-group",
+        }
+    }
+
+    /// Returns the title for people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::LeftOut => "left out",
+            Self::Problem => "problem",
+            Self::Refused => "last command refused or failed",
+            Self::Failed => "failed instances",
+            Self::OutsideBounds => "outside its bounds",
+            Self::RollingOut => "rolling out",
+            Self::Scaling => "scaling",
+            Self::Steady => "steady",
+            Self::NoGroup => "left out on purpose",
+        }
+    }
+
+    pub(super) fn weight(self) -> Weight {
+        match self {
+            Self::LeftOut | Self::Problem | Self::Refused | Self::Failed => Weight::Bad,
+            Self::OutsideBounds | Self::RollingOut => Weight::Odd,
+            Self::Scaling => Weight::Busy,
+            Self::Steady => Weight::Good,
+            Self::NoGroup => Weight::Quiet,
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Row<'a> {
+    pub(super) object: Object<'a>,
+    /// At least one, the most urgent first.
+    pub(super) conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Object<'a> {
+    Group(&'a Group),
+    LeftOut(&'a LeftOutObject),
+}
+
+impl<'a> Object<'a> {
+    pub(super) fn id(self) -> &'a str {
+        match self {
+            Self::Group(group) => &group.id,
+            Self::LeftOut(object) => &object.id,
+        }
+    }
+
+    pub(super) fn cluster(self) -> &'a str {
+        match self {
+            Self::Group(group) => &group.cluster,
+            Self::LeftOut(object) => &object.cluster,
+        }
+    }
+
+    fn size(self) -> i32 {
+        match self {
+            Self::Group(group) => group.size,
+            Self::LeftOut(_) => i32::MIN,
+        }
+    }
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn of_group(group: &'a Group) -> Self {
+        let refused = group.history.first().is_some_and(|last| last.outcome != "done");
+        let moving = group.counts.creating > 0 || group.counts.deleting > 0 || group.written.is_some();
+        let found = [
+            (!group.problems.is_empty(), Condition::Problem),
+            (refused, Condition::Refused),
+            (group.counts.failed > 0, Condition::Failed),
+            (group.size < group.min_size || group.size > group.max_size, Condition::OutsideBounds),
+            (group.rollout.is_some(), Condition::RollingOut),
+            (moving, Condition::Scaling),
+        ];
+        let mut conditions: Vec<_> = found.into_iter().filter_map(|(is_so, it)| is_so.then_some(it)).collect();
+        if conditions.is_empty() {
+            conditions.push(Condition::Steady);
+        }
+        Self { object: Object::Group(group), conditions }
+    }
+
+    pub(super) fn of_left_out(object: &'a LeftOutObject) -> Self {
+        let condition = if object.invalid { Condition::LeftOut } else { Condition::NoGroup };
+        Self { object: Object::LeftOut(object), conditions: vec![condition] }
+    }
+}
+
+/// The rows that a view requests.
+#[derive(Clone, Debug)]
+pub(super) struct Listing<'a> {
+    /// The rows of the page.
+    pub(super) rows: Vec<Row<'a>>,
+    /// The number of rows on all pages.
+    pub(super) found: usize,
+    /// The number of the page, which is the last one if the view requests one beyond it.
+    pub(super) page: usize,
+    pub(super) pages: usize,
+    /// The number of rows with each condition, whatever the view requests.
+    pub(super) counts: Vec<(Condition, usize)>,
+}
+
+impl<'a> Listing<'a> {
+    pub(super) fn of(state: &'a State, view: &View) -> Self {
+        // MachineSets that their MachineDeployments scale are as numerous, and add no information.
+        let left_out = state.left_out.iter().filter(|object| object.reason != LeftOutObject::OWNED);
+        let rows = state.groups.iter().map(Row::of_group).chain(left_out.map(Row::of_left_out));
+        let rows: Vec<_> = rows.collect();
+        let counts = Condition::ALL.map(|it| (it, rows.iter().filter(|row| row.conditions.contains(&it)).count()));
+        let text = view.text.to_lowercase();
+        let mut rows: Vec<_> = rows.into_iter().filter(|row| is_shown(row, view.shown) && holds(row, &text)).collect();
+        match view.order {
+            Order::Urgency => {
+                rows.sort_by(|a, b| (a.conditions.first(), a.object.id()).cmp(&(b.conditions.first(), b.object.id())));
+            }
+            Order::Id => rows.sort_by(|a, b| a.object.id().cmp(b.object.id())),
+            Order::Size => {
+                rows.sort_by(|a, b| b.object.size().cmp(&a.object.size()).then(a.object.id().cmp(b.object.id())));
+            }
+        }
+        let (found, pages) = (rows.len(), rows.len().div_ceil(ROWS).max(1));
+        let page = view.page.min(pages);
+        let rows = rows.into_iter().skip((page - 1) * ROWS).take(ROWS).collect();
+        Self { rows, found, page, pages, counts: counts.into() }
+    }
+}
+
+fn is_shown(row: &Row<'_>, shown: Shown) -> bool {
+    match shown {
+        Shown::All => true,
+        Shown::Groups => !row.conditions.contains(&Condition::NoGroup),
+        Shown::Only(condition) => row.conditions.contains(&condition),
+    }
+}
+
+fn holds(row: &Row<'_>, text: &str) -> bool {
+    row.object.id().to_lowercase().contains(text) || row.object.cluster().to_lowercase().contains(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use state::{Counts, HistoryEntryState, ProblemState, Rollout, Written};
+
+    fn group(name: &str) -> Group {
+        Group {
+            id: format!("MachineDeployment/team-a/{name}"),
+            cluster: "prod".to_owned(),
+            size: 3,
+            min_size: 1,
+            max_size: 5,
+            ..Group::default()
+        }
+    }
+
+    fn left_out(name: &str, reason: &str, invalid: bool) -> LeftOutObject {
+        let id = format!("MachineDeployment/team-a/{name}");
+        LeftOutObject { id, reason: reason.to_owned(), invalid, ..LeftOutObject::default() }
+    }
+
+    fn ids(state: &State, query: &str) -> Vec<String> {
+        let listing = Listing::of(state, &View::parse(query).unwrap());
+        listing.rows.iter().map(|row| row.object.id().rsplit('/').next().unwrap().to_owned()).collect()
+    }
+
+    fn fleet() -> State {
+        let problem = ProblemState { kind: "options".to_owned(), message: "wrong".to_owned() };
+        State {
+            groups: vec![
+                group("calm"),
+                Group { counts: Counts { creating: 1, ..Counts::default() }, size: 4, ..group("grows") },
+                Group { problems: vec![problem], ..group("odd") },
+            ],
+            left_out: vec![
+                left_out("broken", "invalid_bounds", true),
+                left_out("paused", "paused", false),
+                left_out("owned", LeftOutObject::OWNED, false),
+            ],
+            ..State::default()
+        }
+    }
+
+    #[rstest]
+    #[case::problems_first("", &["broken", "odd", "grows", "calm"])]
+    #[case::by_id("sort=id", &["broken", "calm", "grows", "odd"])]
+    #[case::by_size("sort=size", &["grows", "calm", "odd", "broken"])]
+    #[case::with_those_left_out_on_purpose("state=all", &["broken", "odd", "grows", "calm", "paused"])]
+    #[case::of_one_state("state=scaling", &["grows"])]
+    #[case::on_purpose("state=no-group", &["paused"])]
+    #[case::by_text("q=OD", &["odd", "grows", "calm"])]
+    #[case::by_text_of_its_id("q=a/gr", &["grows"])]
+    #[case::nothing("q=none", &[])]
+    fn rows_are_shown(#[case] query: &str, #[case] expected: &[&str]) {
+        assert_eq!(ids(&fleet(), query), expected);
+    }
+
+    #[rstest]
+    #[case::failed(Group { counts: Counts { failed: 1, ..Counts::default() }, ..group("a") }, &[Condition::Failed])]
+    #[case::below_min(Group { size: 0, ..group("a") }, &[Condition::OutsideBounds])]
+    #[case::above_max(Group { size: 6, ..group("a") }, &[Condition::OutsideBounds])]
+    #[case::written(
+        Group { written: Some(Written { replicas: 4, ago: 1 }), ..group("a") },
+        &[Condition::Scaling]
+    )]
+    #[case::several(
+        Group {
+            rollout: Some(Rollout::default()),
+            counts: Counts { deleting: 1, ..Counts::default() },
+            history: vec![HistoryEntryState { outcome: "refused".to_owned(), ..HistoryEntryState::default() }],
+            ..group("a")
+        },
+        &[Condition::Refused, Condition::RollingOut, Condition::Scaling]
+    )]
+    #[case::a_refusal_that_is_over(
+        Group {
+            history: ["done", "failed"]
+                .map(|it| HistoryEntryState { outcome: it.to_owned(), ..HistoryEntryState::default() })
+                .into(),
+            ..group("a")
+        },
+        &[Condition::Steady]
+    )]
+    fn a_group_has_the_conditions(#[case] group: Group, #[case] expected: &[Condition]) {
+        assert_eq!(Row::of_group(&group).conditions, expected);
+    }
+
+    #[test]
+    fn a_page_beyond_the_last_is_the_last() {
+        let state = State { groups: (0..250).map(|n| group(&format!("g{n:03}"))).collect(), ..State::default() };
+        let listing = Listing::of(&state, &View { page: 99, ..View::default() });
+        assert_eq!((listing.page, listing.pages, listing.found, listing.rows.len()), (3, 3, 250, 50));
+        assert_eq!(listing.rows[0].object.id(), "MachineDeployment/team-a/g200");
+    }
+}

@@ -1,0 +1,315 @@
+//! The first page: the calls of Cluster Autoscaler, the sync state, and the node groups, the most urgent first.
+
+use maud::{Markup, html};
+
+use super::{
+    bar::bar,
+    listing::{Condition, Listing, Object, Row, Weight},
+    moment::{Now, span},
+    shell::{Foreign, Page, badge, cell, id, labelled, path_of},
+    view::{Order, Shown, View},
+};
+use state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
+
+/// The number of seconds without a Refresh after which someone should look: a loop of Cluster Autoscaler takes some ten.
+const QUIET: u64 = 120;
+/// The number of seconds before its expiry by which a certificate should have been renewed.
+const ENDS_SOON: i64 = 7 * 86_400;
+
+/// Renders the first page.
+pub(super) fn overview(state: &State, view: &View) -> Markup {
+    let listing = Listing::of(state, view);
+    let wrong: usize = listing.counts.iter().filter(|(it, _)| it.weight() == Weight::Bad).map(|(_, count)| count).sum();
+    let title = match (state.ready, wrong) {
+        (false, _) => "Not in sync – node groups".to_owned(),
+        (true, 0) => "Node groups".to_owned(),
+        (true, wrong) => format!("{wrong} to look at – node groups"),
+    };
+    let page = Page { title: &title, path: "/", view, state };
+    page.around(&html! {
+        h1 { "Node groups" }
+        (standing(state))
+        // Clusters are first if something of them is broken; otherwise they may be below a long table.
+        @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
+        @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
+        @else { (clusters(state)) (groups(state, &listing, view)) }
+    })
+}
+
+/// Renders the answers to the first questions of a person on call.
+fn standing(state: &State) -> Markup {
+    let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
+    html! {
+        section class="standing" aria-label="At a glance" {
+            div class="card" { h2 { "Called" } (called(state)) }
+            div class="card" {
+                h2 { "In sync" }
+                p { @if state.ready { (labelled(Weight::Good, "yes")) } @else { (labelled(Weight::Bad, "no: Refresh is refused")) } }
+                @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
+            }
+            @if let Some(tls) = &state.tls {
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&state.taken_at))) }
+            }
+        }
+    }
+}
+
+fn called(state: &State) -> Markup {
+    let calls = &state.calls;
+    html! {
+        @match (calls.last_refresh_ago, &calls.last_refresh_refused) {
+            (Some(ago), None) if ago < QUIET => p { (labelled(Weight::Good, "yes")) " Refresh " (span(ago)) " ago" },
+            (Some(ago), None) => {
+                p { (labelled(Weight::Odd, "not lately")) " Refresh " (span(ago)) " ago" }
+                p { "Cluster Autoscaler sends Refresh in every loop: is it running, and does it lead?" }
+            },
+            (Some(ago), Some(why)) => {
+                p { (labelled(Weight::Bad, "refused")) " Refresh " (span(ago)) " ago" }
+                p class="reason" { (Foreign(why)) }
+            },
+            (None, _) => {
+                p { (labelled(Weight::Odd, "not yet")) " no Refresh since the start" }
+                p { "Does the address in Cluster Autoscaler's cloud-config lead here?" }
+            }
+        }
+    }
+}
+
+fn sync_check(check: &SyncCheck) -> Markup {
+    html! {
+        code { (Foreign(&check.name)) }
+        @if let Some(reason) = &check.reason { ": " span class="reason" { (Foreign(reason)) } }
+        @if check.state == SyncState::NotWaitedFor { " (concerns its own groups only)" }
+    }
+}
+
+/// Renders the validity of the certificate, and its problem if there is one.
+fn certificate(tls: &TlsState, now: Now) -> Markup {
+    let until = |what: &str, moment: &str| {
+        let left = now.seconds_since(moment).map(i64::wrapping_neg);
+        let (weight, word) = match left {
+            Some(left) if left < 0 => (Weight::Bad, "expired"),
+            Some(left) if left < ENDS_SOON => (Weight::Odd, "expires soon"),
+            Some(_) | None => (Weight::Good, "valid"),
+        };
+        html! { p { (what) ": " (labelled(weight, word)) " ends " (now.ago(moment)) } }
+    };
+    html! {
+        (until("server", &tls.server_until))
+        @if let Some(moment) = &tls.clients_until { (until("client authority", moment)) }
+        @if let Some(why) = &tls.failing {
+            p { (labelled(Weight::Bad, "new files can't be used")) }
+            p class="reason" { (Foreign(why)) }
+        }
+    }
+}
+
+fn clusters(state: &State) -> Markup {
+    let now_waiting = |cluster: &ClusterState| cluster.informers.iter().filter(|it| !is_fine(it)).count();
+    html! {
+        section aria-label="Clusters" {
+            h2 { "Clusters" }
+            @for cluster in &state.clusters {
+                @let waiting = now_waiting(cluster);
+                details open[waiting > 0 || cluster.informers.is_empty()] {
+                    summary {
+                        span class="what" { (cluster.name) }
+                        @if cluster.informers.is_empty() {
+                            (labelled(Weight::Bad, "not connected"))
+                        } @else if waiting > 0 {
+                            (labelled(Weight::Bad, &format!("{waiting} of {} not in sync", cluster.informers.len())))
+                        } @else {
+                            (labelled(Weight::Good, &in_sync(cluster.informers.len())))
+                        }
+                    }
+                    @if cluster.informers.is_empty() {
+                        p { "No kind is watched yet; \"In sync\" above says why." }
+                    } @else {
+                        (informers(&cluster.informers))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn in_sync(kinds: usize) -> String {
+    if kinds == 1 { "1 kind in sync".to_owned() } else { format!("{kinds} kinds in sync") }
+}
+
+fn is_fine(informer: &InformerState) -> bool {
+    informer.synced && informer.reason.is_none()
+}
+
+fn informers(informers: &[InformerState]) -> Markup {
+    let ago = |seconds: Option<u64>| seconds.map_or_else(|| "never".to_owned(), |it| format!("{} ago", span(it)));
+    html! {
+        table role="table" class="folds" {
+            thead role="rowgroup" { tr role="row" {
+                @for heading in ["Kind", "State", "Objects", "Last event", "Watch errors"] { th role="columnheader" scope="col" { (heading) } }
+            } }
+            tbody role="rowgroup" {
+                @for it in informers {
+                    tr role="row" {
+                        th role="rowheader" scope="row" {
+                            (Foreign(&it.resource))
+                            @if it.namespaces != "all namespaces" { " in " (Foreign(&it.namespaces)) }
+                        }
+                        (cell("State", "", &informer_state(it)))
+                        (cell("Objects", "number", &html! {
+                            (it.objects) @if it.undecodable > 0 { " (" (it.undecodable) " don't decode)" }
+                        }))
+                        (cell("Last event", "number", &ago(it.last_event_ago)))
+                        (cell("Watch errors", "number", &it.watch_errors))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn informer_state(informer: &InformerState) -> Markup {
+    html! {
+        @match (&informer.reason, informer.synced) {
+            (None, true) => (labelled(Weight::Good, "in sync")),
+            (None, false) => (labelled(Weight::Odd, "first list under way")),
+            (Some(_), true) => (labelled(Weight::Bad, "broken")),
+            (Some(_), false) => (labelled(Weight::Bad, "not in sync")),
+        }
+        @if let Some(broken_for) = informer.broken_for { " for " (span(broken_for)) }
+        @if let Some(reason) = &informer.reason { ": " span class="reason" { (Foreign(reason)) } }
+    }
+}
+
+fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
+    html! {
+        section aria-label="Node groups" {
+            h2 { "Groups" }
+            p { (state.groups.len()) " served, " (state.machines) " Machines, " (state.nodes) " Nodes" }
+            ul class="counts" aria-label="Groups by state" {
+                @for (condition, count) in listing.counts.iter().filter(|(_, count)| *count > 0) {
+                    li {
+                        a href={ "/" (View { refresh: view.refresh, ..View::default() }.showing(Shown::Only(*condition)).query()) } { (badge(*condition)) }
+                        " " (count)
+                    }
+                }
+            }
+            (form(view))
+            @if listing.rows.is_empty() {
+                p { "Nothing to show." @if *view != View::default() { " " a href="/" { "Show all node groups" } } }
+            } @else {
+                p class="found" {
+                    (listing.found) @if listing.found == 1 { " row" } @else { " rows" }
+                    @if listing.pages > 1 { ", page " (listing.page) " of " (listing.pages) }
+                }
+                (table(&listing.rows))
+                (pager(listing.page, listing.pages, "/", view))
+            }
+        }
+    }
+}
+
+fn form(view: &View) -> Markup {
+    html! {
+        form method="get" action="/" role="search" {
+            label { "Name or cluster" input type="search" name="q" value=(view.text) maxlength="600"; }
+            label { "State"
+                select name="state" {
+                    @for shown in Shown::all() { option value=(shown.as_str()) selected[view.shown == shown] { (shown.title()) } }
+                }
+            }
+            label { "Order"
+                select name="sort" {
+                    @for order in Order::ALL { option value=(order.as_str()) selected[view.order == order] { (order.title()) } }
+                }
+            }
+            @if let Some(seconds) = view.refresh { input type="hidden" name="refresh" value=(seconds); }
+            button type="submit" { "Show" }
+        }
+    }
+}
+
+fn table(rows: &[Row<'_>]) -> Markup {
+    html! {
+        table role="table" class="folds groups" {
+            thead role="rowgroup" { tr role="row" {
+                @for heading in ["Node group", "State", "Size", "Min", "Max", "Running", "Creating", "Deleting", "Failed"] {
+                    th role="columnheader" scope="col" { (heading) }
+                }
+            } }
+            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row)) } } }
+        }
+    }
+}
+
+fn row_of(row: &Row<'_>) -> Markup {
+    let object = row.object;
+    html! {
+        th role="rowheader" scope="row" {
+            a href=(path_of(object.id())) { (id(object.id())) }
+            @if !object.cluster().is_empty() { div class="aside" { "Cluster " (Foreign(object.cluster())) } }
+        }
+        (cell("State", "states", &states(row)))
+        @match object {
+            Object::Group(group) => (sizes(group)),
+            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (why(object)) }
+        }
+    }
+}
+
+fn states(row: &Row<'_>) -> Markup {
+    html! {
+        @for condition in &row.conditions { (badge(*condition)) " " }
+        @if let Object::Group(group) = row.object {
+            @if let Some(problem) = group.problems.first() {
+                div class="aside reason" { (Foreign(&problem.message)) (and_more(group.problems.len())) }
+            } @else if row.conditions.contains(&Condition::Refused) && let Some(last) = group.history.first() {
+                div class="aside reason" { (Foreign(&last.text)) }
+            } @else if let Some(rollout) = &group.rollout {
+                div class="aside reason" { (Foreign(&rollout.message)) }
+            }
+        }
+    }
+}
+
+fn and_more(count: usize) -> Markup {
+    html! { @if count > 1 { " (and " (count - 1) " more)" } }
+}
+
+fn why(object: &LeftOutObject) -> Markup {
+    html! {
+        span class="reason" { (Foreign(&object.message)) }
+        @if let Some(problem) = object.problems.first() {
+            div class="aside reason" { (Foreign(&problem.message)) (and_more(object.problems.len())) }
+        }
+    }
+}
+
+fn sizes(group: &Group) -> Markup {
+    let counts = &group.counts;
+    html! {
+        (cell("Size", "size", &html! { (bar(group)) span class="number" { (group.size) } }))
+        (cell("Min", "number few", &group.min_size))
+        (cell("Max", "number few", &group.max_size))
+        @for (heading, count) in [
+            ("Running", counts.running), ("Creating", counts.creating),
+            ("Deleting", counts.deleting), ("Failed", counts.failed),
+        ] {
+            (cell(heading, if count == 0 { "number few none" } else { "number few" }, &count))
+        }
+    }
+}
+
+/// Renders the links to the pages around this one.
+pub(super) fn pager(page: usize, pages: usize, path: &str, view: &View) -> Markup {
+    let link = |to: usize, text: &str| html! { a href={ (path) (view.on_page(to).query()) } { (text) } };
+    html! {
+        @if pages > 1 {
+            nav aria-label="Pages" class="pager" {
+                @if page > 1 { (link(1, "« first")) " " (link(page - 1, "‹ previous")) }
+                span { "page " (page) " of " (pages) }
+                @if page < pages { (link(page + 1, "next ›")) " " (link(pages, "last »")) }
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The parts that all pages share: head, header, and the forms of texts, conditions and links.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+
+use super::{
+    STYLE_PATH,
+    listing::{Condition, Weight},
+    moment::{Now, span},
+    view::View,
+};
+use state::State;
+use text::visible;
+
+/// The interval in seconds at which the link in the header refreshes a page.
+const REFRESH: u32 = 10;
+
+/// A text of a cluster: characters that would hide or reverse other text are made visible, and the rest is escaped.
+pub(super) struct Foreign<'a>(pub(super) &'a str);
+
+impl Render for Foreign<'_> {
+    fn render_to(&self, buffer: &mut String) {
+        visible(self.0).as_ref().render_to(buffer);
+    }
+}
+
+/// A page: its title, its path, and the data of its header.
+pub(super) struct Page<'a> {
+    pub(super) title: &'a str,
+    pub(super) path: &'a str,
+    pub(super) view: &'a View,
+    pub(super) state: &'a State,
+}
+
+impl Page<'_> {
+    pub(super) fn around(&self, content: &Markup) -> Markup {
+        let Self { title, path, view, state } = self;
+        let now = Now::at(&state.taken_at);
+        let up = now.seconds_since(&state.program.started_at).and_then(|up| u64::try_from(up).ok()).unwrap_or_default();
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    @if let Some(seconds) = view.refresh { meta http-equiv="refresh" content=(seconds); }
+                    title { (Foreign(title)) }
+                    link rel="icon" href="data:,";
+                    link rel="stylesheet" href=(STYLE_PATH);
+                }
+                body {
+                    header {
+                        p class="name" { a href={ "/" (View { refresh: view.refresh, ..View::default() }.query()) } { "capi-autoscaler-provider" } }
+                        p class="about" {
+                            "read " time datetime=(state.taken_at) { (clock(&state.taken_at)) }
+                            " · version " (state.program.version) ", up " (span(up)) " · "
+                            @if let Some(seconds) = view.refresh {
+                                "refreshed every " (span(seconds.into())) ", "
+                                a href={ (path) (view.with_refresh(None).query()) } { "stop" }
+                            } @else {
+                                a href={ (path) (view.with_refresh(Some(REFRESH)).query()) } { "refresh every " (REFRESH) " s" }
+                            }
+                        }
+                    }
+                    main { (content) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the time of day of a time in RFC 3339.
+fn clock(moment: &str) -> Cow<'_, str> {
+    let time = moment.split_once('T').map(|(_, time)| time);
+    let seconds = time.and_then(|time| time.get(..8));
+    seconds.map_or(Cow::Borrowed(moment), |seconds| Cow::Owned(format!("{seconds} UTC")))
+}
+
+/// Renders a condition of a row as a sign and a word, so that no colour is needed.
+pub(super) fn badge(condition: Condition) -> Markup {
+    labelled(condition.weight(), condition.title())
+}
+
+/// Renders a word with a sign for its severity.
+pub(super) fn labelled(weight: Weight, text: &str) -> Markup {
+    let (class, sign) = match weight {
+        Weight::Bad => ("bad", "✕"),
+        Weight::Odd => ("odd", "!"),
+        Weight::Busy => ("busy", "↻"),
+        Weight::Good => ("good", "✓"),
+        Weight::Quiet => ("quiet", "–"),
+    };
+    html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) " " } (text) } }
+}
+
+/// Returns the path of a group's page.
+pub(super) fn path_of(id: &str) -> String {
+    let mut path = "/groups".to_owned();
+    for part in id.split('/') {
+        path.push('/');
+        for byte in part.bytes() {
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_') {
+                path.push(char::from(byte));
+            } else {
+                // Writing to a String can't fail.
+                let _ = write!(path, "%{byte:02X}");
+            }
+        }
+    }
+    path
+}
+
+/// Renders an id that may break after its slashes, for narrow screens.
+pub(super) fn id(id: &str) -> Markup {
+    let parts = id.split('/').map(|part| Foreign(part).render().into_string());
+    PreEscaped(parts.collect::<Vec<_>>().join("/<wbr>"))
+}
+
+/// Renders a cell whose heading is shown beside it when the table is folded for a narrow screen.
+pub(super) fn cell(heading: &str, class: &str, content: &impl Render) -> Markup {
+    html! { td role="cell" class=(class) data-heading=(heading) { (content) } }
+}

@@ -1,0 +1,311 @@
+//! The pages of a state, and the texts that they must escape.
+
+#![allow(clippy::unwrap_used)]
+
+use rstest::rstest;
+
+use super::{group, notice, overview, view::View};
+use state::explain::{
+    Explained,
+    report::{GroupReport, Stated, TemplateReport, Value},
+};
+use state::{
+    CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
+    InstanceOf, LeftOutObject, ProblemState, Program, Rollout, State, SyncCheck, SyncState, TlsState, Written,
+};
+
+/// A text that a hostile object may contain: markup, quotes that would end an attribute, and a character that reverses
+/// text.
+const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u{202e}\u{1b}[31m";
+
+fn state() -> State {
+    State {
+        program: Program { version: "1.2.3".to_owned(), started_at: "2026-01-01T00:00:00Z".to_owned() },
+        taken_at: "2026-01-01T01:00:00Z".to_owned(),
+        ready: true,
+        calls: CallsState { last_refresh_ago: Some(4), last_refresh_refused: None },
+        clusters: vec![ClusterState {
+            name: "management".to_owned(),
+            informers: vec![InformerState {
+                synced: true,
+                resource: "machines".to_owned(),
+                ..InformerState::default()
+            }],
+        }],
+        ..State::default()
+    }
+}
+
+fn workers() -> Group {
+    Group {
+        id: "MachineDeployment/team-a/workers".to_owned(),
+        cluster: "prod".to_owned(),
+        min_size: 1,
+        size: 3,
+        max_size: 5,
+        counts: Counts { running: 3, ..Counts::default() },
+        ..Group::default()
+    }
+}
+
+fn front(state: &State) -> String {
+    overview::overview(state, &View::default()).into_string()
+}
+
+fn page_of(state: &State, explained: Option<&Explained>) -> String {
+    group::group(state, explained, &View::default()).unwrap().into_string()
+}
+
+/// Returns a state in which every text of a cluster is hostile.
+fn hostile() -> (State, Explained) {
+    let text = || HOSTILE.to_owned();
+    let problems = || vec![ProblemState { kind: "labels".to_owned(), message: text() }];
+    let history = || {
+        vec![HistoryEntryState {
+            outcome: "refused".to_owned(),
+            text: text(),
+            times: 2,
+            ..HistoryEntryState::default()
+        }]
+    };
+    let instance = InstanceOf {
+        id: text(),
+        state: InstanceActivity::Creating,
+        error: Some(InstanceFailure {
+            code: "ProvisioningFailed".to_owned(),
+            message: text(),
+            out_of_resources: true,
+            sent: true,
+        }),
+        machine: Some(text()),
+        node: Some(text()),
+        created_at: Some(text()),
+    };
+    let group = Group {
+        id: format!("MachineDeployment/team-a/{HOSTILE}"),
+        cluster: text(),
+        problems: problems(),
+        history: history(),
+        instances: Some(vec![instance]),
+        rollout: Some(Rollout { message: text(), since: text(), ..Rollout::default() }),
+        ..workers()
+    };
+    let left_out = LeftOutObject {
+        id: format!("MachineSet/team-a/{HOSTILE}"),
+        cluster: text(),
+        message: text(),
+        invalid: true,
+        problems: problems(),
+        history: history(),
+        ..LeftOutObject::default()
+    };
+    let value = || Value { stated: Stated { value: text(), source: text(), from: text() }, overrode: vec![] };
+    let report = GroupReport {
+        id: text(),
+        cluster: text(),
+        invalid: true,
+        size: 3,
+        min_size: 1,
+        max_size: 5,
+        rolling_out: true,
+        scales_from_zero: false,
+        not_from_zero: Some(text()),
+        template: Some(TemplateReport {
+            labels: [(text(), value())].into(),
+            taints: vec![value()],
+            ..TemplateReport::default()
+        }),
+        options: [(text(), value())].into(),
+        price_per_hour: Some(value()),
+        drivers: vec![],
+        problems: problems(),
+        notes: vec![text()],
+        fits: vec![],
+    };
+    let informer =
+        InformerState { resource: text(), namespaces: text(), reason: Some(text()), ..InformerState::default() };
+    let state = State {
+        ready: false,
+        checks: vec![SyncCheck { name: text(), state: SyncState::Pending, reason: Some(text()) }],
+        calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some(text()) },
+        tls: Some(TlsState { server_until: text(), clients_until: Some(text()), failing: Some(text()) }),
+        clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![informer] }],
+        groups: vec![group],
+        left_out: vec![left_out],
+        ..state()
+    };
+    (state, Explained::Group(Box::new(report)))
+}
+
+#[test]
+fn no_text_of_a_cluster_becomes_markup() {
+    let (state, explained) = hostile();
+    let left_out = State { groups: vec![], ..state.clone() };
+    let view = View::parse("q=%22%3E%3Cscript%3E").unwrap();
+    let pages = [
+        front(&state),
+        overview::overview(&state, &view).into_string(),
+        page_of(&state, Some(&explained)),
+        page_of(&left_out, None),
+        notice(&state, "Not here", HOSTILE),
+    ];
+    for page in pages {
+        assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
+        assert!(page.contains("&lt;script&gt;"), "{page}");
+        assert!(!page.contains('\u{202e}') && !page.contains('\u{1b}'), "{page}");
+        // The quotes of every attribute are the page's own.
+        assert!(!page.contains("\"'>"), "{page}");
+    }
+}
+
+#[test]
+fn a_calm_fleet_is_said_to_be_calm() {
+    let page = front(&State { groups: vec![workers()], ..state() });
+    for text in [
+        "<title>Node groups</title>",
+        "Refresh 4 s ago",
+        "1 kind in sync",
+        "href=\"/groups/MachineDeployment/team-a/workers\"",
+        "MachineDeployment/<wbr>team-a/<wbr>workers",
+        "aria-label=\"size 3, 3 running, between 1 and 5\"",
+        "up 1 h",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("badge bad") && !page.contains("badge odd"), "{page}");
+    assert!(!page.contains("http-equiv"), "{page}");
+}
+
+#[rstest]
+#[case::out_of_sync(
+    State {
+        ready: false,
+        checks: vec![SyncCheck {
+            name: "workload/nodes".to_owned(), state: SyncState::Pending, reason: Some("forbidden: no".to_owned()),
+        }],
+        ..state()
+    },
+    &["<title>Not in sync – node groups</title>", "workload/nodes</code>: <span class=\"reason\">forbidden: no"]
+)]
+#[case::never_called(State { calls: CallsState::default(), ..state() }, &["no Refresh since the start", "cloud-config"])]
+#[case::not_called_lately(
+    State { calls: CallsState { last_refresh_ago: Some(600), last_refresh_refused: None }, ..state() },
+    &["not lately", "Refresh 10 min ago"]
+)]
+#[case::refused_refresh(
+    State {
+        calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some("not ready: x".to_owned()) },
+        ..state()
+    },
+    &["refused", "not ready: x"]
+)]
+#[case::expired(
+    State { tls: Some(TlsState { server_until: "2026-01-01T00:30:00Z".to_owned(), ..TlsState::default() }), ..state() },
+    &["expired", "ends <time", "30 min ago"]
+)]
+#[case::expires_soon(
+    State { tls: Some(TlsState { server_until: "2026-01-03T01:00:00Z".to_owned(), ..TlsState::default() }), ..state() },
+    &["expires soon", "in 2 d"]
+)]
+#[case::files_that_cannot_be_used(
+    State {
+        tls: Some(TlsState {
+            server_until: "2027-01-01T00:00:00Z".to_owned(), failing: Some("cert.pem: no".to_owned()), ..TlsState::default()
+        }),
+        ..state()
+    },
+    &["valid", "new files can't be used", "cert.pem: no"]
+)]
+#[case::a_broken_watch(
+    State {
+        clusters: vec![ClusterState {
+            name: "workload".to_owned(),
+            informers: vec![InformerState {
+                resource: "nodes/v1".to_owned(), synced: true, reason: Some("cut".to_owned()), broken_for: Some(75),
+                ..InformerState::default()
+            }],
+        }],
+        ..state()
+    },
+    &["<details open>", "1 of 1 not in sync", "broken</span>", "for 1 min 15 s", "cut"]
+)]
+#[case::not_connected(
+    State { clusters: vec![ClusterState { name: "workload".to_owned(), informers: vec![] }], ..state() },
+    &["not connected"]
+)]
+fn the_first_page_says(#[case] state: State, #[case] expected: &[&str]) {
+    let page = front(&state);
+    for text in expected {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+#[test]
+fn a_group_says_what_was_written_what_was_refused_and_what_its_instances_do() {
+    let entry = |what: &str, outcome: &str, code: Option<&str>, text: &str| HistoryEntryState {
+        what: what.to_owned(),
+        outcome: outcome.to_owned(),
+        code: code.map(str::to_owned),
+        text: text.to_owned(),
+        first: "2026-01-01T00:50:00Z".to_owned(),
+        last: "2026-01-01T00:59:00Z".to_owned(),
+        times: 3,
+    };
+    let instance = |id: &str, state| InstanceOf {
+        id: id.to_owned(),
+        state,
+        error: None,
+        machine: Some("m".to_owned()),
+        node: None,
+        created_at: Some("2026-01-01T00:00:00Z".to_owned()),
+    };
+    let group = Group {
+        history: vec![
+            entry("ScaleDownRefused", "refused", Some("failed_precondition"), "it is rolling out"),
+            entry("ScaledUp", "done", None, "2→3"),
+        ],
+        written: Some(Written { replicas: 3, ago: 5 }),
+        instances: Some(vec![
+            instance("cloud:///a", InstanceActivity::Running),
+            instance("replica-0", InstanceActivity::Creating),
+        ]),
+        ..workers()
+    };
+    let page = page_of(&State { groups: vec![group], ..state() }, None);
+    for text in [
+        "<title>MachineDeployment/team-a/workers – last command refused or failed</title>",
+        "ScaleDownRefused",
+        "<code>failed_precondition</code>",
+        "it is rolling out",
+        "3 times, first <time",
+        "2→3",
+        "The size 3 was written 5 s ago",
+        "2 instances",
+        ">1 h</time>",
+        "href=\"/\">‹ all node groups",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(page.find("replica-0") < page.find("cloud:///a"), "what comes stands before what runs: {page}");
+}
+
+#[test]
+fn a_page_fetches_itself_anew_only_when_that_is_asked_for() {
+    let view = View::parse("refresh=30&q=work").unwrap();
+    let page = overview::overview(&State { groups: vec![workers()], ..state() }, &view).into_string();
+    assert!(page.contains("<meta http-equiv=\"refresh\" content=\"30\">"), "{page}");
+    assert!(page.contains("href=\"/?q=work\">stop</a>"), "{page}");
+}
+
+#[test]
+fn a_long_list_is_cut_into_pages_that_keep_what_was_asked_for() {
+    let groups = (0..250).map(|n| Group { id: format!("MachineDeployment/team-a/g{n:03}"), ..workers() });
+    let state = State { groups: groups.collect(), ..state() };
+    let page = overview::overview(&state, &View::parse("q=team-a&sort=id&page=2").unwrap()).into_string();
+    for text in
+        ["250 rows", "page 2 of 3", "href=\"/?q=team-a&amp;sort=id\"", "href=\"/?q=team-a&amp;sort=id&amp;page=3\""]
+    {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(page.contains("g100") && page.contains("g199") && !page.contains("g099") && !page.contains("g200"));
+}

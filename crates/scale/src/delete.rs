@@ -1,0 +1,167 @@
+//! DeleteNodes: carries out the deletes of a turn and those that join them, from the lookup of their Nodes to the answers
+//! of their callers. The rule decides ([`delete_rule::steps::Deletion`]).
+
+use std::{
+    collections::{HashMap, VecDeque},
+    pin::pin,
+    time::Duration,
+};
+
+use delete_rule::steps::{CallerId, SIDE_BY_SIDE};
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{Fuse, FusedFuture as _},
+    stream::FuturesUnordered,
+};
+use tokio::time::Instant;
+
+use super::{
+    answer,
+    error::ScaleError,
+    going::Leaving,
+    names,
+    now::Known,
+    order::{Delete, PutOff},
+    rule::{Deletion, Effect, RULE, Request, Steps as _},
+    run::Run,
+    work::Work,
+};
+
+/// The pause before deletes begin. Cluster Autoscaler sends one Node per call, concurrently, and each write of the log
+/// serves all deletes that have arrived. Later ones join.
+const QUIET: Duration = Duration::from_millis(1);
+/// The maximum time for which deletes are gathered.
+const MOST_GATHERED: Duration = Duration::from_millis(10);
+/// The time for which deletes may join; later ones are the next turn. The first deletes wait for those that join.
+const OPEN_FOR: Duration = Duration::from_millis(500);
+
+/// The maximum number of calls in flight: marks, and the decision on deletes that join, which waits for no mark.
+const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
+
+/// Gathers the deletes that arrive shortly after these.
+pub(super) async fn gather(work: &Work, mut deletes: Vec<Delete>) -> Vec<Delete> {
+    let began = Instant::now();
+    loop {
+        tokio::time::sleep(QUIET).await;
+        let more = work.shared.lanes.more_deletes(&work.id);
+        let was_quiet = more.is_empty();
+        deletes.extend(more);
+        if was_quiet || began.elapsed() > MOST_GATHERED {
+            work.note_clients(deletes.iter().map(|delete| &delete.caller));
+            return deletes;
+        }
+    }
+}
+
+/// Carries out deletes and those that join them, and answers their callers.
+pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
+    let mut callers = Callers { work, next: 0, waiting: HashMap::new() };
+    let run = Run::new(work);
+    let arrived = work.shared.lanes.arrived(&work.id);
+    let mut deletion = Deletion::new(RULE, callers.take_in(deletes));
+    let mut open_since = None;
+    let mut joining = pin!(Fuse::terminated());
+    let (mut calls, mut waiting) = (FuturesUnordered::new(), VecDeque::new());
+    loop {
+        if is_open(&deletion, &mut open_since) {
+            let more = work.shared.lanes.more_deletes(&work.id);
+            if !more.is_empty() {
+                deletion.await_joins();
+                joining.set(gather(work, more).fuse());
+            }
+        }
+        waiting.extend(deletion.next(&Known { work, has_left: |caller| callers.has_left(caller) }));
+        callers.take(run.report(deletion.effects()));
+        while calls.len() < MOST_CALLS
+            && let Some(call) = waiting.pop_front()
+        {
+            calls.push(run.call(call));
+        }
+        let is_open = is_open(&deletion, &mut open_since);
+        tokio::select! {
+            Some(outcome) = calls.next() => {
+                deletion.took(outcome);
+                callers.take(run.report(deletion.effects()));
+            }
+            deletes = &mut joining, if !joining.is_terminated() => {
+                for delete in &deletes {
+                    traces::asked_by(delete.caller.trace());
+                }
+                deletion.join(callers.take_in(deletes));
+            }
+            () = arrived.notified(), if is_open && !calls.is_empty() => {}
+            else => return,
+        }
+    }
+}
+
+/// Returns true while deletes may join: the rule allows it, for a limited time.
+fn is_open(deletion: &Deletion, since: &mut Option<Instant>) -> bool {
+    deletion.is_open() && since.get_or_insert_with(Instant::now).elapsed() < OPEN_FOR
+}
+
+/// The callers of deletes that haven't been answered yet.
+struct Callers<'a> {
+    work: &'a Work,
+    next: CallerId,
+    waiting: HashMap<CallerId, (Delete, PutOff)>,
+}
+
+impl Callers<'_> {
+    /// Looks up the Nodes of deletes, and answers the callers whose deletes name a wrong one.
+    fn take_in(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
+        let mut requests = Vec::new();
+        for mut delete in deletes {
+            let looked_up = match delete.put_off.take() {
+                Some(put_off) => Ok(put_off),
+                None => self.look_up(&delete),
+            };
+            match looked_up {
+                Ok(put_off) => {
+                    requests.push((self.next, put_off.request.clone(), put_off.given_up));
+                    self.waiting.insert(self.next, (delete, put_off));
+                    self.next += 1;
+                }
+                Err(error) => self.work.answer(delete.caller, Err(error)),
+            }
+        }
+        requests
+    }
+
+    /// Returns the request of a delete. An error of the group comes before any error of its Nodes.
+    fn look_up(&self, delete: &Delete) -> Result<PutOff, ScaleError> {
+        self.work.view()?;
+        let (request, given_up) = names::request_of(self.work, &delete.nodes)?;
+        Ok(PutOff { request, given_up })
+    }
+
+    fn has_left(&self, caller: CallerId) -> bool {
+        self.waiting.get(&caller).is_none_or(|(delete, _)| delete.caller.is_gone())
+    }
+
+    /// Answers callers, or defers their requests to the next turn.
+    fn take(&mut self, effects: Vec<Effect>) {
+        let (work, id) = (self.work, &self.work.id);
+        let mut put_off = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Answer(caller, end) => {
+                    let Some((delete, _)) = self.waiting.remove(&caller) else { continue };
+                    if end.is_ok() {
+                        let leaving = delete.nodes.iter().map(|node| Leaving::named(node.text()));
+                        work.shared.going.accept(id, leaving);
+                    }
+                    work.answer(delete.caller, end.map_err(|why| answer::not_done(id, &why)));
+                }
+                Effect::PutOff(caller) => {
+                    let waiting = self.waiting.remove(&caller);
+                    put_off.extend(waiting.map(|(delete, request)| Delete { put_off: Some(request), ..delete }));
+                }
+                _ => {}
+            }
+        }
+        if !put_off.is_empty() {
+            work.shared.lanes.put_off(id, put_off);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The content of Events: the reasons, which are a closed set, and their notes.
+
+use std::fmt::Write as _;
+
+use arcstr::ArcStr;
+
+use crate::error::ScaleError;
+
+/// The maximum number of Machines in a note.
+const MOST_NAMES: usize = 10;
+
+/// The reason of an Event.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum EventReason {
+    /// A larger size was written.
+    ScaledUp,
+    /// A smaller size was written.
+    ScaledDown,
+    /// A larger size was refused by a rule.
+    ScaleUpRefused,
+    /// A smaller size, or the deletion of a Machine, was refused by a rule.
+    ScaleDownRefused,
+    /// A larger size couldn't be written.
+    ScaleUpFailed,
+    /// A smaller size couldn't be written, or a Machine couldn't be deleted.
+    ScaleDownFailed,
+    /// A Machine that never became a Node was deleted at the min size, so that another one is created.
+    ReplacedFailedMachine,
+    /// A Machine was deleted by name, since the smaller size that it was named for has removed another one.
+    DeletedByName,
+    /// A MachinePool without Machines was scaled down: its infrastructure provider chooses the instance.
+    InstanceChosenByProvider,
+    /// Somebody keeps putting back sizes that were written here.
+    SizePutBack,
+    /// No Machine is created for a larger size that was written here.
+    ScaleUpHeldBack,
+}
+
+impl EventReason {
+    /// All reasons.
+    pub const ALL: [Self; 11] = [
+        Self::ScaledUp,
+        Self::ScaledDown,
+        Self::ScaleUpRefused,
+        Self::ScaleDownRefused,
+        Self::ScaleUpFailed,
+        Self::ScaleDownFailed,
+        Self::ReplacedFailedMachine,
+        Self::DeletedByName,
+        Self::InstanceChosenByProvider,
+        Self::SizePutBack,
+        Self::ScaleUpHeldBack,
+    ];
+
+    /// Returns the reason as it stands in the Event.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaledUp => "ScaledUp",
+            Self::ScaledDown => "ScaledDown",
+            Self::ScaleUpRefused => "ScaleUpRefused",
+            Self::ScaleDownRefused => "ScaleDownRefused",
+            Self::ScaleUpFailed => "ScaleUpFailed",
+            Self::ScaleDownFailed => "ScaleDownFailed",
+            Self::ReplacedFailedMachine => "ReplacedFailedMachine",
+            Self::DeletedByName => "DeletedByName",
+            Self::InstanceChosenByProvider => "InstanceChosenByProvider",
+            Self::SizePutBack => "SizePutBack",
+            Self::ScaleUpHeldBack => "ScaleUpHeldBack",
+        }
+    }
+
+    /// Returns the action as it stands in the Event.
+    #[must_use]
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed | Self::ScaleUpHeldBack => "ScaleUp",
+            Self::ScaledDown
+            | Self::ScaleDownRefused
+            | Self::ScaleDownFailed
+            | Self::DeletedByName
+            | Self::InstanceChosenByProvider => "ScaleDown",
+            Self::ReplacedFailedMachine => "ReplaceMachine",
+            Self::SizePutBack => "WatchSize",
+        }
+    }
+
+    /// Returns the type of the Event: `Normal` or `Warning`.
+    #[must_use]
+    pub fn event_type(self) -> &'static str {
+        match self {
+            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine | Self::DeletedByName => "Normal",
+            Self::ScaleUpRefused
+            | Self::ScaleDownRefused
+            | Self::ScaleUpFailed
+            | Self::ScaleDownFailed
+            | Self::InstanceChosenByProvider
+            | Self::SizePutBack
+            | Self::ScaleUpHeldBack => "Warning",
+        }
+    }
+}
+
+/// The content of an Event.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct EventContent {
+    pub(super) reason: EventReason,
+    pub(super) note: String,
+}
+
+impl EventContent {
+    pub(crate) fn reason(&self) -> EventReason {
+        self.reason
+    }
+
+    pub(crate) fn note(&self) -> &str {
+        &self.note
+    }
+
+    /// Returns the content for a written size; `machines` are those that it removes, where they are known.
+    pub(crate) fn scaled(from: i32, to: i32, machines: &[ArcStr]) -> Self {
+        let reason = if to > from { EventReason::ScaledUp } else { EventReason::ScaledDown };
+        let mut note = format!("{from}→{to}");
+        if !machines.is_empty() {
+            note.push_str(if machines.len() == 1 { ": Machine " } else { ": Machines " });
+            note.push_str(&machines[..machines.len().min(MOST_NAMES)].join(", "));
+            if machines.len() > MOST_NAMES {
+                let _ = write!(note, " and {} more", machines.len() - MOST_NAMES);
+            }
+        }
+        Self { reason, note }
+    }
+
+    /// Returns the content for a command that was refused or failed. `None` where only the caller is concerned: its request
+    /// made no sense, or it gave way to another write.
+    pub(crate) fn of_error(scales_up: bool, error: &ScaleError) -> Option<Self> {
+        let reason = match (error, scales_up) {
+            (ScaleError::FailedPrecondition(_), true) => EventReason::ScaleUpRefused,
+            (ScaleError::FailedPrecondition(_), false) => EventReason::ScaleDownRefused,
+            (ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_), true) => EventReason::ScaleUpFailed,
+            (ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_), false) => EventReason::ScaleDownFailed,
+            (
+                ScaleError::InvalidArgument(_)
+                | ScaleError::NotFound(_)
+                | ScaleError::Aborted(_)
+                | ScaleError::ReadOnly(_),
+                _,
+            ) => return None,
+        };
+        Some(Self { reason, note: error.to_string() })
+    }
+
+    /// Returns the same content with the clients that asked for it.
+    pub(crate) fn asked_by(self, clients: Option<&str>) -> Self {
+        Self { note: asked_by(self.note, clients), ..self }
+    }
+
+    /// Returns the same content with the tickets of its deletions.
+    pub(crate) fn of_tickets(self, tickets: Option<&str>) -> Self {
+        match tickets {
+            Some(tickets) => Self { note: format!("{} (deletions of ticket {tickets})", self.note), ..self },
+            None => self,
+        }
+    }
+
+    /// Returns the content for a Machine that was deleted so that another one is created.
+    pub(crate) fn replaced(machine: &str, why: &str) -> Self {
+        Self {
+            reason: EventReason::ReplacedFailedMachine,
+            note: format!("Machine {machine} never became a Node and is replaced: {why}"),
+        }
+    }
+
+    /// Returns the content for a Machine that was deleted by name, since its smaller size has removed another one.
+    pub(crate) fn deleted_by_name(machine: &str) -> Self {
+        Self {
+            reason: EventReason::DeletedByName,
+            note: format!(
+                "Machine {machine} was named, and the smaller size has taken another one, which was going already or \
+                 marked by somebody else: it is deleted by name, and the other one's place is filled anew"
+            ),
+        }
+    }
+
+    /// Returns the content for a field manager that keeps overwriting the sizes that are written here.
+    pub(crate) fn put_back(from: i32, to: i32, manager: &str) -> Self {
+        Self {
+            reason: EventReason::SizePutBack,
+            note: format!(
+                "field manager {manager} keeps putting the size back: {from}→{to}; leave spec.replicas out of what it \
+                 applies to this group, or the group out of autoscaling"
+            ),
+        }
+    }
+
+    /// Returns the content for a written size for which no Machine is created.
+    pub(crate) fn held_back(size: i32, why: &str) -> Self {
+        Self {
+            reason: EventReason::ScaleUpHeldBack,
+            note: format!("no Machine is made for the size {size} for now: {why}"),
+        }
+    }
+
+    /// Returns the content for a MachinePool that was scaled down by this number of instances that aren't Machines.
+    pub(crate) fn chosen_by_provider(instances: usize) -> Self {
+        Self {
+            reason: EventReason::InstanceChosenByProvider,
+            note: format!(
+                "the MachinePool is smaller by {instances} and has no Machines, so its infrastructure provider chooses \
+                 which instance goes, be it another than the drained one; --machine-pool-deletes=refuse forbids that"
+            ),
+        }
+    }
+}
+
+/// Appends the clients that asked for something to its text.
+pub(crate) fn asked_by(text: String, clients: Option<&str>) -> String {
+    match clients {
+        Some(clients) => format!("{text} (asked for by {clients})"),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EventContent;
+
+    #[test]
+    fn the_texts_of_events_have_no_gaps() {
+        let contents = [
+            EventContent::scaled(2, 1, &["a".into()]),
+            EventContent::replaced("a", "no capacity"),
+            EventContent::deleted_by_name("a"),
+            EventContent::put_back(1, 2, "kubectl"),
+            EventContent::held_back(1, "paused"),
+            EventContent::chosen_by_provider(2),
+        ];
+        for content in contents {
+            assert!(!content.note().contains("  "), "{}", content.note());
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! A fake API server: the sandbox's API without controllers, with faults on demand and with the writes of controllers and
+//! others.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use capi::{DELETING, DESIRED_REPLICAS};
+use http::{Method, Request, Response, StatusCode};
+use kube::client::Body;
+use nodegroup::{DeletionLog, LogAnnotation as _};
+use parking_lot::Mutex;
+use sandbox::{
+    Contract,
+    api::{DeleteOptions, PatchKind, Refusal, Resource, Selection, Subresource},
+    clock::Clock,
+};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::{DELETE_MACHINE, NAMESPACE, workers};
+
+/// A fault of one request.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Sends this answer instead of carrying out the request.
+    Answer(u16, Value),
+    /// Sends an answer with this code and the Retry-After header instead of carrying out the request.
+    AnswerAfter(u16, u64),
+    /// Cuts the connection before the request is carried out.
+    CutBefore,
+    /// Carries out the request, and then cuts the connection.
+    CutAfter,
+    /// Carries out the request, and then sends an answer with this code.
+    DoneBut(u16),
+    /// Sets this size before the request is carried out.
+    SizeIs(i32),
+    /// Holds the request until [`FakeApi::release`].
+    Hold,
+    /// Holds the request until [`FakeApi::release`], and then answers with this code instead of carrying it out.
+    HoldBut(u16),
+    /// Carries out the request, and holds its answer until [`FakeApi::release`].
+    HoldAnswer,
+    /// Cuts the connection, and carries out the request at [`FakeApi::arrive`].
+    Late,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<String>,
+    /// The faults in order, each for a call that contains the text.
+    faults: VecDeque<(&'static str, Fault)>,
+    late: Vec<(Method, Path, Vec<u8>)>,
+}
+
+/// A fake API server.
+#[derive(Clone)]
+pub struct FakeApi {
+    pub objects: sandbox::api::Api,
+    state: Arc<Mutex<State>>,
+    held: Arc<Notify>,
+    released: Arc<Notify>,
+}
+
+fn resource(plural: &str) -> Resource {
+    Resource::new("cluster.x-k8s.io", "v1beta2", plural.to_owned())
+}
+
+impl FakeApi {
+    pub(super) fn new() -> Self {
+        let objects = sandbox::api::Api::new(Clock::real());
+        sandbox::define_cluster_api(&objects, Contract::V1Beta2).expect("definitions");
+        Self { objects, state: Arc::default(), held: Arc::default(), released: Arc::default() }
+    }
+
+    pub fn fault(&self, call: &'static str, fault: Fault) {
+        self.state.lock().faults.push_back((call, fault));
+    }
+
+    pub fn object(&self, plural: &str, name: &str) -> Option<Arc<Value>> {
+        self.objects.get(&resource(plural), NAMESPACE, name).ok()
+    }
+
+    pub(super) fn all(&self, plural: &str) -> Vec<Arc<Value>> {
+        self.objects.list(&resource(plural), &Selection::default()).expect("a list")
+    }
+
+    pub fn replicas(&self) -> i32 {
+        let object = self.object("machinedeployments", "workers").expect("the group");
+        i32::try_from(object["spec"]["replicas"].as_i64().unwrap_or_default()).expect("an i32")
+    }
+
+    /// Returns the entries of the log of deletions, such as `b wanted`, `b lowered` or `b lowered soft`.
+    pub fn log(&self) -> Vec<String> {
+        let object = self.object("machinedeployments", "workers").expect("the group");
+        let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
+        let entry = |entry: &nodegroup::deletion_log::Entry| {
+            let soft = if entry.soft { " soft" } else { "" };
+            format!("{} {:?}{soft}", entry.name, entry.phase).to_lowercase()
+        };
+        log.entries().iter().map(entry).collect()
+    }
+
+    /// Returns the tickets of the log's entries.
+    pub fn tickets(&self) -> Vec<String> {
+        let object = self.object("machinedeployments", "workers").expect("the group");
+        let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
+        log.entries().iter().map(|entry| entry.ticket.to_string()).collect()
+    }
+
+    /// Returns the names of the marked Machines.
+    pub fn marked(&self) -> Vec<String> {
+        let machines = self.all("machines");
+        let marked = machines.iter().filter(|machine| machine["metadata"]["annotations"][DELETE_MACHINE].is_string());
+        marked.map(|machine| name_of(machine).to_owned()).collect()
+    }
+
+    pub fn mark_of(&self, machine: &str) -> Option<String> {
+        let machine = self.object("machines", machine)?;
+        machine["metadata"]["annotations"][DELETE_MACHINE].as_str().map(str::to_owned)
+    }
+
+    /// Returns every call so far, such as `PATCH scale`, `GET group`, `PATCH machine a` or `LIST machines`.
+    pub fn calls(&self) -> Vec<String> {
+        self.state.lock().calls.clone()
+    }
+
+    /// Waits until a call is held.
+    pub async fn held(&self) {
+        self.held.notified().await;
+    }
+
+    /// Lets the held call proceed.
+    pub fn release(&self) {
+        self.released.notify_one();
+    }
+
+    /// Lets the late calls arrive.
+    pub fn arrive(&self) {
+        let late = std::mem::take(&mut self.state.lock().late);
+        for (method, path, body) in late {
+            self.handle(&method, &path, &body);
+        }
+    }
+
+    /// Changes an object in the name of somebody else.
+    pub fn change(&self, plural: &str, name: &str, patch: Value) {
+        let patched =
+            self.objects.patch(&resource(plural), NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch);
+        patched.expect("patched");
+    }
+
+    /// Writes the log of deletions in the name of somebody else.
+    pub fn set_log(&self, text: &str) {
+        self.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: text}}}));
+    }
+
+    /// Plays the controllers: size and log are passed on to the MachineSet, whose controller observes them.
+    pub fn follow(&self) {
+        let generation = self.pass_on();
+        self.status("machinesets", "workers-1", &json!({"observedGeneration": generation}));
+    }
+
+    /// Does the same, but the reconcile of the MachineSet ends with an error: only a condition shows the observed
+    /// generation.
+    pub fn follow_with_errors(&self) {
+        let generation = self.pass_on();
+        let condition = json!({
+            "type": "ScalingDown", "status": "True", "reason": "ScalingDown", "message": "",
+            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        self.status("machinesets", "workers-1", &json!({"observedGeneration": 0, "conditions": [condition]}));
+    }
+
+    /// Passes size and log on to the MachineSet, as the MachineDeployment's controller does. Returns the MachineSet's
+    /// generation.
+    fn pass_on(&self) -> Value {
+        let group = self.object("machinedeployments", "workers").expect("the group");
+        let size = &group["spec"]["replicas"];
+        let annotations = json!({
+            DELETING: group["metadata"]["annotations"][DELETING],
+            DESIRED_REPLICAS: size.to_string(),
+        });
+        let patch = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": size}});
+        self.change("machinesets", "workers-1", patch);
+        let set = self.object("machinesets", "workers-1").expect("the MachineSet");
+        set["metadata"]["generation"].clone()
+    }
+
+    /// Merges this into the status of an object.
+    pub fn status(&self, plural: &str, name: &str, status: &Value) {
+        let (resource, patch) = (resource(plural), json!({"status": status}));
+        let patched = self.objects.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Status, patch);
+        patched.expect("patched");
+    }
+
+    /// Begins a rollout: a newer MachineSet of the group has its first Machine.
+    pub fn roll_out(&self) {
+        let revision = |number: &str| json!({"machinedeployment.clusters.x-k8s.io/revision": number});
+        self.change("machinesets", "workers-1", json!({"metadata": {"annotations": revision("1")}}));
+        let newer = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+            "metadata": {"name": "workers-2", "namespace": NAMESPACE, "annotations": revision("2"), "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
+            ]},
+            "spec": {"clusterName": "prod", "replicas": 1}, "status": {"observedGeneration": 1},
+        });
+        self.objects.load_values(vec![newer]).expect("loaded");
+    }
+
+    pub fn is_deleting(&self, machine: &str) -> bool {
+        let machine = self.object("machines", machine).expect("the Machine");
+        machine["metadata"]["deletionTimestamp"].is_string()
+    }
+
+    /// Lets the MachinePool's controller observe its newest spec.
+    pub fn follow_pool(&self) {
+        let pool = self.object("machinepools", "pool").expect("the pool");
+        self.pool_status(&json!({"observedGeneration": pool["metadata"]["generation"]}));
+    }
+
+    /// Merges this into the status of the MachinePool.
+    pub fn pool_status(&self, status: &Value) {
+        self.status("machinepools", "pool", status);
+    }
+
+    /// Deletes the group in the name of somebody else, and creates it anew with this size.
+    pub fn make_group_anew(&self, replicas: i32) {
+        let deployments = resource("machinedeployments");
+        self.objects.delete(&deployments, NAMESPACE, "workers", &DeleteOptions::default()).expect("deleted");
+        self.objects.load_values(vec![workers(replicas)]).expect("loaded");
+    }
+
+    /// Deletes a Machine in the name of somebody else; it is gone at once.
+    pub fn remove(&self, machine: &str) {
+        self.change("machines", machine, json!({"metadata": {"finalizers": null}}));
+        // A Machine that was being deleted is gone already.
+        let _ = self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default());
+        assert!(self.object("machines", machine).is_none(), "{machine} is still there");
+    }
+
+    /// Begins to delete a Machine in the name of somebody else.
+    pub fn begin_to_delete(&self, machine: &str) {
+        self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
+    }
+
+    pub(super) async fn serve(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await?;
+        let path = Path::parse(&parts.uri);
+        let call = path.call(&parts.method);
+        let fault = {
+            let mut state = self.state.lock();
+            state.calls.push(call.clone());
+            let position = state.faults.iter().position(|(text, _)| call.contains(text));
+            position.and_then(|position| state.faults.remove(position)).map(|(_, fault)| fault)
+        };
+        match fault {
+            Some(Fault::Answer(code, status)) => return Ok(answer(code, &status)),
+            Some(Fault::AnswerAfter(code, seconds)) => {
+                let mut response = answer(code, &json!("too many requests"));
+                response.headers_mut().insert("retry-after", seconds.into());
+                return Ok(response);
+            }
+            Some(Fault::CutBefore) => return Err("connection reset".into()),
+            Some(Fault::CutAfter) => {
+                self.handle(&parts.method, &path, &body);
+                return Err("connection reset".into());
+            }
+            Some(Fault::DoneBut(code)) => {
+                self.handle(&parts.method, &path, &body);
+                return Ok(answer(code, &status(code, "internal error")));
+            }
+            Some(Fault::SizeIs(replicas)) => {
+                self.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
+            }
+            Some(Fault::Hold) => {
+                self.held.notify_one();
+                self.released.notified().await;
+            }
+            Some(Fault::HoldBut(code)) => {
+                self.held.notify_one();
+                self.released.notified().await;
+                return Ok(answer(code, &status(code, "no")));
+            }
+            Some(Fault::HoldAnswer) => {
+                let answer = self.handle(&parts.method, &path, &body);
+                self.held.notify_one();
+                self.released.notified().await;
+                return Ok(answer);
+            }
+            Some(Fault::Late) => {
+                self.state.lock().late.push((parts.method, path, body.to_vec()));
+                return Err("connection reset".into());
+            }
+            None => {}
+        }
+        Ok(self.handle(&parts.method, &path, &body))
+    }
+
+    fn handle(&self, method: &Method, path: &Path, body: &[u8]) -> Response<Body> {
+        let resource = resource(&path.plural);
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let result = match (method, path.name.as_str()) {
+            (&Method::GET, "") => {
+                let items: Vec<_> = self.all(&path.plural).iter().map(|item| Value::clone(item)).collect();
+                return answer(200, &json!({"metadata": {}, "items": items}));
+            }
+            (&Method::GET, name) => self.objects.get(&resource, NAMESPACE, name),
+            (&Method::DELETE, name) => {
+                let text = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
+                let (uid, resource_version) = (text("uid"), text("resourceVersion"));
+                let options = DeleteOptions { uid, resource_version, ..DeleteOptions::default() };
+                self.objects.delete(&resource, NAMESPACE, name, &options).map(|deleted| Arc::clone(deleted.object()))
+            }
+            (_, name) => {
+                let kind = if body.is_array() { PatchKind::Json } else { PatchKind::Merge };
+                let subresource = if path.is_scale { Subresource::Scale } else { Subresource::Main };
+                self.objects.as_manager(&path.manager).patch(&resource, NAMESPACE, name, kind, subresource, body)
+            }
+        };
+        match result {
+            Ok(value) => answer(200, &value),
+            Err(refusal) => answer(refusal.code, &status_of(&refusal)),
+        }
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("a name")
+}
+
+/// The parts of a path such as `…/namespaces/team-a/machines/a` or `…/machinedeployments/workers/scale`.
+struct Path {
+    plural: String,
+    name: String,
+    is_scale: bool,
+    manager: String,
+}
+
+impl Path {
+    fn parse(uri: &http::Uri) -> Self {
+        let mut parts = uri.path().split('/').skip_while(|part| *part != NAMESPACE).skip(1).map(str::to_owned);
+        let [plural, name, subresource] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+        let manager = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("fieldManager="));
+        let manager = manager.unwrap_or("capi-autoscaler-provider").to_owned();
+        Self { plural, name, is_scale: subresource == "scale", manager }
+    }
+
+    fn call(&self, method: &Method) -> String {
+        match (self.plural.as_str(), self.name.as_str(), self.is_scale) {
+            ("machines", "", _) => "LIST machines".to_owned(),
+            ("machines", name, _) => format!("{method} machine {name}"),
+            (_, _, true) => format!("{method} scale"),
+            (_, _, false) => format!("{method} group"),
+        }
+    }
+}
+
+pub fn status(code: u16, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "Test", "code": code,
+        "details": {"name": "workers"},
+    })
+}
+
+fn status_of(refusal: &Refusal) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": refusal.message,
+        "reason": refusal.reason, "code": refusal.code, "details": refusal.details,
+    })
+}
+
+fn answer(code: u16, body: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+    *response.status_mut() = StatusCode::from_u16(code).expect("a status code");
+    response
+}

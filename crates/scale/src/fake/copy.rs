@@ -1,0 +1,93 @@
+//! A copy of the program, whose watches are updated when a test says so.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource};
+use kube::Client;
+use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
+use parking_lot::Mutex;
+use shared_informer::{AsOf, Object};
+use tokio::runtime::Handle;
+
+use super::{api::FakeApi, context, meta, resources};
+use crate::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines};
+use index::{Change, Index};
+
+/// The watch of Machines, as far as the test has let it come.
+#[derive(Default)]
+pub(super) struct Watched(Mutex<(u64, BTreeMap<ObjectKey, Arc<Machine>>)>);
+
+impl WatchedMachines for Watched {
+    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
+        let watched = self.0.lock();
+        let held = |machine: &Arc<Machine>| {
+            AsOf::Held(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
+        };
+        if watched.0 < version { AsOf::Behind } else { watched.1.get(key).map_or(AsOf::Absent, held) }
+    }
+}
+
+/// One copy of the program, on the API of a world.
+#[derive(Clone)]
+pub struct Copy {
+    pub index: Arc<Index>,
+    pub scale: Scale,
+    watched: Arc<Watched>,
+    api: FakeApi,
+}
+
+impl Copy {
+    pub(super) fn new(api: &FakeApi, options: ScaleOptions) -> Self {
+        let index = Arc::new(Index::new(Rules {
+            keys: Keys::default(),
+            scope: Scope::All,
+            template: TemplateRules::default(),
+            prices: Arc::default(),
+            errors: ErrorRules::default(),
+        }));
+        let calls = api.clone();
+        let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
+        let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
+        let watched = Arc::new(Watched::default());
+        let scale = Scale::new(
+            Arc::clone(&index),
+            Api::new(client, resources, Keys::default()),
+            Arc::clone(&watched) as Arc<_>,
+            options,
+            ScaleMetrics::default(),
+            EventRecorder::off(),
+            Handle::current(),
+        );
+        let copy = Self { index, scale, watched, api: api.clone() };
+        copy.watch();
+        copy
+    }
+
+    /// Lets the watches show all objects.
+    pub fn watch(&self) {
+        let kinds = [
+            (ScalableKind::MachineDeployment, "machinedeployments"),
+            (ScalableKind::MachineSet, "machinesets"),
+            (ScalableKind::MachinePool, "machinepools"),
+        ];
+        for (kind, plural) in kinds {
+            for value in self.api.all(plural) {
+                let object = ScalableResource::decode(kind, meta(&value), &value, &context()).expect("decodes");
+                self.index.apply_quietly(Change::Scalable(Arc::new(object)));
+            }
+        }
+        let mut held = BTreeMap::new();
+        for value in self.api.all("machines") {
+            let machine = Machine::decode(meta(&value), &value, &context()).expect("decodes");
+            let machine = Arc::new(machine);
+            held.insert(machine.meta.key.clone(), Arc::clone(&machine));
+            self.index.apply_quietly(Change::Machine(machine));
+        }
+        let mut watched = self.watched.0.lock();
+        for key in watched.1.keys().filter(|key| !held.contains_key(key)) {
+            self.index.apply_quietly(Change::MachineGone(key.clone()));
+        }
+        *watched = (self.api.objects.revision(), held);
+    }
+}

@@ -1,0 +1,242 @@
+//! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers; faults on demand
+//! between that API and the commands; and watches that are updated when a test says so.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate
+)]
+
+mod api;
+mod copy;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+pub use self::{
+    api::{FakeApi, Fault, status},
+    copy::Copy,
+};
+use crate::{MachinePoolDeletes, NodeName, Scale, ScaleError, ScaleOptions};
+use capi::{Context, DELETING, Meta, Node, ObjectKey};
+use discovery::CoreResources;
+use index::{Change, Index};
+use nodegroup::GroupId;
+
+const NAMESPACE: &str = "team-a";
+const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
+
+/// The scale module over a fake API, with an index of the same objects.
+pub struct World {
+    pub api: FakeApi,
+    pub index: Arc<Index>,
+    pub scale: Scale,
+    pub copy: Copy,
+}
+
+impl World {
+    /// Builds a MachineDeployment of this size, with the bounds 1 and 10 and these running Machines.
+    pub fn new(replicas: i32, machines: &[&str]) -> Self {
+        Self::with_options(replicas, machines, ScaleOptions::default())
+    }
+
+    /// Builds a world in which deletes of instances that aren't Machines are refused.
+    pub fn that_refuses_instances(replicas: i32) -> Self {
+        Self::with_options(
+            replicas,
+            &[],
+            ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse, ..ScaleOptions::default() },
+        )
+    }
+
+    pub fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
+        let api = FakeApi::new();
+        let set = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+            "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
+            ]},
+            "spec": {"clusterName": "prod", "replicas": replicas},
+        });
+        api.objects.load_values(vec![workers(replicas), set]).expect("loaded");
+        for name in machines {
+            load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
+        }
+        let copy = Copy::new(&api, options);
+        Self { api, index: Arc::clone(&copy.index), scale: copy.scale.clone(), copy }
+    }
+
+    /// Returns another copy of the program, whose watches show the present objects.
+    pub fn another_copy(&self) -> Copy {
+        Copy::new(&self.api, ScaleOptions::default())
+    }
+
+    /// Lets the watches show all objects.
+    pub fn watch(&self) {
+        self.copy.watch();
+    }
+
+    /// Sets the size in the name of somebody else, and lets the watch show it.
+    pub fn resize(&self, replicas: i32) {
+        self.api.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
+        self.watch();
+    }
+
+    /// Sets the minimum of the group, and lets the watch show it.
+    pub fn set_min(&self, min: i32) {
+        let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min.to_string()});
+        self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": annotations}}));
+        self.watch();
+    }
+
+    /// Creates a MachinePool `team-a/pool` of this size that lists these instances, none of which is a Machine.
+    pub fn pool(&self, replicas: i32, provider_ids: &[&str]) -> GroupId {
+        let pool = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool",
+            "metadata": {"name": "pool", "namespace": NAMESPACE, "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+            }},
+            "spec": {"clusterName": "prod", "replicas": replicas, "providerIDList": provider_ids},
+        });
+        self.api.objects.load_values(vec![pool]).expect("loaded");
+        self.watch();
+        GroupId::parse("MachinePool/team-a/pool").expect("an id")
+    }
+
+    pub fn size_of_pool(&self) -> i64 {
+        self.api.object("machinepools", "pool").expect("the pool")["spec"]["replicas"].as_i64().expect("a size")
+    }
+
+    /// Creates or changes a Machine, and lets the watch show it.
+    pub fn machine(&self, name: &str, status: &Value, metadata: &Value) {
+        load_machine(&self.api, name, status, metadata);
+        self.watch();
+    }
+
+    /// Creates or changes a Machine that the watch doesn't show.
+    pub fn machine_unseen(&self, name: &str, status: &Value, metadata: &Value) {
+        load_machine(&self.api, name, status, metadata);
+    }
+
+    /// Adds a Node with this providerID and these annotations to the workload cluster.
+    pub fn node(&self, name: &str, provider_id: Option<&str>, annotations: &Value) {
+        let value = json!({
+            "metadata": {"name": name, "uid": format!("uid-of-node-{name}"), "annotations": annotations},
+            "spec": {"providerID": provider_id},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let node = Node::decode(meta(&value), &value, &context()).expect("decodes");
+        self.index.apply_quietly(Change::Node(Arc::new(node)));
+    }
+
+    /// Runs a command of one Machine whose log is written, answered with an error, and taken back by another copy before it
+    /// is read. Returns the ticket of that log, and the one under which it is logged when the call `mark` arrives.
+    pub async fn tickets_of_a_log_taken_back(
+        &self,
+        command: impl Future<Output = Result<(), ScaleError>> + Send + 'static,
+        mark: &'static str,
+    ) -> [String; 2] {
+        let only = || <[String; 1]>::try_from(self.api.tickets()).expect("one entry")[0].clone();
+        self.api.fault("PATCH group", Fault::DoneBut(500));
+        self.api.fault("GET group", Fault::Hold);
+        let command = tokio::spawn(command);
+        self.api.held().await;
+        let first = only();
+        self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: null}}}));
+        self.api.fault(mark, Fault::Hold);
+        self.api.release();
+        self.api.held().await;
+        let second = only();
+        self.api.release();
+        command.await.expect("no panic").expect("done");
+        [first, second]
+    }
+
+    pub fn target_size(&self) -> i32 {
+        self.index.target_size(&group()).expect("a group")
+    }
+}
+
+fn workers(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+        "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+        }},
+        "spec": {"clusterName": "prod", "replicas": replicas},
+    })
+}
+
+fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
+    let mut value = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {
+            "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"), "finalizers": ["machine.cluster.x-k8s.io"],
+            "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-1", "uid": "x", "controller": true},
+            ],
+        },
+        "spec": {"clusterName": "prod", "providerID": format!("cloud:///{name}")},
+        "status": status,
+    });
+    if let (Value::Object(into), Value::Object(from)) = (&mut value["metadata"], metadata.clone()) {
+        into.extend(from);
+    }
+    api.objects.load_values(vec![value]).expect("loaded");
+}
+
+pub fn group() -> GroupId {
+    GroupId::parse("MachineDeployment/team-a/workers").expect("an id")
+}
+
+/// Returns the Nodes of the Machines with these names.
+pub fn nodes(names: &[&str]) -> Vec<NodeName> {
+    let node = |name: &&str| NodeName {
+        name: (*name).to_owned(),
+        provider_id: format!("cloud:///{name}"),
+        ..NodeName::default()
+    };
+    names.iter().map(node).collect()
+}
+
+/// Returns an instance without a Node, as Cluster Autoscaler names it.
+pub fn instance(id: &str) -> Vec<NodeName> {
+    vec![NodeName { name: id.to_owned(), provider_id: id.to_owned(), ..NodeName::default() }]
+}
+
+/// Longer than any command of these tests takes on a slow machine.
+pub const LONG: Duration = Duration::from_secs(60);
+
+fn context() -> Arc<Context> {
+    Context::new("cluster.x-k8s.io")
+}
+
+fn meta(value: &Value) -> Meta {
+    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+    Meta {
+        key: ObjectKey::new(text("namespace"), text("name")),
+        uid: text("uid").into(),
+        resource_version: text("resourceVersion").into(),
+    }
+}
+
+pub fn resources() -> CoreResources {
+    let resource = |kind: &str, plural: &str| ApiResource {
+        group: "cluster.x-k8s.io".to_owned(),
+        version: "v1beta2".to_owned(),
+        api_version: "cluster.x-k8s.io/v1beta2".to_owned(),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    };
+    CoreResources {
+        cluster: Some(resource("Cluster", "clusters")),
+        machine_deployment: Some(resource("MachineDeployment", "machinedeployments")),
+        machine_set: resource("MachineSet", "machinesets"),
+        machine: resource("Machine", "machines"),
+        machine_pool: Some(resource("MachinePool", "machinepools")),
+    }
+}

@@ -1,0 +1,38 @@
+//! The task that lets the finisher look at groups. Changes of the watches wake it, in every copy of the program, and it
+//! keeps no state but how long it has waited. It must never wait for a caller.
+
+use std::sync::{Arc, Weak};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{shared::Shared, turns};
+use index::Index;
+
+/// Finishes deletions until `ended`, or until `shared` is dropped.
+pub(super) async fn run(
+    shared: Weak<Shared>,
+    index: Arc<Index>,
+    mut changes: watch::Receiver<()>,
+    ended: CancellationToken,
+) {
+    let Some(look_ended) = shared.upgrade().map(|shared| shared.lanes.look_ended()) else { return };
+    let look = || shared.upgrade().map(|shared| turns::look_at(&shared, index.take_unfinished(), Instant::now()));
+    while let Some(next) = look() {
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => break,
+            woken = changes.changed() => if woken.is_err() {
+                break;
+            },
+            () = look_ended.notified() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+    }
+    if let Some(shared) = shared.upgrade() {
+        shared.lanes.stop_looks();
+    }
+}

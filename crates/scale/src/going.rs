@@ -1,0 +1,113 @@
+//! Remembers Nodes on their way out that no object shows. It is a memory of this process alone, on which no exact result
+//! may depend: Machines have the log of deletions, and here are those that are gone since, and instances that never were
+//! Machines.
+
+use std::{collections::HashMap, time::Duration};
+
+use capi::ObjectKey;
+use nodegroup::{GroupId, PlaceholderRef};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use index::{Index, NodeQuery};
+
+/// The time for which a Node counts as on its way out. An infrastructure provider that removed another instance instead is
+/// asked again after that.
+const GOING_FOR: Duration = Duration::from_secs(300);
+
+/// A Machine, Node or replica on its way out.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Leaving {
+    /// A Machine without a Node. Its instance changes its id when it is pending, failed or being deleted.
+    Machine(ObjectKey),
+    /// A Node, or an instance that isn't a Machine, by its providerID or name.
+    Node(String),
+    /// A replica without a Machine, by its placeholder.
+    Replica(String),
+}
+
+impl Leaving {
+    /// Parses the text by which a caller names it.
+    pub(super) fn named(text: &str) -> Self {
+        match PlaceholderRef::parse(text) {
+            Some(PlaceholderRef::Machine(key)) => Self::Machine(key),
+            Some(PlaceholderRef::Replica(_)) => Self::Replica(text.to_owned()),
+            None => Self::Node(text.to_owned()),
+        }
+    }
+}
+
+/// The Machines, Nodes and replicas on their way out of each group, with the time since when they are.
+#[derive(Debug, Default)]
+pub(super) struct Going(Mutex<HashMap<GroupId, HashMap<Leaving, Instant>>>);
+
+impl Going {
+    /// Records that the deletion of these was accepted, or that a smaller target size removes them.
+    pub(super) fn accept(&self, id: &GroupId, leaving: impl IntoIterator<Item = Leaving>) {
+        let now = Instant::now();
+        let mut going = self.0.lock();
+        // Entries that nobody asks for again are dropped here.
+        going.retain(|_, nodes| {
+            nodes.retain(|_, since| now.duration_since(*since) < GOING_FOR);
+            !nodes.is_empty()
+        });
+        for one in leaving {
+            // One that is named again keeps its first time: a caller that asks in every loop would otherwise wait for ever.
+            going.entry(id.clone()).or_default().entry(one).or_insert(now);
+        }
+    }
+
+    /// Returns true if the instance that this text names is on its way out.
+    pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
+        let mut going = self.0.lock();
+        let Some(nodes) = going.get_mut(id) else { return false };
+        nodes.retain(|_, since| since.elapsed() < GOING_FOR);
+        let has = nodes.contains_key(&Leaving::named(node));
+        if nodes.is_empty() {
+            going.remove(id);
+        }
+        has
+    }
+
+    /// Forgets the placeholders of a group: with a larger size their names stand for other replicas.
+    pub(super) fn forget_replicas(&self, id: &GroupId) {
+        if let Some(nodes) = self.0.lock().get_mut(id) {
+            nodes.retain(|leaving, _| !matches!(leaving, Leaving::Replica(_)));
+        }
+    }
+
+    /// Forgets the instances that a MachinePool doesn't list any more: one that is listed again is a new one.
+    pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
+        let no_annotations = HashMap::new();
+        let is_listed = |leaving: &Leaving| match leaving {
+            // Its name is never used again.
+            Leaving::Machine(_) | Leaving::Replica(_) => true,
+            Leaving::Node(instance) => {
+                let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
+                index.resolve(query).group().as_ref() == Some(id)
+            }
+        };
+        if let Some(nodes) = self.0.lock().get_mut(id) {
+            nodes.retain(|instance, _| is_listed(instance));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_asks_for_again_is_forgotten_with_the_next_deletion() {
+        let group = |name: &str| GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap();
+        let going = Going::default();
+        for minute in 0..100 {
+            going.accept(&group(&format!("g{minute}")), ["a", &format!("b{minute}")].map(Leaving::named));
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        let remembered: usize = going.0.lock().values().map(HashMap::len).sum();
+        assert_eq!(remembered, 10, "of the last 5 minutes");
+        assert!(going.has(&group("g99"), "a"));
+    }
+}

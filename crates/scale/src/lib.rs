@@ -1,0 +1,226 @@
+//! Every write: increase, decrease, delete, and the end of what deletes have begun. A command runs in a task of its own,
+//! one at a time per group and side by side across groups; each write has a precondition. Until its first write a command
+//! ends with its caller; after it, it runs to a known result whoever still waits, and what a copy of the program leaves
+//! behind any copy finishes.
+//!
+//! This module must never answer a read, and never decide what a rule of [`nodegroup`] decides.
+
+mod answer;
+mod api;
+mod delete;
+mod error;
+mod events;
+#[cfg(any(test, feature = "test-support"))]
+#[doc(hidden)]
+pub mod fake;
+mod finisher;
+mod going;
+mod history;
+mod lane;
+mod look;
+mod memory;
+mod metrics;
+mod names;
+mod now;
+mod observer;
+mod options;
+mod order;
+mod outcome;
+mod passes;
+mod read;
+mod read_only;
+mod repeats;
+mod retry;
+mod rule;
+mod run;
+mod shared;
+mod size;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod work;
+
+use std::{sync::Arc, time::Duration};
+
+use arcstr::ArcStr;
+use shared_informer::Spawner;
+use tokio::{sync::oneshot, time::timeout};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+pub use self::{
+    api::Api,
+    error::ScaleError,
+    events::{EventReason, EventRecorder},
+    history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
+    metrics::ScaleMetrics,
+    options::{AtMinSize, MachinePoolDeletes, ScaleOptions},
+    order::NodeName,
+    shared::WatchedMachines,
+};
+use self::{
+    going::Going,
+    lane::Lanes,
+    memory::Memory,
+    order::{Caller, Delete, Order},
+    read_only::Asked,
+    repeats::Repeats,
+    shared::Shared,
+};
+use index::Index;
+use nodegroup::GroupId;
+
+/// The time for which Events may still be posted at shutdown.
+const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
+
+/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to their
+/// end.
+#[derive(Clone)]
+pub struct Scale {
+    shared: Arc<Shared>,
+    /// The name of the client whose commands these are.
+    client: Option<ArcStr>,
+    _finisher: Arc<DropGuard>,
+}
+
+impl Scale {
+    /// Returns the writes that are decided on `index` and `machines`, made through `api` and reported by `events`. Commands
+    /// and the finisher run on `runtime`.
+    #[must_use]
+    pub fn new(
+        index: Arc<Index>,
+        api: Api,
+        machines: Arc<dyn WatchedMachines>,
+        options: ScaleOptions,
+        metrics: ScaleMetrics,
+        events: EventRecorder,
+        runtime: impl Into<Spawner>,
+    ) -> Self {
+        let ended = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            index: Arc::clone(&index),
+            api,
+            machines,
+            options,
+            metrics,
+            events,
+            history: History::default(),
+            spawner: runtime.into(),
+            tasks: TaskTracker::new(),
+            ended: ended.clone(),
+            lanes: Lanes::default(),
+            going: Going::default(),
+            repeats: Repeats::default(),
+            memory: Memory::default(),
+        });
+        if !options.read_only {
+            let (changes, observed) = (index.unfinished(), index.observed());
+            shared.spawner.spawn(finisher::run(Arc::downgrade(&shared), Arc::clone(&index), changes, ended.clone()));
+            shared.spawner.spawn(observer::run(Arc::downgrade(&shared), index, observed, ended.clone()));
+        }
+        Self { shared, client: None, _finisher: Arc::new(ended.drop_guard()) }
+    }
+
+    /// Returns a handle for the commands of a client, whose name the log, Events and the history show.
+    #[must_use]
+    pub fn asked_by(&self, client: Option<ArcStr>) -> Self {
+        Self { client, ..self.clone() }
+    }
+
+    /// Returns true if nothing is written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.options.read_only
+    }
+
+    fn say_only(&self, id: GroupId) -> Asked {
+        Asked { shared: Arc::clone(&self.shared), id, client: self.client.clone() }
+    }
+
+    /// Raises the size of a group by `delta`.
+    ///
+    /// # Errors
+    /// A delta that isn't positive, a group that isn't known or can't be scaled, a size beyond max, or the API
+    /// server's refusal.
+    pub async fn increase(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
+        if self.is_read_only() {
+            return self.say_only(id).increase(delta);
+        }
+        self.run(id, "increase", |caller| Order::Increase(delta, caller)).await
+    }
+
+    /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there and succeeds. It
+    /// also succeeds for a group that can't be scaled for now, whose size stays.
+    ///
+    /// # Errors
+    /// A delta that isn't negative, a group that isn't known, or the API server's refusal.
+    pub async fn decrease(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
+        if self.is_read_only() {
+            return self.say_only(id).decrease(delta);
+        }
+        self.run(id, "decrease", |caller| Order::Decrease(delta, caller)).await
+    }
+
+    /// Deletes these Nodes of a group and lowers its size by as many: all or none. Nodes on their way out already succeed
+    /// and lower nothing. Once decided, a deletion is finished by whichever copy of the program.
+    ///
+    /// # Errors
+    /// A Node that isn't of this group, a size below min, or the API server's refusal, after which what was written for it
+    /// is taken back. If it is decided and not done yet, the error says so.
+    pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
+        if self.is_read_only() {
+            return self.say_only(id).delete(&nodes);
+        }
+        let named = nodes.len();
+        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named), put_off: None }))
+            .await
+    }
+
+    /// Returns the last writes and refusals of the groups.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.shared.history
+    }
+
+    /// Returns the number of groups with a command or a look of the finisher under way or waiting: zero at rest.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.shared.lanes.len()
+    }
+
+    /// Lets the running commands finish, for at most `limit`, and ends the finisher; then lets Events be posted, for a
+    /// second at most.
+    ///
+    /// # Errors
+    /// The number of commands that were still running.
+    pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
+        let tasks = &self.shared.tasks;
+        self.shared.ended.cancel();
+        tasks.close();
+        let ended = timeout(limit, tasks.wait()).await.map_err(|_| tasks.len());
+        self.shared.events.finish(EVENTS_AT_THE_END).await;
+        ended
+    }
+
+    /// Queues a command for its group's turn, and waits for its result.
+    async fn run(
+        &self,
+        id: GroupId,
+        command: &'static str,
+        order: impl FnOnce(Caller) -> Order,
+    ) -> Result<(), ScaleError> {
+        // A shutdown waits for running commands, and not for later ones.
+        if self.shared.tasks.is_closed() {
+            return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
+        }
+        let (sender, receiver) = oneshot::channel();
+        turns::order(&self.shared, &id, order(Caller::new(command, sender).asked_by(self.client.clone())));
+        receiver.await.unwrap_or_else(|_| {
+            Err(ScaleError::Unavailable(
+                "the command ended without a result; read the group's size and try again".to_owned(),
+            ))
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! One look of the finisher at a group: it carries on the deletions that are under way, whoever began them. The rule
+//! decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never delay a command for longer than
+//! one look takes.
+
+use nodegroup::{Bounds, DeletionLog};
+
+use super::{
+    answer,
+    passes::Pass,
+    rule::{self, Carry, Finish, Marked, NotLowered, RULE, Settle},
+    run,
+    work::Work,
+};
+use index::DeletionView;
+
+/// Looks at the group's deletions once, and does what can be done now.
+pub(super) async fn look(work: &Work) -> Pass {
+    let (memory, id) = (&work.shared.memory, &work.id);
+    let Some(view) = work.index().deletions(id) else {
+        memory.forget(id);
+        return Pass::Done;
+    };
+    let log = match view.version.log() {
+        Ok(log) => log,
+        Err(error) => {
+            if memory.is_new_unreadable(id, &view.version) {
+                tracing::warn!(group = %id, "deletions can't be finished: {error}");
+            }
+            return Pass::Done;
+        }
+    };
+    let followed = rule::followed(RULE, id.kind, &view.sets);
+    let (steps, left_until) = memory.decide(id, &log, &view.machines, &followed);
+    let mut pass = left_until.map_or(Pass::Done, Pass::Waits);
+    if steps.contains(&Finish::CarryOn) {
+        pass = pass.and(carry_on(work, &view, &log).await);
+    }
+    pass.and(settle(work, &view, steps).await)
+}
+
+/// Lowers the size for wanted entries, unless another copy may be doing it right now.
+async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Pass {
+    let id = &work.id;
+    let (ripe, next) = work.shared.memory.ripe(id, log);
+    let waits = next.map_or(Pass::Done, Pass::Waits);
+    if ripe.is_empty() {
+        return waits;
+    }
+    let bounds = Bounds { min: view.min, max: i32::MAX };
+    let mut carry = Carry::new(RULE, view.version.clone(), ripe, Vec::new(), bounds, Marked::default());
+    run::carry_out(work, &mut carry, |_| false).await;
+    let mut pass = waits;
+    for failure in carry.failures().values() {
+        let error = answer::not_done(id, failure.why());
+        match failure {
+            NotLowered::Spared(_) => {
+                tracing::info!(group = %id, "a deletion that was decided is given up: {error}");
+            }
+            NotLowered::Refused(_) => {
+                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided is given up: {error}");
+                // The next look finds the rest.
+                pass = Pass::Failed;
+            }
+            NotLowered::Pending(_) => {
+                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided waits: {error}");
+                pass = Pass::Failed;
+            }
+        }
+    }
+    pass
+}
+
+/// Deletes by name the Machines that a smaller size has left, corrects marks, and removes entries that are over.
+async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> Pass {
+    let sizes = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default()));
+    let mut settle = Settle::new(RULE, view.version.clone(), steps, sizes.sum());
+    run::carry_out(work, &mut settle, |_| false).await;
+    match settle.failure() {
+        None => Pass::Done,
+        Some(error) => {
+            tracing::warn!(group = %work.id, "can't finish deletions; this is tried again: {}", work.failed(error));
+            Pass::Failed
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Resolves the Nodes that a delete names to Machines, replicas and instances of a MachinePool.
+
+use std::collections::{BTreeMap, HashSet};
+
+use capi::{ObjectKey, ScalableKind, Uid};
+use nodegroup::{Phase, PlaceholderRef, deletion_log::Entry, writing::SetView};
+
+use super::{
+    answer,
+    error::ScaleError,
+    options::MachinePoolDeletes,
+    order::NodeName,
+    rule::{self, Named, RULE, Request},
+    work::Work,
+};
+use index::{NodeQuery, Resolved};
+
+/// The Machines, replicas and instances that the Nodes of a delete stand for.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    /// Machines with their uid, and true for one that is given up as never joined. The key makes one that is named twice
+    /// count once.
+    pub(super) machines: BTreeMap<ObjectKey, (Uid, bool)>,
+    /// Replicas without a Machine, which only lower the size.
+    pub(super) replicas: HashSet<String>,
+    /// Instances of a MachinePool that aren't Machines, which only lower the size.
+    pub(super) instances: HashSet<String>,
+}
+
+impl Nodes {
+    fn is_empty(&self) -> bool {
+        self.machines.is_empty() && self.replicas.is_empty() && self.instances.is_empty()
+    }
+}
+
+/// Returns the request of a delete, and the number of its placeholders that were given up recently, as this process
+/// remembers.
+pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, usize), ScaleError> {
+    let named = find(work, nodes)?;
+    warn_of_instances(work, &named)?;
+    let Nodes { machines, replicas, instances } = named;
+    let machine = |(key, (uid, never_joined)): (ObjectKey, _)| Named { name: key.name, uid, never_joined };
+    let given_up = replicas.iter().filter(|text| work.shared.going.has(&work.id, text)).count();
+    let machines = machines.into_iter().map(machine).collect();
+    Ok((Request { machines, replicas: replicas.len(), instances: instances.len() }, given_up))
+}
+
+/// Resolves each Node to what it stands for.
+pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
+    let (index, going, id) = (work.index(), &work.shared.going, &work.id);
+    let mut named = Nodes::default();
+    let mut waiting = None;
+    if id.kind == ScalableKind::MachinePool {
+        going.forget_gone(index, id);
+    }
+    for node in nodes {
+        let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
+        let text = node.text();
+        match index.resolve(query) {
+            Resolved::Machine(machine, Some(group)) if group == *id => {
+                let never_joined = PlaceholderRef::parse(text).is_some() && !machine.deleting;
+                let key = &machine.meta.key;
+                let node = || index.shows_node_of(&machine);
+                let has_joined = never_joined && (machine.node_name.is_some() || node());
+                if has_joined && !has_lowered(work, &machine.meta.uid) {
+                    return Err(answer::has_joined(id, &key.name));
+                }
+                if !machine.deleting && !node() && waits_for_rollout(work, &machine.meta.uid) {
+                    waiting = Some(key.name.clone());
+                    continue;
+                }
+                named.machines.insert(key.clone(), (machine.meta.uid.clone(), never_joined));
+            }
+            Resolved::Replica(group) if group == *id => {
+                named.replicas.insert(text.to_owned());
+            }
+            Resolved::PoolInstance(group) if group == *id => {
+                if going.has(id, text) {
+                    continue;
+                }
+                // Without a mark on its Machine another instance would be removed.
+                if !index.members(id).is_empty() {
+                    return Err(answer::is_of_machines(id));
+                }
+                named.instances.insert(text.to_owned());
+            }
+            Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
+                return Err(ScaleError::InvalidArgument(format!(
+                    "Node {text} belongs to node group {other}, not to {id}; nothing was changed"
+                )));
+            }
+            // It has been deleted since.
+            Resolved::Unknown if going.has(id, text) => {}
+            Resolved::Machine(_, None) | Resolved::Unknown => {
+                return Err(ScaleError::NotFound(format!(
+                    "Node {text} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
+                     nothing was changed"
+                )));
+            }
+        }
+    }
+    match waiting {
+        // Cluster Autoscaler names an instance without a Node in every loop. After a success it would skip the rest of each
+        // loop, for all groups.
+        Some(machine) if named.is_empty() => Err(answer::waits_for_rollout(id, &machine)),
+        _ => Ok(named),
+    }
+}
+
+/// Returns true if the size was lowered for a Machine that isn't deleted by name before a rollout has ended.
+fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
+    let Some((version, sets)) = work.index().sets(&work.id) else { return false };
+    let has_machines = |set: &&SetView| set.object.replicas.unwrap_or_default() > 0;
+    if sets.iter().filter(has_machines).count() <= 1 {
+        return false;
+    }
+    let Ok(log) = version.log() else { return false };
+    let is_lowered = |entry: &&Entry| entry.phase == Phase::Lowered && !entry.soft;
+    log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(RULE, work.id.kind, &sets).has(entry))
+}
+
+/// Returns true if the size was lowered for a Machine, which doesn't stay even if it has joined since.
+fn has_lowered(work: &Work, uid: &Uid) -> bool {
+    let log = work.view().ok().and_then(|view| view.version.log().ok());
+    log.is_some_and(|log| log.get(uid).is_some_and(|entry| entry.phase == Phase::Lowered))
+}
+
+/// Logs or refuses a delete of MachinePool instances that aren't Machines, since they can't be deleted by name.
+fn warn_of_instances(work: &Work, named: &Nodes) -> Result<(), ScaleError> {
+    if named.instances.is_empty() {
+        return Ok(());
+    }
+    if work.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
+        return Err(ScaleError::FailedPrecondition(format!(
+            "{}: the MachinePool has no Machines for these Nodes, so that its infrastructure provider would choose which \
+             instance goes; nothing was changed: it is refused by --machine-pool-deletes=refuse",
+            work.id
+        )));
+    }
+    tracing::warn!(group = %work.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
+    Ok(())
+}

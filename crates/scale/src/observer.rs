@@ -1,0 +1,137 @@
+//! Reports written sizes that somebody keeps putting back, and those for which no Machine is created. It runs in a task of
+//! its own, which the watches wake. It must write nothing but Events, and no command may wait for it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use arcstr::ArcStr;
+use nodegroup::{GroupId, writing};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{events::EventContent, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
+use index::{Index, Overwritten};
+
+/// The time for which a size that was put back is remembered: whoever does it again within this time keeps doing it.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
+
+/// The observations of all groups, for the lifetime of the task.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    put_back: HashMap<GroupId, PutBack>,
+    /// The reason that was reported last for Machines of a group that aren't created.
+    held_back: HashMap<GroupId, String>,
+}
+
+/// The last size of a group that somebody has put back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct PutBack {
+    to: i32,
+    manager: Option<ArcStr>,
+    times: u32,
+    at: Instant,
+}
+
+/// Observes until `ended`, or until `shared` is dropped.
+pub(super) async fn run(
+    shared: Weak<Shared>,
+    index: Arc<Index>,
+    mut changes: watch::Receiver<()>,
+    ended: CancellationToken,
+) {
+    let mut observed = Observed::default();
+    loop {
+        let groups = index.take_observed();
+        if !groups.is_empty() {
+            let Some(shared) = shared.upgrade() else { return };
+            for id in groups {
+                let work = Work::new(Arc::clone(&shared), id);
+                let looked = ended.run_until_cancelled(observe(&work, &mut observed)).await;
+                if looked.is_none() {
+                    return;
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => return,
+            woken = changes.changed() => if woken.is_err() {
+                return;
+            },
+        }
+    }
+}
+
+async fn observe(work: &Work, observed: &mut Observed) {
+    if let Some(overwritten) = work.index().take_overwritten(&work.id) {
+        observe_overwritten(work, overwritten, observed).await;
+    }
+    match work.index().held_back_own(&work.id) {
+        None => {
+            observed.held_back.remove(&work.id);
+        }
+        Some((size, why)) => {
+            if observed.held_back.insert(work.id.clone(), why.clone()).as_ref() != Some(&why) {
+                tracing::warn!(group = %work.id, size, "no Machine is made for the size that was written: {why}");
+                work.report(EventContent::held_back(size, &why));
+            }
+        }
+    }
+}
+
+/// Reports a size that somebody has put back. The object's managed fields name the manager; other copies of this program
+/// are ignored.
+async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
+    let manager = match work.api().read_group(&work.id).await {
+        // The size has changed again, and that write is observed by itself.
+        Ok(seen) if seen.version.replicas != to => return,
+        Ok(seen) => writing::manager(&seen.managed),
+        Err(error) => {
+            tracing::debug!(group = %work.id, "can't read who has written the size: {error:?}");
+            None
+        }
+    };
+    if manager.as_deref().is_some_and(writing::is_own) {
+        return;
+    }
+    let Some(times) = observed.note(&work.id, to, manager.clone(), Instant::now()) else { return };
+    let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
+    work.shared.metrics.count_put_back(&manager);
+    tracing::warn!(group = %work.id, from, to, %manager, times, "somebody keeps putting the size back");
+    work.report(EventContent::put_back(from, to, &manager));
+}
+
+impl Observed {
+    /// Records a size that was put back. Returns the number of times if the same manager has put back the same size before:
+    /// a person who changes a size once isn't reported.
+    fn note(&mut self, id: &GroupId, to: i32, manager: Option<ArcStr>, now: Instant) -> Option<u32> {
+        self.put_back.retain(|_, last| now.saturating_duration_since(last.at) < REMEMBERED_FOR);
+        let before = self.put_back.get(id).filter(|last| last.to == to && last.manager == manager);
+        let times = before.map_or(1, |last| last.times.saturating_add(1));
+        self.put_back.insert(id.clone(), PutBack { to, manager, times, at: now });
+        (times > 1).then_some(times)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_puts_the_same_size_back_again_within_an_hour_keeps_doing_it() {
+        let (mut observed, start) = (Observed::default(), Instant::now());
+        let group = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
+        let mut note = |to, manager: &str, minutes: u64| {
+            observed.note(&group, to, Some(manager.into()), start + Duration::from_secs(60 * minutes))
+        };
+        assert_eq!(note(3, "argocd-controller", 0), None);
+        assert_eq!((note(3, "argocd-controller", 50), note(3, "argocd-controller", 100)), (Some(2), Some(3)));
+        assert_eq!(note(4, "argocd-controller", 101), None, "another size");
+        assert_eq!(note(4, "kubectl", 102), None, "somebody else");
+        assert_eq!(note(4, "kubectl", 163), None, "long ago");
+    }
+}

@@ -1,0 +1,111 @@
+//! Commands that wait for their turn, and their callers.
+
+use std::{collections::HashMap, time::Duration};
+
+use arcstr::ArcStr;
+use opentelemetry::Context;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{error::ScaleError, rule::Request};
+
+/// A Node as the caller names it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeName {
+    /// Its name, or the instance id of one that has no Node.
+    pub name: String,
+    /// Its providerID, or the instance id of one that has no Node.
+    pub provider_id: String,
+    /// Its annotations.
+    pub annotations: HashMap<String, String>,
+}
+
+impl NodeName {
+    /// Returns the text that identifies it: its providerID, or its name if it has none.
+    pub(super) fn text(&self) -> &str {
+        if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
+    }
+}
+
+/// The caller that waits for a command's result.
+pub(super) struct Caller {
+    command: &'static str,
+    /// The number of Nodes that the command names.
+    nodes: Option<usize>,
+    begun: Instant,
+    trace: Context,
+    /// The name of the client that asks.
+    client: Option<ArcStr>,
+    answer: oneshot::Sender<Result<(), ScaleError>>,
+}
+
+impl Caller {
+    pub(super) fn new(command: &'static str, answer: oneshot::Sender<Result<(), ScaleError>>) -> Self {
+        Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), client: None, answer }
+    }
+
+    /// Sets the client that asks.
+    pub(super) fn asked_by(self, client: Option<ArcStr>) -> Self {
+        Self { client, ..self }
+    }
+
+    pub(super) fn client(&self) -> Option<&ArcStr> {
+        self.client.as_ref()
+    }
+
+    /// Sets the number of Nodes that the command names.
+    pub(super) fn naming(self, nodes: usize) -> Self {
+        Self { nodes: Some(nodes), ..self }
+    }
+
+    pub(super) fn nodes(&self) -> Option<usize> {
+        self.nodes
+    }
+
+    /// Returns the trace that the command is a part of.
+    pub(super) fn trace(&self) -> &Context {
+        &self.trace
+    }
+
+    /// Returns the time since the command was asked for.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Returns the command as a metric label.
+    pub(super) fn command(&self) -> &'static str {
+        self.command
+    }
+
+    /// Returns true if nobody waits for the result any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, result: Result<(), ScaleError>) {
+        // The caller may have left: the log has the result.
+        let _ = self.answer.send(result);
+    }
+}
+
+/// A delete that waits for its turn.
+pub(super) struct Delete {
+    pub(super) nodes: Vec<NodeName>,
+    pub(super) caller: Caller,
+    /// Its request, if it couldn't be decided with those that arrived with it. Such a delete joins no batch that is under
+    /// way.
+    pub(super) put_off: Option<PutOff>,
+}
+
+/// A request whose Nodes have been looked up.
+pub(super) struct PutOff {
+    pub(super) request: Request,
+    /// The number of its placeholders that were given up recently, as this process remembered at the lookup.
+    pub(super) given_up: usize,
+}
+
+/// A command that waits for its turn.
+pub(super) enum Order {
+    Increase(i32, Caller),
+    Decrease(i32, Caller),
+    Delete(Delete),
+}

@@ -1,0 +1,216 @@
+//! Reports writes and commands to the log, the metrics, the index, the history, Events and callers. It must decide nothing.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use arcstr::ArcStr;
+use nodegroup::{
+    DeletionLog,
+    deletion_log::Entry,
+    writing::{CallError, GroupVersion},
+};
+
+use super::{
+    error::ScaleError,
+    events::EventContent,
+    metrics::Write,
+    order::Caller,
+    rule::Named,
+    work::{Resized, Work},
+};
+
+/// The maximum number of clients in a log line or a note.
+const MOST_CLIENTS: usize = 3;
+/// The maximum number of tickets in a log line or a note. Entries that are lowered together mostly share one.
+const MOST_TICKETS: usize = 8;
+
+/// A written size.
+#[derive(Clone, Copy)]
+pub(super) struct SizeWritten<'a> {
+    pub(super) from: i32,
+    /// The names of the Machines that it removes; none for a larger size, or for replicas without a Machine.
+    pub(super) machines: &'a [ArcStr],
+    /// The number of attempts.
+    pub(super) attempts: u32,
+    /// The time since the first attempt.
+    pub(super) elapsed: Duration,
+}
+
+/// Returns the tickets of entries, each once and at most `MOST_TICKETS`; `None` if there is no entry.
+pub(super) fn tickets_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Option<String> {
+    let tickets: BTreeSet<_> = entries.into_iter().map(|entry| &entry.ticket).collect();
+    let named: Vec<_> = tickets.iter().take(MOST_TICKETS).map(ToString::to_string).collect();
+    match (named.is_empty(), tickets.len() - named.len()) {
+        (true, _) => None,
+        (false, 0) => Some(named.join(", ")),
+        (false, more) => Some(format!("{} and {more} more", named.join(", "))),
+    }
+}
+
+impl Work {
+    /// Makes a call that writes, and counts its result and duration.
+    pub(super) async fn write<T>(
+        &self,
+        write: Write,
+        call: impl Future<Output = Result<T, CallError>> + Send,
+    ) -> Result<T, CallError> {
+        let started = Instant::now();
+        let result = call.await;
+        self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
+        self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
+        result
+    }
+
+    /// Reports a written size.
+    pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
+        self.index().set_written(&self.id, version.clone());
+        self.index().set_own_size(&self.id, write.from, version);
+        let log = version.log.as_ref().and_then(|log| log.read().ok());
+        let entries = log.into_iter().flat_map(DeletionLog::entries);
+        let tickets = tickets_of(entries.filter(|entry| write.machines.contains(&entry.name)));
+        tracing::info!(
+            group = %self.id,
+            from = write.from,
+            to = version.replicas,
+            machines = write.machines.join(","),
+            ticket = tickets,
+            client = self.clients(),
+            attempts = write.attempts,
+            milliseconds = write.elapsed.as_millis(),
+            "size written"
+        );
+        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
+        traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
+        *self.resized.lock() = Some(resized);
+        self.report_of(tickets.as_deref(), EventContent::scaled(write.from, version.replicas, write.machines));
+    }
+
+    /// Logs the new entries of the deletion log that is about to be written. Whichever copy finishes them logs their
+    /// ticket, and this line alone has the ticket together with the client. It comes before the write, whose answer may be
+    /// lost.
+    pub(super) fn logs(&self, seen: &GroupVersion, log: &DeletionLog) {
+        let before = seen.log().unwrap_or_default();
+        let is_new = |entry: &&Entry| before.get(&entry.uid).is_none_or(|old| old.ticket != entry.ticket);
+        let new: Vec<_> = log.entries().iter().filter(is_new).collect();
+        if new.is_empty() {
+            return;
+        }
+        let machines = new.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",");
+        let (ticket, client) = (tickets_of(new), self.clients());
+        tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
+    }
+
+    /// Stores the group as it was read, or as the write of its log has left it, in the index.
+    pub(super) fn has_seen(&self, version: &GroupVersion) {
+        self.index().set_written(&self.id, version.clone());
+    }
+
+    /// Marks Machines in the index whose deletion the API server has refused or left without an answer.
+    pub(super) fn couldnt_delete(&self, machines: &[Named]) {
+        for named in machines {
+            self.index().set_undeletable(&self.machine_key(&named.name), &named.uid);
+        }
+    }
+
+    /// Reports an event of the group.
+    pub(super) fn report(&self, content: EventContent) {
+        self.report_with_code(content, None);
+    }
+
+    /// Reports an event of the group. Unless a command is carried out, the note names the tickets of the log's entries.
+    pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
+        let is_asked_for = self.is_asked_for.load(Ordering::Relaxed);
+        self.report(if is_asked_for { content } else { content.of_tickets(tickets) });
+    }
+
+    /// Reports that an infrastructure provider chooses the instances.
+    pub(super) fn report_chosen_by_provider(&self, instances: usize) {
+        self.report(EventContent::chosen_by_provider(instances));
+    }
+
+    fn report_with_code(&self, content: EventContent, code: Option<&'static str>) {
+        let content = content.asked_by(self.clients().as_deref());
+        self.shared.history.reported(&self.id, &content, code);
+        if let Some(uid) = self.index().uid(&self.id) {
+            self.shared.events.record(&self.id, &uid, content);
+        }
+    }
+
+    /// Resets what belongs to the turn before.
+    pub(super) fn begin_turn(&self) {
+        self.resized.lock().take();
+        self.clients.lock().clear();
+        self.has_written.store(false, Ordering::Relaxed);
+        self.is_asked_for.store(false, Ordering::Relaxed);
+    }
+
+    /// Records the callers whose commands this turn carries out.
+    pub(super) fn note_clients<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
+        self.is_asked_for.store(true, Ordering::Relaxed);
+        self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
+    }
+
+    /// Returns the names of the clients whose commands this turn carries out, at most `MOST_CLIENTS`; `None` if none has
+    /// authenticated.
+    fn clients(&self) -> Option<String> {
+        let clients = self.clients.lock();
+        let first: Vec<_> = clients.iter().take(MOST_CLIENTS).map(ArcStr::as_str).collect();
+        let more = clients.len() - first.len();
+        match (first.is_empty(), more) {
+            (true, _) => None,
+            (false, 0) => Some(first.join(", ")),
+            (false, _) => Some(format!("{} and {more} more", first.join(", "))),
+        }
+    }
+
+    /// Reports a successful command that changed nothing, if the ones before it did neither.
+    fn look_at_effect(&self, command: &'static str) {
+        let has_effect = self.has_written.load(Ordering::Relaxed);
+        if let Some(repeat) = self.shared.repeats.note(&self.id, command, has_effect) {
+            self.shared.metrics.count_repeated(command);
+            tracing::warn!(
+                group = %self.id, command, times = repeat.times,
+                "command succeeds, changes nothing and comes again: Cluster Autoscaler may be skipping its loops for it"
+            );
+        }
+    }
+
+    /// Reports the result of a command, and answers its caller.
+    pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
+        let command = caller.command();
+        self.shared.metrics.count_command(command, result.as_ref().err());
+        self.say(&caller, &result);
+        if result.is_ok() {
+            self.look_at_effect(command);
+        }
+        if let Err(error) = &result {
+            match EventContent::of_error(command == "increase", error) {
+                Some(content) => self.report_with_code(content, Some(error.code())),
+                None => self.shared.history.answered(&self.id, command, error, caller.client()),
+            }
+        }
+        caller.answer(result);
+    }
+
+    /// Logs one line per command with its result. The commands of a batch share its size.
+    fn say(&self, caller: &Caller, result: &Result<(), ScaleError>) {
+        let (command, nodes, group) = (caller.command(), caller.nodes(), &self.id);
+        let client = caller.client().map(ArcStr::as_str);
+        let milliseconds = caller.elapsed().as_millis();
+        let resized = *self.resized.lock();
+        let (from, to) = (resized.map(|it| it.from), resized.map(|it| it.to));
+        let attempts = resized.map(|it| it.attempts);
+        match result {
+            Ok(()) => {
+                tracing::info!(%group, command, client, nodes, code = "OK", milliseconds, from, to, attempts, "command done");
+            }
+            Err(error) => {
+                let code = error.grpc_code();
+                tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {error}");
+            }
+        }
+    }
+}

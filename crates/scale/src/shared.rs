@@ -1,0 +1,37 @@
+//! The state that all commands and looks share.
+
+use std::sync::Arc;
+
+use capi::{Machine, ObjectKey};
+use shared_informer::{AsOf, Spawner};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    api::Api, events::EventRecorder, going::Going, history::History, lane::Lanes, memory::Memory,
+    metrics::ScaleMetrics, options::ScaleOptions, repeats::Repeats,
+};
+use index::Index;
+
+/// The watch of Machines.
+pub trait WatchedMachines: Send + Sync {
+    /// Returns the Machine with this name, as of this resourceVersion or later.
+    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine>;
+}
+
+/// The state that the commands and looks of one workload cluster share.
+pub(super) struct Shared {
+    pub(super) index: Arc<Index>,
+    pub(super) api: Api,
+    pub(super) machines: Arc<dyn WatchedMachines>,
+    pub(super) options: ScaleOptions,
+    pub(super) metrics: ScaleMetrics,
+    pub(super) events: EventRecorder,
+    pub(super) history: History,
+    pub(super) spawner: Spawner,
+    pub(super) tasks: TaskTracker,
+    pub(super) ended: CancellationToken,
+    pub(super) lanes: Lanes,
+    pub(super) going: Going,
+    pub(super) repeats: Repeats,
+    pub(super) memory: Memory,
+}

@@ -1,0 +1,59 @@
+//! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their results. The rule decides
+//! ([`delete_rule::steps::Resize`], [`delete_rule::steps::Decrease`]).
+
+use nodegroup::{size, writing::NotScalable};
+
+use super::{
+    answer,
+    error::ScaleError,
+    order::Caller,
+    rule::{Decrease, RULE, Resize},
+    run,
+    work::Work,
+};
+use index::ScaleView;
+
+/// The id of the only caller of a command on a size.
+const CALLER: delete_rule::steps::CallerId = 0;
+
+pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
+    let view = work.view()?;
+    let mut resize = Resize::increase(RULE, view.version, delta, view.bounds, Some(CALLER));
+    run::carry_out(work, &mut resize, |_| caller.is_gone()).await;
+    if let Some(Err(why)) = resize.end() {
+        return Err(answer::not_done(&work.id, why));
+    }
+    work.shared.going.forget_replicas(&work.id);
+    Ok(())
+}
+
+/// Where only time can help it is a success that changes nothing: an error would fail the caller's loop for all groups
+/// (kubernetes/autoscaler#7928). A success ends that loop too, and silently; so instances are answered so that the caller
+/// never asks again and again (see [`nodegroup::instance::of_group`]).
+pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
+    // A wrong delta is refused whatever the state of the group.
+    size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
+    if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
+        tracing::info!(group = %work.id, "the size is left as it is: {why}");
+        return Ok(());
+    }
+    let view = work.view()?;
+    if is_left_while_rolling_out(work, &view) {
+        return Ok(());
+    }
+    let mut decrease = Decrease::new(RULE, view.version, delta, view.bounds, CALLER);
+    run::carry_out(work, &mut decrease, |_| caller.is_gone()).await;
+    match decrease.end() {
+        Some(Err(why)) => Err(answer::not_done(&work.id, why)),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// Returns true if a target size stays because the group is rolling out, which only time changes. An error would fail the
+/// caller's loop (kubernetes/autoscaler#7928); a success ends it as well, but the caller doesn't ask again.
+fn is_left_while_rolling_out(work: &Work, view: &ScaleView) -> bool {
+    if let Some(rollout) = &view.rollout {
+        tracing::info!(group = %work.id, size = view.version.replicas, "target size is left as it is: the group is {}", rollout.cause);
+    }
+    view.rollout.is_some()
+}

@@ -1,0 +1,243 @@
+//! Deletes: which Machines are logged, marked and lowered, and in how many calls.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::{
+    ABCD,
+    fake::{LONG, World, group, instance, nodes},
+};
+use crate::ScaleError;
+
+#[tokio::test]
+async fn a_delete_logs_marks_and_lowers_without_a_read() {
+    let world = World::new(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap();
+    assert_eq!(world.api.marked(), ["b", "d"]);
+    assert_eq!(world.api.replicas(), 2);
+    assert_eq!(world.target_size(), 2);
+    assert_eq!(world.api.log(), ["b lowered", "d lowered"]);
+    let mut calls = world.api.calls();
+    calls[1..3].sort();
+    assert_eq!(calls, ["PATCH group", "PATCH machine b", "PATCH machine d", "PATCH group"]);
+    assert!(world.api.mark_of("b").unwrap().starts_with("capi-autoscaler-provider 20"), "whose mark, and when");
+}
+
+#[tokio::test]
+async fn a_machine_that_the_watch_can_not_vouch_for_is_read_first() {
+    let world = World::new(4, &ABCD);
+    // The generation began after everything that the watch of Machines has shown.
+    world.scale.increase(group(), 1).await.unwrap();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    let calls = world.api.calls();
+    assert_eq!(calls, ["PATCH scale", "GET machine b", "PATCH group", "PATCH machine b", "PATCH group"]);
+    assert_eq!(world.api.replicas(), 4);
+}
+
+#[tokio::test]
+async fn a_node_named_twice_counts_once() {
+    let world = World::new(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b", "b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test]
+async fn an_accepted_delete_repeated_writes_nothing_more() {
+    let world = World::new(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    let before = world.api.calls().len();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.calls().len(), before);
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test]
+async fn a_delete_repeated_to_another_copy_lowers_nothing_more() {
+    let world = World::new(4, &ABCD);
+    let other = world.another_copy();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3, "the other copy's index was from before");
+    other.scale.delete(group(), nodes(&["c"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 2);
+    // Entries are in the order of their tickets, and in any order within one second.
+    let mut log = world.api.log();
+    log.sort();
+    assert_eq!(log, ["b lowered", "c lowered"]);
+}
+
+#[tokio::test]
+async fn a_delete_repeated_when_its_machine_is_gone_and_the_watch_has_not_heard_lowers_nothing() {
+    let world = World::new(4, &ABCD);
+    let other = world.another_copy();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    world.api.remove("b");
+    let deleting = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": null}}});
+    world.api.change("machinedeployments", "workers", deleting);
+    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test]
+async fn deletes_of_one_node_each_at_once_are_one_batch() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let world = World::new(8, &names);
+    let deletes = names[..6].iter().map(|name| world.scale.delete(group(), nodes(&[name])));
+    for result in futures::future::join_all(deletes).await {
+        result.unwrap();
+    }
+    assert_eq!(world.api.replicas(), 2);
+    assert_eq!(world.api.marked(), &names[..6]);
+    let calls = world.api.calls();
+    assert_eq!(calls.iter().filter(|call| *call == "PATCH group").count(), 2, "{calls:?}");
+    assert_eq!(calls.len(), 8, "{calls:?}");
+}
+
+#[tokio::test]
+async fn each_caller_of_a_batch_is_answered_for_its_own_nodes() {
+    let world = World::new(3, &["a", "b", "c"]);
+    let scale = &world.scale;
+    let (unknown, first, two, second) = tokio::join!(
+        scale.delete(group(), nodes(&["z"])),
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), nodes(&["b", "c"])),
+        scale.delete(group(), nodes(&["b"])),
+    );
+    assert_eq!(unknown.unwrap_err().code(), "not_found");
+    assert_eq!((first, second), (Ok(()), Ok(())));
+    assert_eq!(two.unwrap_err().code(), "failed_precondition", "the minimum is 1, and a was there first");
+    assert_eq!((world.api.replicas(), world.api.marked()), (1, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[tokio::test]
+async fn an_increase_between_deletes_keeps_its_place() {
+    let world = World::new(4, &ABCD);
+    let scale = &world.scale;
+    let (a, more, b) = tokio::join!(
+        scale.delete(group(), nodes(&["a"])),
+        scale.increase(group(), 6),
+        scale.delete(group(), nodes(&["b"])),
+    );
+    assert_eq!((a, more, b), (Ok(()), Ok(()), Ok(())), "the maximum is 10");
+    assert_eq!(world.api.replicas(), 8);
+}
+
+#[rstest]
+#[case::below_min(nodes(&["a", "b"]), "failed_precondition")]
+#[case::unknown_node(nodes(&["a", "z"]), "not_found")]
+#[case::replicas_that_are_none(instance("replica-MachineDeployment-team-a_workers-0"), "failed_precondition")]
+#[case::a_pending_one_that_has_joined(instance("pending-machine-team-a_a"), "failed_precondition")]
+#[tokio::test]
+async fn a_wrong_delete_writes_nothing(#[case] named: Vec<crate::NodeName>, #[case] code: &str) {
+    let world = World::new(2, &["a", "b"]);
+    let error = world.scale.delete(group(), named).await.unwrap_err();
+    assert_eq!(error.code(), code, "{error}");
+    assert!(!world.api.calls().iter().any(|call| call.contains("PATCH")), "{:?}", world.api.calls());
+}
+
+#[tokio::test]
+async fn a_node_of_another_group_refuses_the_request_and_is_named() {
+    let world = World::new(2, &["a", "b"]);
+    let foreign = instance("replica-MachineSet-team-a_workers-1-0");
+    let error = world.scale.delete(group(), foreign).await.unwrap_err();
+    assert!(!error.to_string().is_empty() && world.api.calls().is_empty(), "{error}");
+    assert!(error.to_string().contains("replica-MachineSet-team-a_workers-1-0"), "{error}");
+}
+
+#[tokio::test]
+async fn a_log_that_is_none_of_ours_is_left_alone() {
+    let world = World::new(4, &ABCD);
+    let foreign = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": "v9"}}});
+    world.api.change("machinedeployments", "workers", foreign);
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(error.to_string().contains("capi-autoscaler-provider.io/deleting"), "{error}");
+    let object = world.api.object("machinedeployments", "workers").unwrap();
+    assert_eq!(object["metadata"]["annotations"]["capi-autoscaler-provider.io/deleting"], "v9");
+}
+
+#[tokio::test]
+async fn a_replica_without_a_machine_only_lowers_the_size() {
+    let world = World::new(4, &["a", "b"]);
+    world.scale.delete(group(), instance("replica-MachineDeployment-team-a_workers-1")).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert_eq!(world.api.calls(), ["LIST machines", "PATCH group"]);
+}
+
+#[tokio::test]
+async fn a_machine_without_a_node_is_deleted_by_its_placeholder() {
+    let world = World::new(3, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    world.scale.delete(group(), instance("pending-machine-team-a_c")).await.unwrap();
+    assert_eq!(world.api.marked(), ["c"]);
+    assert_eq!(world.api.replicas(), 2);
+}
+
+/// The size is 4: three Machines stay, and a new one would replace the one that goes.
+#[tokio::test]
+async fn a_machine_that_somebody_else_deletes_lowers_the_size_where_it_would_be_replaced() {
+    let world = World::new(4, &ABCD);
+    world.api.begin_to_delete("b");
+    world.watch();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert!(world.api.calls().contains(&"LIST machines".to_owned()));
+}
+
+#[tokio::test]
+async fn a_machine_that_goes_for_a_smaller_size_already_lowers_nothing_more() {
+    let world = World::new(4, &ABCD);
+    world.api.begin_to_delete("b");
+    world.resize(3);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert!(world.api.marked().is_empty());
+}
+
+#[tokio::test]
+async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while_it_is_listed() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
+    for names in [["a"], ["a"], ["b"]] {
+        world.scale.delete(pool.clone(), nodes(&names)).await.unwrap();
+    }
+    assert_eq!(world.size_of_pool(), 1);
+    world.pool(3, &["cloud:///b", "cloud:///c", "cloud:///d"]);
+    let error = world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap_err();
+    assert_eq!(error.code(), "not_found", "it is gone: {error}");
+    world.pool(3, &["cloud:///a", "cloud:///c", "cloud:///d"]);
+    world.scale.delete(pool, nodes(&["a"])).await.unwrap();
+    assert_eq!(world.size_of_pool(), 2, "it came anew");
+}
+
+/// Its infrastructure provider has removed another one. Cluster Autoscaler asks again in every loop.
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_often_it_is_named() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b"]);
+    for second in (0..=300).step_by(10) {
+        world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap();
+        assert_eq!(world.size_of_pool(), if second < 300 { 2 } else { 1 }, "after {second} s");
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_instance_that_no_one_can_delete_by_name_is_refused_where_the_operator_says_so() {
+    let world = World::that_refuses_instances(1);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
+    let error = world.scale.delete(pool, nodes(&["a"])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(error.to_string().contains("--machine-pool-deletes"), "{error}");
+    assert_eq!(world.size_of_pool(), 3);
+    assert!(world.api.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_command_after_the_end_was_asked_for_is_refused() {
+    let world = World::new(4, &ABCD);
+    world.scale.drain(LONG).await.unwrap();
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
+    assert!(world.api.calls().is_empty());
+}

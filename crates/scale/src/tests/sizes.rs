@@ -1,0 +1,397 @@
+//! Increases and decreases, and the state that each fault of a size write leaves behind.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::fake::{Fault, LONG, World, group, instance, status};
+use crate::ScaleError;
+
+#[tokio::test]
+async fn an_increase_is_one_write_without_a_read_and_is_answered_at_once() {
+    let world = World::new(2, &["a", "b"]);
+    world.scale.increase(group(), 3).await.unwrap();
+    assert_eq!(world.api.replicas(), 5);
+    assert_eq!(world.api.calls(), ["PATCH scale"]);
+    assert_eq!(world.target_size(), 5);
+}
+
+/// Cluster Autoscaler's timeout for the instances of an increase ends after the one for the increase, a loop in between.
+#[tokio::test(start_paused = true)]
+async fn what_an_increase_brings_has_an_id_of_its_own_for_a_minute() {
+    let ids = |world: &World| -> Vec<String> {
+        world.index.instances(&group()).unwrap().into_iter().map(|instance| instance.id).collect()
+    };
+    let world = World::new(3, &["joined"]);
+    let made = |time: jiff::Timestamp| json!({"creationTimestamp": time.to_string()});
+    let now = jiff::Timestamp::now();
+    world.machine("old", &json!({}), &made(now - jiff::SignedDuration::from_mins(10)));
+    assert_eq!(
+        ids(&world)[1..],
+        ["pending-machine-team-a_old", "replica-MachineDeployment-team-a_workers-0"],
+        "nobody has increased it"
+    );
+    world.scale.increase(group(), 1).await.unwrap();
+    world.machine("fresh", &json!({}), &made(now));
+    let replica = "new-replica-MachineDeployment-team-a_workers-0";
+    assert_eq!(ids(&world)[..2], ["new-pending-machine-team-a_fresh", "cloud:///joined"]);
+    assert_eq!(ids(&world)[2..], ["pending-machine-team-a_old", replica]);
+    tokio::time::advance(Duration::from_secs(59)).await;
+    assert_eq!(ids(&world)[3], replica);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ids(&world)[0], "pending-machine-team-a_fresh");
+    assert_eq!(ids(&world)[3], "replica-MachineDeployment-team-a_workers-0");
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!(ids(&world)[0], "pending-machine-team-a_fresh", "a smaller size is no increase");
+}
+
+#[tokio::test]
+async fn what_a_new_increase_has_brought_can_be_deleted() {
+    let world = World::new(1, &["joined"]);
+    world.scale.increase(group(), 1).await.unwrap();
+    let id = "new-replica-MachineDeployment-team-a_workers-0";
+    world.scale.delete(group(), instance(id)).await.unwrap();
+    assert_eq!(world.target_size(), 1);
+}
+
+/// The watch may show a write of this process before its answer arrives; nobody has to read whose write it was.
+#[tokio::test]
+async fn a_size_that_the_watch_shows_before_its_answer_is_read_by_nobody() {
+    let world = World::new(2, &["a", "b"]);
+    world.scale.increase(group(), 1).await.unwrap();
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    let increase = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.increase(group(), 2).await }
+    });
+    world.api.held().await;
+    world.watch();
+    quiet().await;
+    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"], "the answer is on its way");
+    world.api.release();
+    increase.await.unwrap().unwrap();
+    quiet().await;
+    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"]);
+
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    let increase = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.increase(group(), 1).await }
+    });
+    world.api.held().await;
+    world.resize(3);
+    world.api.release();
+    increase.await.unwrap().unwrap();
+    quiet().await;
+    assert_eq!(world.api.calls()[2..], ["PATCH scale", "GET group"], "somebody else has written it meanwhile");
+}
+
+/// Lets all tasks run until they wait: the API of these tests waits for nothing but faults.
+async fn quiet() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_increase_builds_on_the_first_before_the_watch_has_shown_it() {
+    let world = World::new(2, &[]);
+    world.scale.increase(group(), 3).await.unwrap();
+    world.scale.increase(group(), 2).await.unwrap();
+    assert_eq!(world.api.replicas(), 7);
+    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"]);
+}
+
+#[tokio::test]
+async fn two_increases_at_once_are_two_increases() {
+    let world = World::new(2, &[]);
+    let (first, second) = tokio::join!(world.scale.increase(group(), 3), world.scale.increase(group(), 2));
+    assert_eq!((first, second), (Ok(()), Ok(())));
+    assert_eq!(world.api.replicas(), 7);
+}
+
+#[tokio::test]
+async fn a_size_of_zero_is_written_though_its_field_is_absent() {
+    // A group of size 0 without a template isn't a node group, so the size changes right before the write.
+    let world = World::new(1, &[]);
+    world.api.fault("PATCH scale", Fault::SizeIs(0));
+    world.scale.increase(group(), 4).await.unwrap();
+    assert_eq!(world.api.replicas(), 4);
+}
+
+#[rstest]
+#[case::zero(0, "invalid_argument")]
+#[case::negative(-1, "invalid_argument")]
+#[case::beyond_max(9, "failed_precondition")]
+#[case::beyond_any_number(i32::MAX, "failed_precondition")]
+#[tokio::test]
+async fn a_wrong_increase_makes_no_call(#[case] delta: i32, #[case] code: &str) {
+    let world = World::new(2, &[]);
+    let error = world.scale.increase(group(), delta).await.unwrap_err();
+    assert_eq!(error.code(), code, "{error}");
+    assert!(world.api.calls().is_empty());
+}
+
+#[tokio::test]
+async fn beyond_max_names_both_numbers() {
+    let world = World::new(2, &[]);
+    let error = world.scale.increase(group(), 9).await.unwrap_err().to_string();
+    assert!(error.contains("11") && error.contains("10") && error.contains("team-a/workers"), "{error}");
+}
+
+#[tokio::test]
+async fn an_unknown_group_is_not_found() {
+    let world = World::new(2, &[]);
+    let other = nodegroup::GroupId::parse("MachineDeployment/team-a/other").unwrap();
+    assert!(matches!(world.scale.increase(other, 1).await, Err(ScaleError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn ids_of_no_group_leave_nothing_behind() {
+    let world = World::new(4, &["a", "b", "c", "d"]);
+    for n in 0..100 {
+        let other = nodegroup::GroupId::parse(&format!("MachineDeployment/team-a/other-{n}")).unwrap();
+        world.scale.increase(other, 1).await.unwrap_err();
+    }
+    world.scale.increase(group(), 1).await.unwrap();
+    world.scale.drain(LONG).await.unwrap();
+    assert_eq!(world.scale.remembered(), 0);
+}
+
+/// Each fault of the first size write of an increase by 3 from 2, with the size at the end and the result.
+#[rstest]
+#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")), 5, "ok")]
+#[case::size_changed_meanwhile(Fault::SizeIs(4), 7, "ok")]
+#[case::size_changed_so_that_max_is_passed(Fault::SizeIs(9), 9, "failed_precondition")]
+#[case::busy(Fault::Answer(429, status(429, "too many requests")), 5, "ok")]
+#[case::busy_with_a_wish(Fault::Answer(429, with_retry_after(1)), 5, "ok")]
+#[case::busy_with_a_wish_in_the_header(Fault::AnswerAfter(429, 1), 5, "ok")]
+#[case::busy_for_long(Fault::Answer(429, with_retry_after(600)), 2, "unavailable")]
+#[case::internal_error(Fault::Answer(500, status(500, "etcd")), 5, "ok")]
+#[case::credentials_are_exchanged(Fault::Answer(401, status(401, "Unauthorized")), 5, "ok")]
+#[case::done_but_internal_error(Fault::DoneBut(500), 5, "ok")]
+#[case::done_but_a_load_balancer_lost_the_answer(Fault::DoneBut(503), 5, "ok")]
+#[case::cut_before_it_was_done(Fault::CutBefore, 5, "ok")]
+#[case::cut_after_it_was_done(Fault::CutAfter, 5, "ok")]
+#[case::forbidden(Fault::Answer(403, status(403, "forbidden")), 2, "permission_denied")]
+#[case::gone(Fault::Answer(404, status(404, "not found")), 2, "not_found")]
+#[case::refused_as_malformed(Fault::Answer(400, status(400, "denied")), 2, "failed_precondition")]
+#[case::refused_by_a_webhook(
+    Fault::Answer(403, status(403, "admission webhook \"validation.cluster.x-k8s.io\" denied the request: no")),
+    2,
+    "failed_precondition"
+)]
+#[case::refused_by_a_policy(
+    Fault::Answer(
+        403,
+        status(403, "forbidden: ValidatingAdmissionPolicy 'quota' with binding 'quota' denied request: no")
+    ),
+    2,
+    "failed_precondition"
+)]
+#[tokio::test]
+async fn a_size_write_ends_in_a_known_state(#[case] fault: Fault, #[case] replicas: i32, #[case] result: &str) {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", fault);
+    let answer = tokio::time::timeout(LONG, world.scale.increase(group(), 3)).await.expect("in time");
+    assert_eq!(answer.as_ref().map_or_else(ScaleError::code, |()| "ok"), result, "{answer:?}");
+    assert_eq!(world.api.replicas(), replicas);
+    if answer.is_ok() {
+        assert_eq!(world.target_size(), replicas);
+    }
+}
+
+#[tokio::test]
+async fn a_size_that_validation_refuses_again_is_refused_for_good() {
+    let world = World::new(2, &[]);
+    for _ in 0..2 {
+        world.api.fault("PATCH scale", Fault::Answer(422, status(422, "spec.replicas: too many")));
+    }
+    let error = world.scale.increase(group(), 3).await.unwrap_err();
+    assert!(matches!(&error, ScaleError::FailedPrecondition(why) if why.contains("too many")), "{error:?}");
+    assert_eq!(world.api.replicas(), 2);
+}
+
+#[tokio::test]
+async fn conflicts_in_a_row_are_no_refusal() {
+    let world = World::new(2, &[]);
+    for _ in 0..3 {
+        world.api.fault("PATCH scale", Fault::Answer(409, status(409, "the object has been modified")));
+    }
+    world.scale.increase(group(), 3).await.unwrap();
+    assert_eq!(world.api.replicas(), 5);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_made_good_by_one_read_and_no_second_write() {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", Fault::CutAfter);
+    world.scale.increase(group(), 3).await.unwrap();
+    assert_eq!(world.api.calls(), ["PATCH scale", "GET group"]);
+    assert_eq!(world.target_size(), 5);
+}
+
+#[tokio::test]
+async fn a_lost_write_that_was_done_is_known_though_something_else_was_written_since() {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", Fault::CutAfter);
+    world.api.fault("GET group", Fault::Hold);
+    let scale = world.scale.clone();
+    let increase = tokio::spawn(async move { scale.increase(group(), 3).await });
+    world.api.held().await;
+    world.api.change("machinedeployments", "workers", json!({"spec": {"paused": true}}));
+    world.api.release();
+    assert_eq!(increase.await.unwrap(), Ok(()));
+    assert_eq!(world.api.replicas(), 5);
+}
+
+/// Another copy was asked for the same increase, and its write isn't taken for the lost one.
+#[tokio::test]
+async fn a_lost_write_and_another_copys_write_of_the_same_size_are_two_increases() {
+    let world = World::new(2, &[]);
+    let other = world.another_copy();
+    world.api.fault("PATCH scale", Fault::CutBefore);
+    world.api.fault("GET group", Fault::Hold);
+    let scale = world.scale.clone();
+    let increase = tokio::spawn(async move { scale.increase(group(), 3).await });
+    world.api.held().await;
+    other.scale.increase(group(), 3).await.unwrap();
+    world.api.release();
+    assert_eq!(increase.await.unwrap(), Ok(()));
+    assert_eq!(world.api.replicas(), 8);
+}
+
+/// A size of 0 that is written as a Scale has no field manager, so its writer would be unknown.
+#[tokio::test]
+async fn a_lost_write_of_a_size_of_zero_has_a_known_result_too() {
+    let world = World::new(2, &[]);
+    world.set_min(0);
+    world.api.fault("PATCH group", Fault::CutAfter);
+    world.scale.decrease(group(), -2).await.unwrap();
+    assert_eq!(world.api.replicas(), 0);
+    assert_eq!(world.api.calls(), ["LIST machines", "PATCH group", "GET group"]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_and_no_right_to_read_is_no_refusal() {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", Fault::CutAfter);
+    world.api.fault("GET group", Fault::Answer(403, status(403, "forbidden")));
+    let error = world.scale.increase(group(), 3).await.unwrap_err();
+    assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("2 to 5")), "{error:?}");
+    assert_eq!(world.api.replicas(), 5);
+}
+
+#[tokio::test]
+async fn the_size_of_a_group_that_was_made_anew_is_decided_anew() {
+    let world = World::new(2, &[]);
+    world.api.make_group_anew(2);
+    world.scale.increase(group(), 3).await.unwrap();
+    assert_eq!(world.api.calls(), ["PATCH scale", "GET group", "PATCH scale"]);
+    assert_eq!(world.api.replicas(), 5);
+}
+
+#[tokio::test]
+async fn a_lost_answer_and_another_size_since_is_not_decided_again() {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", Fault::CutAfter);
+    world.api.fault("GET group", Fault::SizeIs(9));
+    let error = world.scale.increase(group(), 3).await.unwrap_err();
+    assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
+    assert_eq!(world.api.replicas(), 9);
+}
+
+#[rstest]
+#[case::all_have_nodes(&["a", "b"], &[], 2, -1, 2)]
+#[case::down_to_those_with_nodes(&["a", "b"], &["c", "d"], 4, -3, 2)]
+#[case::replicas_without_machines_go(&["a"], &[], 4, -2, 2)]
+#[case::more_than_there_are(&["a"], &["b"], 3, i32::MIN, 1)]
+#[tokio::test]
+async fn a_decrease_stops_at_the_machines_that_have_a_node(
+    #[case] with_node: &[&str],
+    #[case] without_node: &[&str],
+    #[case] size: i32,
+    #[case] delta: i32,
+    #[case] end: i32,
+) {
+    let world = World::new(size, with_node);
+    for name in without_node {
+        world.machine(name, &json!({}), &json!({}));
+    }
+    world.scale.decrease(group(), delta).await.unwrap();
+    assert_eq!(world.api.replicas(), end);
+    assert_eq!(world.target_size(), end);
+}
+
+#[tokio::test]
+async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_first() {
+    let world = World::new(4, &["a"]);
+    for (name, status) in
+        [("b", json!({})), ("c", json!({"phase": "Failed", "failureMessage": "broken"})), ("d", json!({}))]
+    {
+        world.machine(name, &status, &json!({}));
+    }
+    world.scale.decrease(group(), -2).await.unwrap();
+    assert_eq!(world.api.replicas(), 2);
+    assert_eq!(world.api.marked(), ["b", "c"]);
+}
+
+/// Cluster Autoscaler still takes it for an instance, and names it a moment later.
+#[rstest]
+#[case::as_it_was_reported("pending-machine-team-a_b")]
+#[case::as_it_was_reported_later("failed-machine-team-a_b")]
+#[tokio::test]
+async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case] id: &str) {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!(world.api.marked(), ["b"]);
+    world.api.remove("b");
+    world.watch();
+    let calls = world.api.calls();
+    world.scale.delete(group(), instance(id)).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.calls()), (2, calls));
+    let error = world.scale.delete(group(), instance("pending-machine-team-a_z")).await.unwrap_err();
+    assert_eq!(error.code(), "not_found", "nobody has heard of it");
+}
+
+#[tokio::test]
+async fn a_decrease_succeeds_and_leaves_a_machine_that_may_not_be_read() {
+    let world = World::new(3, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    world.api.fault("GET machine c", Fault::Answer(403, status(403, "forbidden")));
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.log(), world.api.marked()), (3, vec![], vec![]));
+}
+
+#[rstest]
+#[case::zero(0)]
+#[case::positive(1)]
+#[tokio::test]
+async fn a_decrease_of_the_wrong_sign_makes_no_call(#[case] delta: i32) {
+    let world = World::new(4, &[]);
+    let error = world.scale.decrease(group(), delta).await.unwrap_err();
+    assert!(matches!(error, ScaleError::InvalidArgument(_)), "{error:?}");
+    assert!(world.api.calls().is_empty());
+}
+
+/// The command's own write may have been done, undone, and done again by somebody else.
+#[tokio::test]
+async fn a_lost_answer_and_several_writes_since_is_not_taken_for_done() {
+    let world = World::new(2, &[]);
+    world.api.fault("PATCH scale", Fault::CutBefore);
+    world.api.fault("GET group", Fault::SizeIs(7));
+    for paused in [true, false] {
+        world.api.change("machinedeployments", "workers", json!({"spec": {"paused": paused}}));
+    }
+    let error = world.scale.increase(group(), 5).await.unwrap_err();
+    assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
+    assert_eq!(world.api.replicas(), 7);
+}
+
+fn with_retry_after(seconds: u32) -> Value {
+    let mut busy = status(429, "too many requests");
+    busy["details"] = json!({"retryAfterSeconds": seconds});
+    busy
+}

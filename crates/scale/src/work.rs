@@ -1,0 +1,84 @@
+//! The work on one group in one turn: the group's current state, and the attempts of its calls.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use arcstr::ArcStr;
+use capi::ObjectKey;
+use nodegroup::{
+    DeletionLog, GroupId,
+    writing::{CallError, GroupVersion},
+};
+use parking_lot::Mutex;
+
+use super::{answer, api::Api, error::ScaleError, retry::Attempts, shared::Shared};
+use index::{Index, ScaleView};
+
+/// The work on one group: a command, a look of the finisher, or an observation.
+pub(super) struct Work {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: GroupId,
+    /// The size written in this turn.
+    pub(super) resized: Mutex<Option<Resized>>,
+    /// The clients whose commands this turn carries out.
+    pub(super) clients: Mutex<BTreeSet<ArcStr>>,
+    /// True once something was written in this turn.
+    pub(super) has_written: AtomicBool,
+    /// True if this turn carries out commands, rather than what another copy or an earlier process has left.
+    pub(super) is_asked_for: AtomicBool,
+}
+
+/// A size that has been written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Resized {
+    pub(super) from: i32,
+    pub(super) to: i32,
+    pub(super) attempts: u32,
+}
+
+impl Work {
+    pub(super) fn new(shared: Arc<Shared>, id: GroupId) -> Self {
+        Self {
+            shared,
+            id,
+            resized: Mutex::default(),
+            clients: Mutex::default(),
+            has_written: AtomicBool::default(),
+            is_asked_for: AtomicBool::default(),
+        }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.shared.index
+    }
+
+    pub(super) fn api(&self) -> &Api {
+        &self.shared.api
+    }
+
+    pub(super) fn machine_key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(self.id.key.namespace.clone(), name)
+    }
+
+    /// Returns the group as it is now.
+    pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
+        self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
+    }
+
+    /// Returns the log of deletions. An unreadable log stops all deletions of the group.
+    pub(super) fn log_of(&self, version: &GroupVersion) -> Result<DeletionLog, ScaleError> {
+        version.log().map_err(|error| ScaleError::FailedPrecondition(format!("{}: {error}", self.id)))
+    }
+
+    /// Returns attempts whose repetitions are counted.
+    pub(super) fn attempts(&self) -> Attempts {
+        Attempts::counted(self.shared.metrics.retries())
+    }
+
+    /// Converts a failed call to an error of this group.
+    pub(super) fn failed(&self, error: &CallError) -> ScaleError {
+        answer::failed(&self.id, error)
+    }
+}

@@ -1,0 +1,383 @@
+//! Clients that open too much, read nothing or send nothing, and their effect on a Cluster Autoscaler beside them.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{Extension, Router, body::Bytes, routing::post};
+use futures::future::join_all;
+use http::Request;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::{Notify, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+use super::{LIMIT, listener, tcp};
+use crate::{
+    Connection, GrpcThread, KnownConnection, grpc_connections::GrpcLimits, grpc_runtime::serve_within,
+    held_bytes::ByteLimits, open_connections::Limits,
+};
+
+const MIB: usize = 1 << 20;
+
+/// The state that the handlers here share, with a record of their calls.
+#[derive(Clone)]
+struct Served {
+    calls: Arc<AtomicUsize>,
+    /// Lets `/waits` end.
+    go_on: watch::Sender<bool>,
+    waiting: Arc<Notify>,
+    callers: Arc<Mutex<Vec<KnownConnection>>>,
+}
+
+struct Running {
+    grpc: GrpcThread,
+    served: Served,
+    shutdown: CancellationToken,
+}
+
+fn serve(limits: GrpcLimits) -> Running {
+    let served = Served {
+        calls: Arc::default(),
+        go_on: watch::channel(false).0,
+        waiting: Arc::default(),
+        callers: Arc::default(),
+    };
+    let (small, large, waits, reads) = (served.clone(), served.clone(), served.clone(), served.clone());
+    let paths = Router::new()
+        .route(
+            "/small",
+            post(async move |Extension(caller): Extension<Connection>| {
+                small.calls.fetch_add(1, Ordering::Relaxed);
+                small.callers.lock().push(caller.known());
+                "small"
+            }),
+        )
+        .route(
+            "/large",
+            post(async move || {
+                large.calls.fetch_add(1, Ordering::Relaxed);
+                vec![b'x'; MIB]
+            }),
+        )
+        .route(
+            "/waits",
+            post(async move || {
+                waits.calls.fetch_add(1, Ordering::Relaxed);
+                waits.waiting.notify_one();
+                let _ = waits.go_on.subscribe().wait_for(|go_on| *go_on).await;
+                "waited"
+            }),
+        )
+        .route(
+            "/reads",
+            post(async move |body: axum::body::Body| {
+                reads.waiting.notify_one();
+                axum::body::to_bytes(body, usize::MAX).await.map_or("refused", |_| "read")
+            }),
+        );
+    let shutdown = CancellationToken::new();
+    let grpc =
+        serve_within(listener().into(), None, Routes::from(paths), limits, shutdown.clone(), Duration::ZERO).unwrap();
+    Running { grpc, served, shutdown }
+}
+
+/// An HTTP/2 connection.
+#[derive(Clone)]
+struct Client {
+    calls: h2::client::SendRequest<Bytes>,
+    /// The connection's result; `None` until it has ended.
+    ended: watch::Receiver<Option<Result<(), Option<h2::Reason>>>>,
+}
+
+impl Client {
+    async fn connect(running: &Running, window: u32) -> Self {
+        let stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(window).initial_connection_window_size(1 << 30);
+        let (calls, connection) = builder.handshake(stream).await.unwrap();
+        let (end, ended) = watch::channel(None);
+        tokio::spawn(async move {
+            let _ = end.send(Some(connection.await.map_err(|error| error.reason())));
+        });
+        Self { calls, ended }
+    }
+
+    async fn begins(&self, path: &str) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
+        let mut calls = timeout(LIMIT, self.calls.clone().ready()).await.unwrap().unwrap();
+        let request = Request::post(format!("http://a{path}")).body(()).unwrap();
+        calls.send_request(request, false).unwrap()
+    }
+
+    /// Begins a call. Its answer arrives when the server has produced it, and its body when it is read.
+    async fn begins_call(&self, path: &str) -> h2::client::ResponseFuture {
+        let (answer, mut body) = self.begins(path).await;
+        body.send_data(Bytes::new(), true).unwrap();
+        answer
+    }
+
+    async fn calls(&self, path: &str) -> Result<Vec<u8>, h2::Error> {
+        read(self.begins_call(path).await).await
+    }
+
+    async fn has_ended(&mut self) -> Result<(), Option<h2::Reason>> {
+        timeout(LIMIT, self.ended.wait_for(Option::is_some)).await.unwrap().unwrap().unwrap()
+    }
+}
+
+async fn read(answer: h2::client::ResponseFuture) -> Result<Vec<u8>, h2::Error> {
+    let mut body = timeout(LIMIT, answer).await.unwrap()?.into_body();
+    let mut all = Vec::new();
+    while let Some(data) = timeout(LIMIT, body.data()).await.unwrap() {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        all.extend(data);
+    }
+    Ok(all)
+}
+
+impl Running {
+    async fn end(mut self) {
+        self.shutdown.cancel();
+        timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
+    let limits = GrpcLimits::default();
+    let running = serve(limits);
+    let client = Client::connect(&running, 65_535).await;
+    assert_eq!(client.calls("/small").await.unwrap(), b"small");
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+        // The server's settings arrive, so the connection is served.
+        stream.read_exact(&mut [0; 9]).await.unwrap();
+        silent.push(stream);
+    }
+    let open = limits.connections.per_peer - 1;
+    let oldest = silent.len() - open;
+    for stream in &mut silent[..oldest] {
+        // It fails or ends.
+        let _ = timeout(LIMIT, stream.read_to_end(&mut Vec::new())).await.unwrap();
+    }
+    assert_eq!(client.calls("/small").await.unwrap(), b"small");
+    for stream in &mut silent[oldest..] {
+        let mut rest = [0; 4096];
+        let open = loop {
+            match stream.try_read(&mut rest) {
+                Ok(0) => break false,
+                Ok(_) => {}
+                Err(error) => break error.kind() == std::io::ErrorKind::WouldBlock,
+            }
+        };
+        assert!(open, "the newest stay");
+    }
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_must_make_room_answers_its_call() {
+    let limits = GrpcLimits { connections: Limits { per_peer: 1, ..Limits::default() }, ..GrpcLimits::default() };
+    let running = serve(limits);
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    let new = Client::connect(&running, 65_535).await;
+    assert_eq!(new.calls("/small").await.unwrap(), b"small");
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "it received GOAWAY");
+    running.end().await;
+}
+
+/// The settings that the server announces, as identifier and value.
+#[tokio::test]
+async fn calls_at_once_and_their_headers_are_bounded() {
+    let running = serve(GrpcLimits::default());
+    let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "SETTINGS");
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).await.unwrap();
+    let settings: HashSet<_> = settings
+        .chunks(6)
+        .map(|entry| {
+            let number = u32::from_be_bytes(entry[2..].try_into().unwrap());
+            (u16::from_be_bytes(entry[..2].try_into().unwrap()), number)
+        })
+        .collect();
+    assert!(settings.contains(&(3, 256)) && settings.contains(&(6, 8 << 10)), "{settings:?}");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_made_up_to_a_bound_and_then_all_are_answered() {
+    let limits = GrpcLimits::default();
+    let running = serve(limits);
+    // It accepts some bytes of each answer until it reads.
+    let slow = Client::connect(&running, 1_024).await;
+    let mut answers = Vec::new();
+    for _ in 0..64 {
+        answers.push(slow.begins_call("/large").await);
+    }
+    let bound = limits.bytes.answers / MIB;
+    while running.served.calls.load(Ordering::Relaxed) < bound {
+        tokio::task::yield_now().await;
+    }
+    // When the server answers this, it has read all of the calls above.
+    let other = Client::connect(&running, 65_535).await;
+    for _ in 0..10 {
+        assert_eq!(other.calls("/small").await.unwrap(), b"small");
+    }
+    assert_eq!(running.served.calls.load(Ordering::Relaxed), bound + 10);
+    let bodies = join_all(answers.into_iter().map(read)).await;
+    assert!(bodies.iter().all(|body| body.as_ref().unwrap().len() == MIB));
+    running.end().await;
+}
+
+#[tokio::test]
+async fn the_largest_connection_is_cut_where_all_hold_too_much() {
+    let bytes = ByteLimits { requests: MIB, answers: 4 * MIB, total: 3 * MIB };
+    let running = serve(GrpcLimits { bytes, ..GrpcLimits::default() });
+    let modest = Client::connect(&running, 1).await;
+    let unread = modest.begins_call("/large").await;
+    let greedy = Client::connect(&running, 1).await;
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(greedy.begins_call("/large").await);
+    }
+    for answer in answers {
+        assert!(read(answer).await.is_err(), "cut");
+    }
+    assert_eq!(unread.await.unwrap().status(), 200);
+    assert_eq!(modest.calls("/small").await.unwrap().len(), 5);
+    running.end().await;
+}
+
+#[tokio::test]
+async fn requests_count_by_the_length_that_they_announce() {
+    let running = serve(GrpcLimits::default());
+    let client = Client::connect(&running, 65_535).await;
+    let limit = u32::try_from(GrpcLimits::default().bytes.requests).unwrap();
+    let message = |length: u32| Bytes::from([&[0][..], &length.to_be_bytes()].concat());
+    let (first, mut body) = client.begins("/reads").await;
+    body.send_data(message(limit - 10), false).unwrap();
+    running.served.waiting.notified().await;
+    let fits = async |length| {
+        let (answer, mut body) = client.begins("/reads").await;
+        body.send_data(message(length), true).unwrap();
+        let answer = timeout(LIMIT, answer).await.unwrap().unwrap();
+        answer.headers().get("grpc-status").is_none_or(|status| status != "8")
+    };
+    assert!(fits(10).await);
+    assert!(!fits(11).await, "RESOURCE_EXHAUSTED");
+    body.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(read(first).await.unwrap(), b"read");
+    assert!(fits(limit).await, "what was answered counts no more");
+    running.end().await;
+}
+
+/// Without TLS a browser speaks HTTP/1.1 alone, whatever a page's script requests.
+#[tokio::test]
+async fn what_a_web_page_can_send_reaches_no_call() {
+    let running = serve(GrpcLimits::default());
+    let body = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let length = body.len();
+    for request in [
+        "GET /small HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(),
+        format!("POST /small HTTP/1.1\r\nhost: a\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{body}"),
+        "GET /small HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"
+            .to_owned(),
+    ] {
+        let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // It fails or ends.
+        let _ = timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap();
+        assert!(!answer.starts_with(b"HTTP/1"), "{answer:?}");
+    }
+    assert_eq!(running.served.calls.load(Ordering::Relaxed), 0);
+    let client = Client::connect(&running, 65_535).await;
+    assert_eq!(client.calls("/small").await.unwrap(), b"small");
+    running.end().await;
+}
+
+fn aging(age: Duration) -> GrpcLimits {
+    let limits = GrpcLimits::default();
+    GrpcLimits { connections: Limits { age, ..limits.connections }, ..limits }
+}
+
+#[tokio::test]
+async fn a_connection_ends_at_its_age_and_no_call_fails() {
+    let running = serve(aging(Duration::from_millis(100)));
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    // It accepts no new call after GOAWAY.
+    let reported = async {
+        while let Ok(ready) = old.calls.clone().ready().await {
+            drop(ready);
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, reported).await.unwrap();
+    let new = Client::connect(&running, 65_535).await;
+    assert_eq!(new.calls("/small").await.unwrap(), b"small");
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn connections_of_one_time_do_not_end_together() {
+    let running = serve(aging(Duration::from_secs(2)));
+    let clients = join_all((0..8).map(|_| Client::connect(&running, 65_535))).await;
+    let mut ends = join_all(clients.into_iter().map(async |mut client| {
+        client.has_ended().await.unwrap();
+        tokio::time::Instant::now()
+    }))
+    .await;
+    ends.sort();
+    ends.dedup();
+    assert_eq!(ends.len(), 8);
+    running.end().await;
+}
+
+/// A caller continues its loop on the next connection, and must not be taken for one that has just begun.
+#[tokio::test]
+async fn a_connection_that_ends_at_its_age_counts_as_open_for_its_caller_and_one_that_is_closed_does_not() {
+    let running = serve(aging(Duration::from_millis(100)));
+    let mut client = Client::connect(&running, 65_535).await;
+    client.calls("/small").await.unwrap();
+    client.has_ended().await.unwrap();
+    drop(client);
+    assert!(running.served.callers.lock()[0].is_open());
+    running.end().await;
+
+    let running = serve(GrpcLimits::default());
+    let client = Client::connect(&running, 65_535).await;
+    client.calls("/small").await.unwrap();
+    drop(client);
+    let closed = async {
+        while running.served.callers.lock()[0].is_open() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, closed).await.unwrap();
+    running.end().await;
+}

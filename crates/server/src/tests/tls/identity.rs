@@ -1,0 +1,81 @@
+//! The identity of a client: its sessions end with its connection, its key may be pinned, and it has a name for the log.
+
+use rustls::HandshakeKind;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::*;
+use crate::{AllowedClients, AllowedName, KeyPin, tls::client_of};
+
+impl Client {
+    /// Connects, and reads what the server sends after the handshake.
+    async fn handshake(&self, grpc: &GrpcThread) -> HandshakeKind {
+        let stream = TcpStream::connect(tcp(grpc)).await.unwrap();
+        let name = ServerName::try_from(self.host).unwrap();
+        let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        // The server's SETTINGS follow its tickets.
+        stream.read_exact(&mut [0; 9]).await.unwrap();
+        stream.get_ref().1.handshake_kind().unwrap()
+    }
+}
+
+/// A resumed session would outlive the certificate and its authority.
+#[rstest]
+#[case::tls_1_3(&TLS13)]
+#[case::tls_1_2(&TLS12)]
+#[tokio::test]
+async fn no_session_is_taken_up_again(#[case] version: &'static SupportedProtocolVersion) {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &[]))).await;
+    let client = Client::speaking(&[version], &servers, Some(&clients.issue(&["cluster-autoscaler"], |_| {})));
+    for _ in 0..3 {
+        assert_eq!(client.handshake(&running.grpc).await, HandshakeKind::Full);
+    }
+    running.end().await;
+}
+
+fn der(pair: &Pair) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn of_clients_with_the_same_name_only_the_key_that_is_named_is_taken() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let (own, other) = (clients.issue(&["cluster-autoscaler"], |_| {}), clients.issue(&["cluster-autoscaler"], |_| {}));
+    let der = der(&own);
+    let key = KeyPin::of(X509Certificate::from_der(&der).unwrap().1.public_key().raw).unwrap();
+    let server = servers.issue(&[HOST], |_| {});
+    let allowed = AllowedClients { keys: vec![key], ..AllowedClients::default() };
+    let running = Running::allowing(&server, &[&Authority::new("others"), &clients], allowed).await;
+    running.ask(&Client::new(&servers, Some(&own))).await.unwrap();
+    assert!(running.ask(&Client::new(&servers, Some(&other))).await.is_err());
+    running.until_metric("tls_refused_connections_total{reason=\"name\"}", "1").await;
+    running.end().await;
+}
+
+#[rstest]
+#[case::allowed(&["a", "cluster-autoscaler"], "cluster-autoscaler", false)]
+#[case::read_only(&["dashboard"], "dashboard", true)]
+#[case::read_only_whatever_else_it_is(&["cluster-autoscaler", "dashboard"], "dashboard", true)]
+#[case::any_other(&["somebody"], "somebody", false)]
+#[case::without_a_name(&[], "CN=cluster-autoscaler", false)]
+fn a_client_is_called_by_the_name_that_lets_it_in(#[case] names: &[&str], #[case] name: &str, #[case] read_only: bool) {
+    let allowed = AllowedClients {
+        names: vec![AllowedName::Dns("cluster-autoscaler".to_owned())],
+        read_only: vec![AllowedName::Dns("dashboard".to_owned())],
+        keys: Vec::new(),
+    };
+    let pair = Authority::new("clients").issue(names, |params| {
+        params.distinguished_name.push(DnType::CommonName, "cluster-autoscaler");
+    });
+    let client = client_of(&der(&pair), &allowed).unwrap();
+    assert!(client.name.ends_with(name), "{client:?}");
+    assert_eq!(client.is_read_only, read_only);
+}
+
+#[test]
+fn a_name_of_a_certificate_is_kept_up_to_its_bound() {
+    let uri = format!("spiffe://prod/{}", "x".repeat(4_000));
+    let pair = Authority::new("clients").issue(&[&uri], |_| {});
+    assert_eq!(client_of(&der(&pair), &AllowedClients::default()).unwrap().name, uri[..256]);
+}

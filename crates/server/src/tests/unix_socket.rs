@@ -1,0 +1,135 @@
+//! gRPC on a Unix socket: the clients that may connect, and the handling of a file that exists already.
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{MetadataExt as _, symlink},
+        net::UnixListener,
+    },
+    path::Path,
+    time::Duration,
+};
+
+use rstest::rstest;
+use tempfile::TempDir;
+use tokio::{io::AsyncReadExt as _, net::UnixStream, time::timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::{service::Routes, transport::Endpoint};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tower::service_fn;
+
+use super::LIMIT;
+use crate::{
+    GrpcAddress, GrpcListener, GrpcThread, SocketErrorReason, SocketRights, UnixSocket, grpc_connections::GrpcLimits,
+    serve_on_own_thread, standard_services,
+};
+
+async fn serve(path: &Path, rights: SocketRights, shutdown: &CancellationToken) -> GrpcThread {
+    let listener = GrpcListener::open(&GrpcAddress::Unix(path.to_owned()), rights, "--listen").unwrap();
+    let mut routes = Routes::builder();
+    standard_services(&mut routes, true).await.unwrap();
+    serve_on_own_thread(listener, None, routes.routes(), shutdown.clone(), Duration::ZERO).unwrap()
+}
+
+async fn ask(path: &Path) -> i32 {
+    let path = path.to_owned();
+    let connector = service_fn(move |_| {
+        let stream = UnixStream::connect(path.clone());
+        async { stream.await.map(hyper_util::rt::TokioIo::new) }
+    });
+    let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+    let request = HealthCheckRequest { service: String::new() };
+    timeout(LIMIT, HealthClient::new(channel).check(request)).await.unwrap().unwrap().into_inner().status
+}
+
+fn refusal(path: &Path) -> SocketErrorReason {
+    UnixSocket::bind(path, SocketRights::default()).unwrap_err().why
+}
+
+#[rstest]
+#[case::of_its_user(0o600)]
+#[case::of_its_group(0o660)]
+#[tokio::test]
+async fn it_serves_with_the_mode_and_owner_that_it_is_given_and_leaves_no_socket(#[case] mode: u32) {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("grpc.sock");
+    let own = fs::metadata(directory.path()).unwrap();
+    let rights = SocketRights { mode, owner: (Some(own.uid()), Some(own.gid())) };
+    let shutdown = CancellationToken::new();
+    let mut grpc = serve(&path, rights, &shutdown).await;
+    assert_eq!(grpc.address().to_string(), format!("unix://{}", path.display()));
+    let found = fs::symlink_metadata(&path).unwrap();
+    assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (mode, own.uid(), own.gid()));
+    assert_eq!(ask(&path).await, 1);
+    shutdown.cancel();
+    timeout(LIMIT, grpc.ended()).await.unwrap().unwrap();
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn the_socket_of_a_dead_process_is_replaced_and_that_of_a_living_one_is_not() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("grpc.sock");
+    // Its file stays, as after a killed process.
+    drop(UnixListener::bind(&path).unwrap());
+    let shutdown = CancellationToken::new();
+    let mut first = serve(&path, SocketRights::default(), &shutdown).await;
+    assert!(matches!(refusal(&path), SocketErrorReason::InUse));
+    // The lock is enough, even if the file is gone.
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(refusal(&path), SocketErrorReason::InUse));
+    shutdown.cancel();
+    timeout(LIMIT, first.ended()).await.unwrap().unwrap();
+    let shutdown = CancellationToken::new();
+    let mut second = serve(&path, SocketRights::default(), &shutdown).await;
+    assert_eq!(ask(&path).await, 1);
+    shutdown.cancel();
+    timeout(LIMIT, second.ended()).await.unwrap().unwrap();
+}
+
+#[test]
+fn what_others_have_there_stays() {
+    let directory = TempDir::new().unwrap();
+    let [other, file, link] = ["other.sock", "file", "link"].map(|name| directory.path().join(name));
+    let _other = UnixListener::bind(&other).unwrap();
+    fs::write(&file, "text").unwrap();
+    symlink(&other, &link).unwrap();
+    assert!(matches!(refusal(&other), SocketErrorReason::InUse), "somebody answers");
+    assert!(matches!(refusal(&file), SocketErrorReason::NoSocket));
+    assert!(matches!(refusal(&link), SocketErrorReason::NoSocket));
+    assert!(matches!(refusal(directory.path()), SocketErrorReason::NoSocket));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "text");
+    let message = UnixSocket::bind(&file, SocketRights::default()).unwrap_err().to_string();
+    let expected = "what is there is no socket: remove it, or choose another path with --listen";
+    assert_eq!(message, format!("can't listen on unix://{}: {expected}", file.display()));
+}
+
+#[test]
+fn a_directory_that_is_missing_is_named() {
+    let directory = TempDir::new().unwrap();
+    let message = UnixSocket::bind(&directory.path().join("no/a"), SocketRights::default()).unwrap_err().to_string();
+    assert!(message.contains("no/a.lock: No such file or directory") && message.contains("--listen"), "{message}");
+}
+
+#[tokio::test]
+async fn connections_of_a_user_are_bounded() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("grpc.sock");
+    let shutdown = CancellationToken::new();
+    let mut grpc = serve(&path, SocketRights::default(), &shutdown).await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        stream.read_exact(&mut [0; 9]).await.unwrap();
+        silent.push(stream);
+    }
+    let open = GrpcLimits::default().connections.per_peer;
+    let closed = silent.len() - open;
+    for stream in &mut silent[..closed] {
+        // The read fails or ends.
+        let _ = timeout(LIMIT, stream.read_to_end(&mut Vec::new())).await.unwrap();
+    }
+    assert_eq!(ask(&path).await, 1);
+    shutdown.cancel();
+    timeout(LIMIT, grpc.ended()).await.unwrap().unwrap();
+}

@@ -1,0 +1,243 @@
+//! The client names that may connect: after a certificate has been verified, one of its subject alternative names must be
+//! allowed. The common name doesn't count, as in every current TLS stack.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use thiserror::Error;
+use x509_parser::{
+    extensions::GeneralName,
+    prelude::{FromDer, X509Certificate},
+};
+
+use super::AllowedClients;
+use crate::connection::Client;
+use text::visible;
+
+/// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AllowedName {
+    /// A DNS name, in lower case.
+    Dns(String),
+    /// A URI, compared as it is.
+    Uri(String),
+}
+
+/// The error of a text that isn't such a name.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("it has to be a DNS name without wildcards, such as cluster-autoscaler, or a URI such as spiffe://domain/path")]
+pub struct NameError;
+
+impl FromStr for AllowedName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(NameError);
+        }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return if scheme.is_empty() || rest.is_empty() { Err(NameError) } else { Ok(Self::Uri(text.to_owned())) };
+        }
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let is_dns = text.len() <= 253
+            && text.split('.').all(|label| (1..=63).contains(&label.len()) && label.bytes().all(allowed));
+        if is_dns { Ok(Self::Dns(text.to_ascii_lowercase())) } else { Err(NameError) }
+    }
+}
+
+impl fmt::Display for AllowedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) | Self::Uri(name) => f.write_str(name),
+        }
+    }
+}
+
+impl AllowedName {
+    fn is(&self, name: &GeneralName<'_>) -> bool {
+        match (self, name) {
+            (Self::Dns(allowed), GeneralName::DNSName(name)) => name.eq_ignore_ascii_case(allowed),
+            (Self::Uri(allowed), GeneralName::URI(name)) => name == allowed,
+            (Self::Dns(_) | Self::Uri(_), _) => false,
+        }
+    }
+}
+
+/// The SHA-256 digest of a certificate's SubjectPublicKeyInfo, which a renewal with the same key keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KeyPin([u8; 32]);
+
+/// The error of a text that isn't such a digest.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("it has to be the SHA-256 digest of a public key in DER, as 64 hexadecimal digits")]
+pub struct KeyPinError;
+
+impl FromStr for KeyPin {
+    type Err = KeyPinError;
+
+    fn from_str(text: &str) -> Result<Self, KeyPinError> {
+        let mut digest = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(KeyPinError);
+        }
+        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| KeyPinError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| KeyPinError)?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl KeyPin {
+    /// Returns the digest of a SubjectPublicKeyInfo in DER.
+    pub(crate) fn of(key: &[u8]) -> Option<Self> {
+        // rustls has no hash function but those of its cipher suites; this suite's is SHA-256.
+        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
+        suite.common.hash_provider.hash(key).as_ref().try_into().ok().map(Self)
+    }
+}
+
+/// The reason why a client with a valid certificate isn't allowed.
+#[derive(Debug, Error)]
+pub(super) enum NotAllowed {
+    #[error(
+        "none of the client certificate's names ({0}) is among --tls-allowed-client-names or --tls-read-only-client-names"
+    )]
+    Names(String),
+    #[error("the client certificate's key is not among --tls-allowed-client-keys")]
+    Key,
+}
+
+/// The maximum length of a client's name in a log, an Event or an answer.
+const LONGEST_NAME: usize = 256;
+
+/// Returns the client that a verified certificate identifies.
+pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClients) -> Option<Client> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.as_ref().map_or(&[][..], |extension| &extension.value.general_names);
+    let among = |list: &[AllowedName]| names.iter().find(|name| list.iter().any(|allowed| allowed.is(name)));
+    let reads = among(&allowed.read_only);
+    let name = reads.or_else(|| among(&allowed.names)).or_else(|| names.first());
+    let name = name.map_or_else(|| visible(&certificate.subject().to_string()).into_owned(), shown);
+    let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
+    Some(Client { name: name[..end].into(), is_read_only: reads.is_some() })
+}
+
+/// Formats a name as it would be allowed, safe for a log; one of another kind with its kind.
+pub(super) fn shown(name: &GeneralName<'_>) -> String {
+    let text = match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => (*name).to_owned(),
+        other => other.to_string(),
+    };
+    visible(&text).into_owned()
+}
+
+/// Verifies as `inner` does, and then checks names and keys.
+#[derive(Debug)]
+pub(super) struct NamedClients {
+    pub(super) inner: Arc<dyn ClientCertVerifier>,
+    pub(super) allowed: AllowedClients,
+}
+
+impl NamedClients {
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let (_, certificate) = X509Certificate::from_der(certificate)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let names = certificate.subject_alternative_name().ok().flatten();
+        let names = names.as_ref().map_or(&[][..], |extension| &extension.value.general_names);
+        let AllowedClients { names: all, read_only, keys } = &self.allowed;
+        let is_in = |list: &[AllowedName]| names.iter().any(|name| list.iter().any(|allowed| allowed.is(name)));
+        let refused = |why| Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why)))));
+        if !all.is_empty() && !is_in(all) && !is_in(read_only) {
+            let names = names.iter().map(shown).collect::<Vec<_>>().join(", ");
+            return refused(NotAllowed::Names(if names.is_empty() { "it has none".to_owned() } else { names }));
+        }
+        let key = KeyPin::of(certificate.public_key().raw);
+        if !keys.is_empty() && !key.is_some_and(|key| keys.contains(&key)) {
+            return refused(NotAllowed::Key);
+        }
+        Ok(())
+    }
+}
+
+impl ClientCertVerifier for NamedClients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        self.check(end_entity)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("Cluster-Autoscaler", AllowedName::Dns("cluster-autoscaler".to_owned()))]
+    #[case("ca.kube-system.svc", AllowedName::Dns("ca.kube-system.svc".to_owned()))]
+    #[case("spiffe://prod/ca", AllowedName::Uri("spiffe://prod/ca".to_owned()))]
+    fn a_name_is_dns_or_a_uri(#[case] text: &str, #[case] expected: AllowedName) {
+        assert_eq!(text.parse(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("00")]
+    #[case("zz3f4e0dc5a1b1c1f6e2b0a39a9bd9dd1a6f2b87c51e41f6a2f7b2f5a3c3d1e0")]
+    fn a_key_is_a_digest_of_sha_256(#[case] text: &str) {
+        assert_eq!(text.parse::<KeyPin>(), Err(KeyPinError));
+        // FIPS 180-4, the digest of "abc".
+        let abc = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD".parse::<KeyPin>();
+        assert_eq!(abc.ok(), KeyPin::of(b"abc"));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("*.example.com")]
+    #[case("a b")]
+    #[case("a..b")]
+    #[case("://x")]
+    #[case("spiffe://")]
+    fn anything_else_is_refused(#[case] text: &str) {
+        assert_eq!(text.parse::<AllowedName>(), Err(NameError));
+    }
+}

@@ -1,0 +1,259 @@
+//! Converts values of the index to the schema's, one group at a time. It must decide no rule.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use nodegroup::{
+    ErrorClass, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced,
+    SourcedMap, capacity, writing::Ongoing,
+};
+use shared_informer::Status;
+
+use super::{
+    CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
+    InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template,
+    TlsState, Written,
+};
+use grpc::{Calls, Refreshed};
+use index::{GroupSnapshot, Member, OwnedInstance, Served, StandingKind};
+use scale::{History, HistoryEntry};
+use server::{Check, CheckState, TlsStanding};
+
+const ARCH: &str = "kubernetes.io/arch";
+const OS: &str = "kubernetes.io/os";
+
+/// Converts a group, with its instances if the snapshot has them.
+pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
+    let definition = &served.definition;
+    Group {
+        template: definition.template.as_ref().map(template),
+        options: options(&served.options),
+        notes: snapshot.note().iter().chain(&definition.notes).cloned().collect(),
+        instances: snapshot.instances().map(|instances| instances.map(instance_of).collect()),
+        ..row(snapshot, served, history)
+    }
+}
+
+/// Converts a group without the fields that only its own page shows: template, options, notes and instances.
+pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
+    let definition = &served.definition;
+    let object = snapshot.object.as_deref();
+    Group {
+        id: snapshot.id.to_string(),
+        kind: snapshot.id.kind.to_string(),
+        namespace: snapshot.id.key.namespace.to_string(),
+        name: snapshot.id.key.name.to_string(),
+        cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
+        min_size: definition.bounds.min,
+        max_size: definition.bounds.max,
+        size: snapshot.size,
+        spec_replicas: object.and_then(|object| object.replicas),
+        written: snapshot.written.map(|it| Written { replicas: it.replicas, ago: it.age.as_secs() }),
+        pinned: snapshot.pinned,
+        rolling_out: snapshot.rollout.as_ref().is_some_and(|it| it.cause == RolloutCause::MachineSets),
+        rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
+        counts: counts(snapshot.counts),
+        problems: problems(&definition.problems),
+        history: entries(history, &snapshot.id),
+        ..Group::default()
+    }
+}
+
+fn counts(of: InstanceCounts) -> Counts {
+    let InstanceCounts { running, creating, deleting, failed } = of;
+    Counts { running, creating, deleting, failed }
+}
+
+/// Converts an object that isn't a node group; `None` for one that is.
+pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
+    let (kind, of_object) = (snapshot.standing.kind(), snapshot.standing.problems());
+    if kind == StandingKind::Live {
+        return None;
+    }
+    let object = snapshot.object.as_deref();
+    Some(LeftOutObject {
+        id: snapshot.id.to_string(),
+        kind: snapshot.id.kind.to_string(),
+        namespace: snapshot.id.key.namespace.to_string(),
+        name: snapshot.id.key.name.to_string(),
+        cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
+        reason: kind.as_str().to_owned(),
+        message: kind.message(),
+        invalid: kind.is_error() || !of_object.is_empty(),
+        pinned: snapshot.pinned,
+        problems: problems(of_object),
+        history: entries(history, &snapshot.id),
+    })
+}
+
+fn entries(history: &History, id: &GroupId) -> Vec<HistoryEntryState> {
+    let entry = |entry: HistoryEntry| HistoryEntryState {
+        outcome: entry.outcome.as_str().to_owned(),
+        what: entry.what.to_owned(),
+        code: entry.code.map(str::to_owned),
+        text: entry.text,
+        first: entry.first.to_string(),
+        last: entry.last.to_string(),
+        times: entry.times,
+    };
+    history.of(id).into_iter().map(entry).collect()
+}
+
+/// Converts the calls of Cluster Autoscaler.
+pub(super) fn calls(calls: &Calls, now: Instant) -> CallsState {
+    match calls.last_refresh() {
+        None => CallsState::default(),
+        Some(Refreshed { at, refused }) => CallsState {
+            last_refresh_ago: Some(now.saturating_duration_since(at).as_secs()),
+            last_refresh_refused: refused,
+        },
+    }
+}
+
+/// Converts the state of the certificates in force.
+pub(super) fn tls(standing: TlsStanding) -> TlsState {
+    TlsState {
+        server_until: standing.server_until.to_string(),
+        clients_until: standing.clients_until.map(|until| until.to_string()),
+        failing: standing.failing,
+    }
+}
+
+fn instance_of(OwnedInstance { instance, member }: OwnedInstance<'_>) -> InstanceOf {
+    InstanceOf {
+        id: instance.id,
+        state: match instance.state {
+            InstanceState::Running => InstanceActivity::Running,
+            InstanceState::Creating => InstanceActivity::Creating,
+            InstanceState::Deleting => InstanceActivity::Deleting,
+        },
+        error: instance.error.map(|error| InstanceFailure {
+            code: error.code.to_owned(),
+            message: error.message,
+            out_of_resources: error.class == ErrorClass::OutOfResources,
+            sent: instance.sends_error,
+        }),
+        machine: member.map(|member| member.machine.meta.key.name.to_string()),
+        node: member.and_then(Member::node_name).map(ToString::to_string),
+        created_at: member.and_then(|member| member.machine.created.time()).map(|time| time.to_string()),
+    }
+}
+
+fn template(template: &NodeTemplate) -> Template {
+    let label = |key| template.labels.get(key).map(|label| label.value.clone()).unwrap_or_default();
+    Template {
+        capacity: texts(&template.capacity),
+        allocatable: template
+            .capacity
+            .keys()
+            .filter_map(|resource| Some((resource.clone(), template.allocatable(resource)?.to_string())))
+            .collect(),
+        overhead: texts(&template.overhead),
+        gpus: capacity::gpus(&template.capacity).map(|(name, count)| (name.to_owned(), count.to_string())).collect(),
+        arch: label(ARCH),
+        os: label(OS),
+        labels: texts(&template.labels),
+        taints: template
+            .taints
+            .iter()
+            .map(|Sourced { value: taint, source, .. }| SourcedTaint {
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: taint.effect.to_string(),
+                source: source.as_str().to_owned(),
+            })
+            .collect(),
+    }
+}
+
+fn texts<T: ToString>(values: &SourcedMap<T>) -> BTreeMap<String, SourcedText> {
+    let text = |it: &Sourced<T>| SourcedText {
+        value: it.value.to_string(),
+        source: it.source.as_str().to_owned(),
+        detail: Some(it.source.to_string()),
+    };
+    values.iter().map(|(key, it)| (key.clone(), text(it))).collect()
+}
+
+/// Returns the overridden options, by their annotations without the prefix.
+pub(crate) fn options(options: &Overrides) -> BTreeMap<String, String> {
+    let Overrides {
+        scale_down_utilization_threshold,
+        scale_down_gpu_utilization_threshold,
+        scale_down_unneeded_time,
+        scale_down_unready_time,
+        max_node_provision_time,
+        max_node_startup_time,
+        zero_or_max_node_scaling,
+        ignore_daemon_sets_utilization,
+    } = options;
+    let text = |name: &str, value: Option<String>| Some((name.to_owned(), value?));
+    [
+        text("scaledownutilizationthreshold", scale_down_utilization_threshold.map(|it| it.to_string())),
+        text("scaledowngpuutilizationthreshold", scale_down_gpu_utilization_threshold.map(|it| it.to_string())),
+        text("scaledownunneededtime", scale_down_unneeded_time.map(|it| it.to_string())),
+        text("scaledownunreadytime", scale_down_unready_time.map(|it| it.to_string())),
+        text("maxnodeprovisiontime", max_node_provision_time.map(|it| it.to_string())),
+        text("maxnodestartuptime", max_node_startup_time.map(|it| it.to_string())),
+        text("zeroormaxnodescaling", zero_or_max_node_scaling.map(|it| it.to_string())),
+        text("ignoredaemonsetsutilization", ignore_daemon_sets_utilization.map(|it| it.to_string())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn rollout(ongoing: &Ongoing, ignored: bool) -> Rollout {
+    Rollout {
+        cause: ongoing.cause.as_str().to_owned(),
+        message: ongoing.cause.to_string(),
+        since: ongoing.since.to_string(),
+        ignored,
+    }
+}
+
+pub(crate) fn problems(problems: &[Problem]) -> Vec<ProblemState> {
+    let state =
+        |problem: &Problem| ProblemState { kind: problem.kind.as_str().to_owned(), message: problem.message.clone() };
+    problems.iter().map(state).collect()
+}
+
+pub(super) fn check(check: Check) -> SyncCheck {
+    let (state, reason) = match check.state {
+        CheckState::Ready => (SyncState::Ready, None),
+        CheckState::Pending(why) => (SyncState::Pending, Some(why)),
+        CheckState::Informational(why) => (SyncState::NotWaitedFor, Some(why)),
+    };
+    SyncCheck { name: check.name, state, reason }
+}
+
+/// Converts the informers' statuses to clusters, sorted by cluster and resource.
+pub(super) fn clusters(statuses: Vec<(&'static str, Status)>, now: Instant) -> Vec<ClusterState> {
+    let mut clusters: BTreeMap<_, Vec<_>> = [("management", Vec::new()), ("workload", Vec::new())].into();
+    for (cluster, status) in statuses {
+        clusters.entry(cluster).or_default().push(informer(status, now));
+    }
+    clusters
+        .into_iter()
+        .map(|(name, mut informers)| {
+            informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
+            ClusterState { name: name.to_owned(), informers }
+        })
+        .collect()
+}
+
+fn informer(status: Status, now: Instant) -> InformerState {
+    let ago = |then: Option<Instant>| then.map(|then| now.saturating_duration_since(then).as_secs());
+    InformerState {
+        resource: status.resource,
+        namespaces: status.namespaces,
+        synced: status.synced,
+        reason: status.reason,
+        broken_for: ago(status.broken_since),
+        last_error: status.last_error,
+        objects: status.objects as u64,
+        undecodable: status.undecodable as u64,
+        last_event_ago: ago(status.last_event),
+        last_list_ago: ago(status.last_list),
+        watch_errors: status.watch_errors,
+    }
+}

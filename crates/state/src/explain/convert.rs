@@ -1,0 +1,181 @@
+//! Converts values of the index to the report's. It must decide no rule.
+
+use std::collections::BTreeMap;
+
+use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
+use k8s_pb::api::core::v1 as wire;
+use nodegroup::{
+    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated,
+    capacity::{CPU, MEMORY},
+    fit,
+    price::{GroupPrice, Offer, PriceSource},
+};
+use prost::Message as _;
+
+use super::{
+    super::convert,
+    Pod,
+    report::{
+        DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
+    },
+};
+use index::{GroupSnapshot, Served, Standing};
+
+/// The report on an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Explained {
+    /// A node group.
+    Group(Box<GroupReport>),
+    /// An object that isn't one.
+    LeftOut(LeftOutReport),
+}
+
+/// Reports on an object of the index; `None` where it is gone. `notes` are what the reader of its objects knows beyond it.
+#[must_use]
+pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
+    let object = snapshot.object.as_deref();
+    let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
+    let kind = snapshot.standing.kind();
+    let (message, is_error) = match &snapshot.standing {
+        Standing::Live(served) => {
+            return Some(Explained::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))));
+        }
+        Standing::Gone => return None,
+        // Manifests may hold no template, and no later one is waited for.
+        Standing::Waiting => (LeftOut::NoScaleFromZero.to_string(), true),
+        Standing::LeftOut(..) | Standing::Undecodable(_) => (kind.message(), kind.is_error()),
+    };
+    let problems = snapshot.standing.problems();
+    Some(Explained::LeftOut(LeftOutReport {
+        id: snapshot.id.to_string(),
+        cluster,
+        invalid: is_error || !problems.is_empty(),
+        reason: kind.as_str().to_owned(),
+        message,
+        problems: convert::problems(problems),
+        notes: notes.to_vec(),
+    }))
+}
+
+fn group(
+    snapshot: &GroupSnapshot,
+    served: &Served,
+    (cluster, notes): (String, &[String]),
+    keys: &Keys,
+    pods: &[Pod],
+) -> GroupReport {
+    let definition = &served.definition;
+    let not_from_zero = match &definition.template {
+        Some(_) => None,
+        None => Some(not_from_zero(snapshot.object.as_deref())),
+    };
+    // Bytes that this program encoded decode; if they ever didn't, nothing would be known of the Node.
+    let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
+    GroupReport {
+        id: snapshot.id.to_string(),
+        cluster,
+        invalid: !definition.problems.is_empty(),
+        size: snapshot.size,
+        min_size: definition.bounds.min,
+        max_size: definition.bounds.max,
+        rolling_out: snapshot.rollout.is_some(),
+        scales_from_zero: not_from_zero.is_none(),
+        not_from_zero,
+        template: definition.template.as_ref().map(template),
+        options: options(&definition.options, keys),
+        price_per_hour: definition.price.as_ref().map(price),
+        drivers: drivers(&definition.drivers),
+        problems: convert::problems(&definition.problems),
+        notes: snapshot.note().iter().chain(&definition.notes).chain(notes).cloned().collect(),
+        fits: pods.iter().map(|pod| fits(pod, node.as_ref())).collect(),
+    }
+}
+
+/// Returns the reason why a group doesn't scale from zero: cpu or memory is missing, as far as the annotations show.
+fn not_from_zero(object: Option<&ScalableResource>) -> String {
+    let is_annotated = |name: &str| {
+        object.is_some_and(|object| object.annotations.contains_key(format!("{CAPACITY_PREFIX}{name}").as_str()))
+    };
+    let what = match (is_annotated(CPU), is_annotated(MEMORY)) {
+        (true, false) => "the memory of its Nodes isn't known",
+        (false, true) => "the cpu of its Nodes isn't known",
+        (true, true) | (false, false) => "the cpu and memory of its Nodes aren't both known",
+    };
+    format!(
+        "{what}: the infrastructure template's status.capacity or the annotations {CAPACITY_PREFIX}cpu and …/memory have to \
+         state both"
+    )
+}
+
+fn template(template: &NodeTemplate) -> TemplateReport {
+    let resource = |(name, capacity): (&String, &Sourced<Quantity>)| {
+        let resource = Resource {
+            allocatable: template.allocatable(name).unwrap_or(capacity.value).to_string(),
+            capacity: value(capacity),
+            overhead: template.overhead.get(name).map(value),
+        };
+        (name.clone(), resource)
+    };
+    TemplateReport {
+        resources: template.capacity.iter().map(resource).collect(),
+        labels: template.labels.iter().map(|(key, label)| (key.clone(), value(label))).collect(),
+        taints: template.taints.iter().map(value).collect(),
+    }
+}
+
+fn value<T: ToString>(sourced: &Sourced<T>) -> Value {
+    let Sourced { value, source, overrode } = sourced;
+    Value {
+        stated: stated(value, source),
+        overrode: overrode.iter().map(|Stated { value, source }| stated(value, source)).collect(),
+    }
+}
+
+fn stated<T: ToString>(value: &T, source: &Source) -> StatedReport {
+    StatedReport { value: value.to_string(), source: source.as_str().to_owned(), from: source.to_string() }
+}
+
+fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Value> {
+    let option = |(name, value): (String, String)| {
+        let source = Source::Annotation(format!("{}{name}", keys.options_prefix).into());
+        (name, Value { stated: stated(&value, &source), overrode: Vec::new() })
+    };
+    convert::options(overrides).into_iter().map(option).collect()
+}
+
+fn price(price: &GroupPrice) -> Value {
+    let stated = |offer: &Offer| StatedReport {
+        value: offer.price.to_string(),
+        source: match offer.source {
+            PriceSource::Annotation => "annotation".to_owned(),
+            PriceSource::Selector(_) | PriceSource::InstanceType(_) | PriceSource::Resources => "price file".to_owned(),
+        },
+        from: offer.source.to_string(),
+    };
+    Value { stated: stated(&price.offer), overrode: price.overridden.iter().map(stated).collect() }
+}
+
+fn drivers(drivers: &Drivers) -> Vec<DriverReport> {
+    let dra = drivers.dra.iter().map(|Sourced { value, source, .. }| DriverReport {
+        kind: "dra".to_owned(),
+        driver: value.name.clone(),
+        count: value.devices,
+        from: source.to_string(),
+    });
+    let csi = drivers.csi.iter().map(|Sourced { value, source, .. }| DriverReport {
+        kind: "csi".to_owned(),
+        driver: value.name.clone(),
+        count: value.limit,
+        from: source.to_string(),
+    });
+    dra.chain(csi).collect()
+}
+
+fn fits(pod: &Pod, node: Option<&wire::Node>) -> FitReport {
+    let missing = node.map(|node| fit::obstacles(&pod.needs, &EmptyNode::from(node)));
+    FitReport {
+        pod: pod.name.clone(),
+        fits: missing.as_ref().map(Vec::is_empty),
+        missing: missing.into_iter().flatten().map(|obstacle| obstacle.to_string()).collect(),
+    }
+}

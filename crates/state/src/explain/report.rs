@@ -1,0 +1,200 @@
+//! The report on node groups, as values for programs: every value of a template with its source and the values that it
+//! overrode. The text for people is built from it. It shows the content of the index, and must decide no rule.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ProblemState;
+
+/// The version of this schema. It changes when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The whole report.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The [`SCHEMA_VERSION`] of the program that wrote it.
+    pub schema_version: u32,
+    /// The node groups, by id.
+    pub groups: Vec<GroupReport>,
+    /// The objects that aren't node groups, by id.
+    pub left_out: Vec<LeftOutReport>,
+    /// The pods whose fit is reported with each group.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub pods: Vec<PodReport>,
+    /// Problems of the manifests besides those of the groups: objects that can't be read, or occur twice.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub warnings: Vec<String>,
+    /// Parts of the manifests that aren't objects.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub skipped: Vec<String>,
+}
+
+/// A node group.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupReport {
+    /// Its id, such as `MachineDeployment/team-a/workers`.
+    pub id: String,
+    /// The name of its Cluster.
+    pub cluster: String,
+    /// True if the group has problems.
+    pub invalid: bool,
+    /// Its target size.
+    pub size: i32,
+    /// Its min size.
+    pub min_size: i32,
+    /// Its max size.
+    pub max_size: i32,
+    /// True during a rollout.
+    pub rolling_out: bool,
+    /// True if it scales from zero.
+    pub scales_from_zero: bool,
+    /// The reason why it doesn't scale from zero.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub not_from_zero: Option<String>,
+    /// The Node that would join, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub template: Option<TemplateReport>,
+    /// The autoscaling options that it overrides, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub options: BTreeMap<String, Value>,
+    /// The price of one of its Nodes per hour.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub price_per_hour: Option<Value>,
+    /// The devices and the volume limits by driver, which the protocol can't carry.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub drivers: Vec<DriverReport>,
+    /// Its problems.
+    pub problems: Vec<ProblemState>,
+    /// Notes that are worth knowing and aren't problems.
+    pub notes: Vec<String>,
+    /// The fit of each pod on one of its Nodes, when that is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub fits: Vec<FitReport>,
+}
+
+/// An object that isn't a node group.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOutReport {
+    /// Its id, such as `MachineDeployment/team-a/workers`.
+    pub id: String,
+    /// The name of its Cluster.
+    pub cluster: String,
+    /// True if it is left out because of an error, or has problems.
+    pub invalid: bool,
+    /// The reason as a word.
+    pub reason: String,
+    /// The reason and the remedy.
+    pub message: String,
+    /// Its problems.
+    pub problems: Vec<ProblemState>,
+    /// Notes that are worth knowing and aren't problems.
+    pub notes: Vec<String>,
+}
+
+/// The Node that would join.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateReport {
+    /// The resources, by name.
+    pub resources: BTreeMap<String, Resource>,
+    /// The labels, by key.
+    pub labels: BTreeMap<String, Value>,
+    /// The taints, as text.
+    pub taints: Vec<Value>,
+}
+
+/// A resource of a Node.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resource {
+    /// The amount that pods get.
+    pub allocatable: String,
+    /// The whole amount.
+    pub capacity: Value,
+    /// The part of the capacity that pods don't get.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub overhead: Option<Value>,
+}
+
+/// A value and its source.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Value {
+    #[serde(flatten)]
+    /// The value in force.
+    pub stated: Stated,
+    /// The values that it overrode, the weakest last.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub overrode: Vec<Stated>,
+}
+
+/// A value as a source states it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stated {
+    /// The value as text.
+    pub value: String,
+    /// The kind of the source, as a word.
+    pub source: String,
+    /// The full source, for people.
+    pub from: String,
+}
+
+/// The devices of a driver on a Node, or its limit of volumes.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverReport {
+    /// `dra` or `csi`.
+    pub kind: String,
+    /// The name of the driver.
+    pub driver: String,
+    /// The number of devices, or the maximum number of volumes.
+    pub count: u32,
+    /// The source, for people.
+    pub from: String,
+}
+
+/// A pod whose fit is reported.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReport {
+    /// Kind, namespace and name of the given object.
+    pub pod: String,
+    /// The requested amounts, by resource.
+    pub requests: BTreeMap<String, String>,
+    /// The parts of its spec that aren't considered.
+    pub not_looked_at: Vec<String>,
+}
+
+/// The fit of a pod on an empty Node of a group.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FitReport {
+    /// The pod, as [`PodReport::pod`] names it.
+    pub pod: String,
+    /// `None` if nothing is known of the Node.
+    pub fits: Option<bool>,
+    /// The reasons why it doesn't fit.
+    pub missing: Vec<String>,
+}
+
+impl Report {
+    /// Returns the number of objects in the report that are invalid.
+    #[must_use]
+    pub fn invalid(&self) -> usize {
+        let groups = self.groups.iter().filter(|group| group.invalid).count();
+        groups + self.left_out.iter().filter(|object| object.invalid).count()
+    }
+
+    /// Returns the pods that fit no Node of any group.
+    pub fn homeless(&self) -> impl Iterator<Item = &str> {
+        let fits = |pod: &PodReport| {
+            self.groups.iter().flat_map(|group| &group.fits).any(|fit| fit.pod == pod.pod && fit.fits == Some(true))
+        };
+        self.pods.iter().filter(move |pod| !fits(pod)).map(|pod| pod.pod.as_str())
+    }
+}

@@ -1,0 +1,183 @@
+//! The report in lines for people: a name, a value, its source and the values that it overrode. The terminal and the status
+//! page show these same lines. All texts come from clusters or manifests, so control characters must be made visible here;
+//! a page escapes the texts as well.
+
+use std::fmt::Write as _;
+
+use capi::CAPACITY_PREFIX;
+use nodegroup::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+
+use super::{
+    amount::{bytes, cores},
+    report::{DriverReport, FitReport, GroupReport, Resource, Stated, TemplateReport, Value},
+};
+use text::visible;
+
+/// The short form of the long prefix that many annotation keys share.
+const SHORT_PREFIX: &str = "capacity…/";
+/// The labels that have a short name.
+const LABELS: [(&str, &str); 5] = [
+    ("kubernetes.io/arch", "arch"),
+    ("kubernetes.io/os", "os"),
+    ("topology.kubernetes.io/zone", "zone"),
+    ("topology.kubernetes.io/region", "region"),
+    ("node.kubernetes.io/instance-type", "type"),
+];
+/// The resources that every Node has, in the order of their lines.
+const RESOURCES: [(&str, &str); 4] = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL_STORAGE, "disk"), (PODS, "pods")];
+
+/// The assessment of a value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tone {
+    /// A value like any other.
+    Plain,
+    /// A good value.
+    Good,
+    /// A value that isn't known, or a "no" that isn't a fault.
+    Odd,
+    /// A wrong value.
+    Bad,
+}
+
+/// A line: a name, a value and its source.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Row {
+    /// The name of the value.
+    pub name: String,
+    /// The value.
+    pub value: String,
+    /// The assessment of the value.
+    pub tone: Tone,
+    /// The source of the value; may be empty.
+    pub from: String,
+}
+
+impl Row {
+    fn new(name: &str, value: impl Into<String>, from: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), value: value.into(), tone: Tone::Plain, from: from.into() }
+    }
+}
+
+/// Returns all lines of a group, without its problems and notes.
+#[must_use]
+pub fn rows(group: &GroupReport) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if let Some(template) = &group.template {
+        rows.extend(template_rows(template));
+    }
+    let options = group.options.iter().map(|(name, it)| (format!("{name}={}", it.stated.value), it));
+    rows.extend(listed("options", options));
+    let price = group.price_per_hour.iter();
+    rows.extend(price.map(|it| Row::new("price", format!("{}/h", it.stated.value), from(it, &plain))));
+    rows.extend(group.drivers.iter().map(driver));
+    rows.extend(group.fits.iter().flat_map(fit));
+    rows
+}
+
+fn template_rows(template: &TemplateReport) -> impl Iterator<Item = Row> {
+    let known = RESOURCES.iter().filter_map(|(key, name)| Some((*name, *key, template.resources.get(*key)?)));
+    let others = template.resources.iter().filter(|(key, _)| RESOURCES.iter().all(|(known, _)| known != key));
+    let resources = known.chain(others.map(|(key, resource)| (key.as_str(), key.as_str(), resource)));
+    let resources = resources.map(|(name, key, resource)| {
+        Row::new(&plain(name), shown(key, &resource.allocatable), resource_from(key, resource))
+    });
+    let known = LABELS.iter().filter_map(|(key, name)| Some((*name, template.labels.get(*key)?)));
+    let known = known.map(|(name, label)| Row::new(name, plain(&label.stated.value), from(label, &plain)));
+    let others = template.labels.iter().filter(|(key, _)| LABELS.iter().all(|(known, _)| known != key));
+    let others = listed("labels", others.map(|(key, label)| (format!("{key}={}", label.stated.value), label)));
+    let taints = listed("taints", template.taints.iter().map(|taint| (taint.stated.value.clone(), taint)));
+    resources.chain(known).chain(others).chain(taints)
+}
+
+/// Returns one line per value, all with the same name.
+fn listed<'a>(name: &'static str, values: impl Iterator<Item = (String, &'a Value)>) -> impl Iterator<Item = Row> {
+    values.map(move |(value, it)| Row::new(name, plain(&value), from(it, &plain)))
+}
+
+fn driver(driver: &DriverReport) -> Row {
+    let what = if driver.kind == "dra" { "devices" } else { "volumes" };
+    Row::new(
+        &format!("{}-driver", driver.kind),
+        format!("{} {what} of {}", driver.count, plain(&driver.driver)),
+        short(&driver.from),
+    )
+}
+
+fn fit(fit: &FitReport) -> Vec<Row> {
+    let (value, tone) = match fit.fits {
+        Some(true) => ("fits", Tone::Good),
+        Some(false) => ("doesn't fit", Tone::Bad),
+        None => ("not known", Tone::Odd),
+    };
+    let row = Row { tone, ..Row::new("pod", value, plain(&fit.pod)) };
+    let missing = fit.missing.iter().map(|missing| Row::new(&row.name, format!("- {}", plain(missing)), ""));
+    let missing: Vec<_> = missing.collect();
+    std::iter::once(row).chain(missing).collect()
+}
+
+/// Formats the source of a resource: that of its capacity, and that of the part which pods don't get.
+fn resource_from(key: &str, resource: &Resource) -> String {
+    let show = |amount: &str| shown(key, amount);
+    let overhead = resource.overhead.as_ref().filter(|overhead| overhead.stated.value != "0");
+    let Some(overhead) = overhead else { return from(&resource.capacity, &show) };
+    let capacity = &resource.capacity;
+    let mut text = with_value(&capacity.stated, &show);
+    let of_overhead = match overhead.stated.source.as_str() {
+        "learned" => source(&overhead.stated),
+        _ => format!("by {}", source(&overhead.stated)),
+    };
+    let _ = write!(text, " − overhead {} {of_overhead}", show(&overhead.stated.value));
+    text + &over(&capacity.overrode, &show) + &over(&overhead.overrode, &show)
+}
+
+/// Formats the source of a value and the values that it overrode.
+fn from(value: &Value, show: &dyn Fn(&str) -> String) -> String {
+    source(&value.stated) + &over(&value.overrode, show)
+}
+
+fn source(stated: &Stated) -> String {
+    short(&stated.from)
+}
+
+/// Formats the values that were overridden. Defaults are omitted, since they are no news.
+fn over(overrode: &[Stated], show: &dyn Fn(&str) -> String) -> String {
+    let stated = overrode.iter().filter(|stated| stated.source != "default");
+    let stated: Vec<_> = stated.map(|stated| with_value(stated, show)).collect();
+    if stated.is_empty() { String::new() } else { format!(" (over {})", stated.join(", ")) }
+}
+
+/// Formats a source together with its value.
+fn with_value(stated: &Stated, show: &dyn Fn(&str) -> String) -> String {
+    let (from, value) = (source(stated), show(&stated.value));
+    match stated.source.as_str() {
+        "learned" => format!("{value} {from}"),
+        "status.capacity" | "status.nodeInfo" => match from.split_once(" of ") {
+            Some((field, template)) => format!("{field} {value} of {template}"),
+            None => format!("{from} {value}"),
+        },
+        _ => format!("{from} {value}"),
+    }
+}
+
+/// Makes the control characters of a cluster's text visible, which a terminal would obey.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    visible(text).into_owned()
+}
+
+/// Formats the amount of a resource for people.
+#[must_use]
+pub fn shown(resource: &str, amount: &str) -> String {
+    match resource {
+        CPU => cores(amount),
+        MEMORY | EPHEMERAL_STORAGE => bytes(amount),
+        resource if resource.starts_with("hugepages-") => bytes(amount),
+        _ => plain(amount),
+    }
+}
+
+/// Shortens the long keys in a text.
+#[must_use]
+pub fn short(text: &str) -> String {
+    plain(&text.replace(CAPACITY_PREFIX, SHORT_PREFIX))
+}

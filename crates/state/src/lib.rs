@@ -1,0 +1,419 @@
+//! The live state as others read it: the typed, versioned schema of `/debug/state`. The server writes these types and
+//! `groups` reads them, so that the two can't drift apart. It must never hold a secret, nor a field that changes its
+//! meaning within a schema version; fields may be added, and readers ignore unknown ones.
+
+mod collect;
+mod convert;
+pub mod explain;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::collect::{Selection, StateSource, StatusSources};
+
+/// The version of the schema that this program writes and reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The whole live state. `G` and `L` are lists; a server serializes them without holding them.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
+    /// The [`SCHEMA_VERSION`] of the program that wrote it.
+    pub schema_version: u32,
+    /// The program that wrote it.
+    pub program: Program,
+    /// When this was read, RFC 3339.
+    pub taken_at: String,
+    /// True if all that is waited for is in sync, as `/readyz` reports.
+    pub ready: bool,
+    /// The checks, as `/readyz?verbose` lists them.
+    pub checks: Vec<SyncCheck>,
+    /// The calls of Cluster Autoscaler.
+    #[serde(default)]
+    pub calls: CallsState,
+    /// The certificates of the gRPC listener; absent if it serves without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsState>,
+    /// The clusters and the informers on them.
+    pub clusters: Vec<ClusterState>,
+    /// The number of Machines in the index.
+    pub machines: u64,
+    /// The number of Nodes in the index.
+    pub nodes: u64,
+    /// The node groups, by id.
+    pub groups: G,
+    /// The MachineDeployments, MachineSets and MachinePools that aren't node groups, by id.
+    pub left_out: L,
+}
+
+/// The program that wrote the state.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Program {
+    /// Its version.
+    pub version: String,
+    /// When it started, RFC 3339.
+    pub started_at: String,
+}
+
+/// A readiness check.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncCheck {
+    /// Its name, such as `management/machines`.
+    pub name: String,
+    /// Its state.
+    pub state: SyncState,
+    /// The reason why it isn't ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The state of a check.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SyncState {
+    /// In sync.
+    Ready,
+    /// Not in sync; `Refresh` fails.
+    Pending,
+    /// Not in sync, and nothing waits for it.
+    NotWaitedFor,
+}
+
+/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if none has come since
+/// the program started.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallsState {
+    /// The seconds since Refresh was last answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refresh_ago: Option<u64>,
+    /// The reason why the last Refresh was refused, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refresh_refused: Option<String>,
+}
+
+/// The validity of the certificates in force.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsState {
+    /// The expiry of the server's certificate, RFC 3339.
+    pub server_until: String,
+    /// The expiry of the client authority, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients_until: Option<String>,
+    /// The reason why the files can't replace the certificates in force, while they can't.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<String>,
+}
+
+/// A write for a group or a refused request; repetitions in a row are one entry.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntryState {
+    /// `done`, `refused` or `failed`.
+    pub outcome: String,
+    /// The reason of the Event that reports the same, or the command where there is no such Event.
+    pub what: String,
+    /// The class of the error, as in the label `result` of the metric of commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// For people.
+    pub text: String,
+    /// When it first occurred, RFC 3339.
+    pub first: String,
+    /// When it last occurred, RFC 3339.
+    pub last: String,
+    /// The number of times it occurred.
+    pub times: u64,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterState {
+    /// `management` or `workload`.
+    pub name: String,
+    /// Its informers; none while it isn't connected, for which the checks give the reason.
+    pub informers: Vec<InformerState>,
+}
+
+/// The status of one informer. Ages are in seconds.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InformerState {
+    /// `plural.group/version`, or `plural/version` in the core group.
+    pub resource: String,
+    /// `all namespaces`, or their names, separated by `, `.
+    pub namespaces: String,
+    /// True if the first list is complete.
+    pub synced: bool,
+    /// The reason why it is broken now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The time for which it has been broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken_for: Option<u64>,
+    /// The last failure, even if it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// The number of objects held, including undecodable ones.
+    pub objects: u64,
+    /// The number of objects held that can't be decoded.
+    pub undecodable: u64,
+    /// The time since a watch last delivered an event or a bookmark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_event_ago: Option<u64>,
+    /// The time since a list was last completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_list_ago: Option<u64>,
+    /// The number of watches that couldn't be started, were cut, stalled, or delivered an error.
+    pub watch_errors: u64,
+}
+
+/// A node group.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Group {
+    /// `<Kind>/<namespace>/<name>`.
+    pub id: String,
+    /// `MachineDeployment`, `MachineSet` or `MachinePool`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The name of its Cluster, in the same namespace; may be empty.
+    pub cluster: String,
+    /// The min size, below which Cluster Autoscaler doesn't go.
+    pub min_size: i32,
+    /// The max size, beyond which Cluster Autoscaler doesn't go.
+    pub max_size: i32,
+    /// The requested size, including this program's own writes, as `NodeGroupTargetSize` answers it.
+    pub size: i32,
+    /// `spec.replicas` as the watch shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_replicas: Option<i32>,
+    /// A written size that the watch doesn't show yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+    /// True if the last `Refresh` reported it to Cluster Autoscaler.
+    pub pinned: bool,
+    /// True if older MachineSets of it still have replicas.
+    pub rolling_out: bool,
+    /// The rollout that is under way or about to begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
+    /// The numbers of its instances.
+    pub counts: Counts,
+    /// The Node that would join; absent if too little is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+    /// The autoscaling options that it overrides, by the names of their annotations; the values are as Cluster Autoscaler
+    /// gets them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+    /// Its problems; the settings that they concern are ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<ProblemState>,
+    /// Notes for people that are worth knowing and aren't problems.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The last that was written for it and refused, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntryState>,
+    /// Its instances; absent unless requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instances: Option<Vec<InstanceOf>>,
+}
+
+/// A rollout of a group that is under way or about to begin.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// The sign that reveals it: `machine_sets` or `topology`.
+    pub cause: String,
+    /// The cause, for people.
+    pub message: String,
+    /// Its start, RFC 3339.
+    pub since: String,
+    /// True if an annotation allows Machines to be deleted nonetheless.
+    pub ignored: bool,
+}
+
+/// A written size that the watch doesn't show yet.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Written {
+    /// The size.
+    pub replicas: i32,
+    /// The seconds since it was written.
+    pub ago: u64,
+}
+
+/// The numbers of instances by activity. Failed ones are counted in their activity too.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Instances whose Node has joined.
+    pub running: u64,
+    /// Instances without a Node yet, including replicas without a Machine.
+    pub creating: u64,
+    /// Instances on their way out.
+    pub deleting: u64,
+    /// Instances with an error.
+    pub failed: u64,
+}
+
+/// The Node that would join.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Template {
+    /// The resources as Kubernetes quantities; cpu, memory and pods are always included.
+    pub capacity: BTreeMap<String, SourcedText>,
+    /// The amounts that pods get; the same resources.
+    #[serde(default)]
+    pub allocatable: BTreeMap<String, String>,
+    /// The amounts that pods don't get, where they are known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overhead: BTreeMap<String, SourcedText>,
+    /// The resources of the capacity that are GPUs, without zeros.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<String, String>,
+    /// The architecture, such as `amd64`.
+    pub arch: String,
+    /// The operating system, such as `linux`.
+    pub os: String,
+    /// The labels, including those of architecture and operating system.
+    pub labels: BTreeMap<String, SourcedText>,
+    /// The taints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<SourcedTaint>,
+}
+
+/// A value and its source.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourcedText {
+    /// The value.
+    pub value: String,
+    /// `default`, `flag`, `status.capacity`, `status.nodeInfo`, `annotation`, `spec.template.metadata`,
+    /// `spec.template.spec`, `real node` or `learned`.
+    pub source: String,
+    /// The full source, for people: the annotation, object or Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// A taint and its source.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourcedTaint {
+    /// The key.
+    pub key: String,
+    /// The value, often empty.
+    pub value: String,
+    /// The effect.
+    pub effect: String,
+    /// The source, as in [`SourcedText::source`].
+    pub source: String,
+}
+
+/// A problem of an object.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProblemState {
+    /// Its class, as in the label `problem` of the metrics.
+    pub kind: String,
+    /// For people.
+    pub message: String,
+}
+
+/// An instance of a group.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceOf {
+    /// Its providerID, or a placeholder.
+    pub id: String,
+    /// Its activity.
+    pub state: InstanceActivity,
+    /// Its error, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<InstanceFailure>,
+    /// The name of its Machine, in the group's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The name of its Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The creation of its Machine, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
+}
+
+/// The activity of an instance.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InstanceActivity {
+    /// Its Node has joined.
+    Running,
+    /// It has no Node yet.
+    Creating,
+    /// It is on its way out.
+    Deleting,
+}
+
+/// The error of an instance.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceFailure {
+    /// `DeletingFailed` or `ProvisioningFailed`.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// True if capacity or quota is lacking.
+    pub out_of_resources: bool,
+    /// True if it is sent to Cluster Autoscaler, which is so only while the delete that it causes would be accepted.
+    #[serde(default)]
+    pub sent: bool,
+}
+
+/// A MachineDeployment, MachineSet or MachinePool that isn't a node group.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOutObject {
+    /// `<Kind>/<namespace>/<name>`.
+    pub id: String,
+    /// `MachineDeployment`, `MachineSet` or `MachinePool`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The name of its Cluster; empty if it isn't known.
+    pub cluster: String,
+    /// The reason in one word: the label `state` of the metrics, or `gone`.
+    pub reason: String,
+    /// The reason, for people.
+    pub message: String,
+    /// True if someone has to fix something, false if it is left out on purpose.
+    #[serde(default)]
+    pub invalid: bool,
+    /// True if it was a node group at the last `Refresh`, in which case it answers its last values until the next one.
+    pub pinned: bool,
+    /// Its problems.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<ProblemState>,
+    /// The last that was written for it and refused, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntryState>,
+}
+
+impl LeftOutObject {
+    /// The reason of a MachineSet that its MachineDeployment scales, which isn't worth a line for people.
+    pub const OWNED: &'static str = "owned_by_machine_deployment";
+}
