@@ -35,8 +35,6 @@ pub use explain::{ExplainArgs, ExplainError};
 pub use generate::{CompletionsArgs, GenerateError, ManArgs};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use index_args::IndexArgs;
-#[cfg(test)]
-pub(crate) use log::testing;
 pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
 pub use printing::Color;

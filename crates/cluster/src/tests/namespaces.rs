@@ -13,7 +13,7 @@ use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use connect::WorkloadSource;
 use index::{
     Detail, GroupSnapshot,
-    tests::objects::{self, NAMESPACE},
+    objects::{self, NAMESPACE},
 };
 use server::{CheckState, Checks};
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node, unregistered};
-use index::{Change, tests::objects};
+use index::{Change, objects};
 use scale::fake::{Fault, status};
 
 #[tokio::test]

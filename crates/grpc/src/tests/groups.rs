@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{Provider, UNKNOWN, WORKERS, annotated, assert_fails, inner};
-use index::{Change, tests::objects};
+use index::{Change, objects};
 use proto::instance_status::InstanceState;
 
 const CAPACITY: [(&str, &str); 2] = [

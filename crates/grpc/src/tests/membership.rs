@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, annotations, assert_fails, inner, node, unregistered};
-use index::{Change, tests::objects};
+use index::{Change, objects};
 
 const NOT_SYNCED: &str = "management/machines: the first list isn't complete yet";
 

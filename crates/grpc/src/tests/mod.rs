@@ -25,7 +25,7 @@ use tonic::{
 };
 
 use super::{CallLogOptions, RpcMetrics, Service};
-use index::{Change, Freshness, tests::objects};
+use index::{Change, Freshness, objects};
 use proto::cloud_provider_client::CloudProviderClient;
 use scale::fake::World;
 use server::{bind, cloud_provider, serve_on_own_thread};

@@ -11,7 +11,7 @@ use rstest::rstest;
 use tonic::{Code, Status};
 
 use super::{Provider, assert_fails, inner, node};
-use index::{Change, tests::objects};
+use index::{Change, objects};
 use proto::{PricingNodePriceRequest, PricingPodPriceRequest};
 
 const HOUR: i64 = 3600;
@@ -23,7 +23,7 @@ fn workers(price: &str) -> Change {
     objects::deployment("workers", 2, ("1", "10"), &more)
 }
 
-fn template_node() -> super::proto::ExternalGrpcNode {
+fn template_node() -> proto::ExternalGrpcNode {
     node("template-node-for-MachineDeployment/team-a/workers-1", "")
 }
 

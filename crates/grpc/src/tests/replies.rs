@@ -7,7 +7,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::{Provider, inner};
-use index::{Change, tests::objects};
+use index::{Change, objects};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
