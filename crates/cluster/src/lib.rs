@@ -1,6 +1,6 @@
 //! The link from clusters to the index: discovers the served kinds, starts their informers, and feeds the index. The
 //! state of a management cluster is one value that may be shared, and that of a workload cluster another, so that one
-//! process can serve many. This module must never block a caller on an API server: failures are retried in the
+//! process can serve many. This crate must never block a caller on an API server: failures are retried in the
 //! background and reported by the checks of [`Workload`].
 
 #[cfg(any(test, feature = "test-support"))]

@@ -1,5 +1,5 @@
 //! Discovery of the served resources: Cluster API's own kinds in their preferred version, and the resource of an
-//! infrastructure template's kind. This file must never guess: a kind that discovery doesn't list isn't served.
+//! infrastructure template's kind. This crate must never guess: a kind that discovery doesn't list isn't served.
 
 use arcstr::ArcStr;
 use std::{

@@ -3,7 +3,7 @@
 //! ends with its caller; after it, it runs to a known result whoever still waits, and what a copy of the program leaves
 //! behind any copy finishes.
 //!
-//! This module must never answer a read, and never decide what a rule of [`nodegroup`] decides.
+//! This crate must never answer a read, and never decide what a rule of [`nodegroup`] decides.
 
 mod answer;
 mod api;
