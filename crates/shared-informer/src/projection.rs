@@ -37,7 +37,7 @@ pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
     careful: Arc<Careful<T>>,
-    identity: Option<IdentityOf<T>>,
+    pub(super) identity: Option<IdentityOf<T>>,
 }
 
 impl<T> Projection<T> {
@@ -99,11 +99,6 @@ impl<T> Projection<T> {
     #[must_use]
     pub fn with_identity_within(self, identity: fn(&T) -> &Metadata) -> Self {
         Self { identity: Some(identity), ..self }
-    }
-
-    #[cfg(feature = "client")]
-    pub(super) fn identity(&self) -> Option<IdentityOf<T>> {
-        self.identity
     }
 
     /// Returns the name, which is part of the key that informers are shared by.

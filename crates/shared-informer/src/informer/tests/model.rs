@@ -10,9 +10,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     HandlerOptions, Metadata,
-    progress::Progress,
-    slot::Slot,
-    store::{Listing, Store},
+    informer::{
+        progress::Progress,
+        slot::Slot,
+        store::{Listing, Store},
+    },
 };
 use tokio_util::sync::CancellationToken;
 

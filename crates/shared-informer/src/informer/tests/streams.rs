@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{HandlerOptions, Lister, slot::Slot};
+use crate::{HandlerOptions, Lister, informer::slot::Slot};
 
 fn end_of_list(version: u64) -> Value {
     json!({ "metadata": {

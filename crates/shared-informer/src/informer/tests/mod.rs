@@ -28,7 +28,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower_test::mock;
 
-use super::{Event, Factory, Handler, Informer, Object, ObjectKey, Projection, Query, Registration, Settings};
+use super::{Event, Factory, Handler, Informer, Query, Registration, Settings};
+use crate::{Object, ObjectKey, Projection};
 
 #[derive(Debug, Deserialize, PartialEq)]
 struct Widget {

@@ -14,14 +14,16 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{
     event::Event,
-    identity::{Metadata, ObjectKey},
     index::{Index, UnknownIndex},
     kept::Kept,
-    object::{DecodeError, Object},
     progress::Progress,
-    projection::IdentityOf,
     slot::Slot,
     tombstones::Tombstones,
+};
+use crate::{
+    identity::{Metadata, ObjectKey},
+    object::{DecodeError, Object},
+    projection::IdentityOf,
 };
 
 /// The objects that an informer covers, kept up to date. Their content is shared, never copied.

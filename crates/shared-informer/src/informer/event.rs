@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{identity::ObjectKey, object::Object};
+use crate::{identity::ObjectKey, object::Object};
 
 /// One change of one object, as a handler receives it.
 ///

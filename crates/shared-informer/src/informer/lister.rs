@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 
 use arcstr::ArcStr;
 
-use super::{identity::ObjectKey, index::UnknownIndex, object::Object, store::Store};
+use super::{index::UnknownIndex, store::Store};
+use crate::{identity::ObjectKey, object::Object};
 
 /// Read access to an informer's objects. Cheap to clone and to pass on: it doesn't keep the informer alive. After the
 /// informer has stopped, its last objects stay readable.

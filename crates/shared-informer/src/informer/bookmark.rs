@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::text;
+use crate::object::text;
 
 /// The annotation of the bookmark that ends the initial events of a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

@@ -8,7 +8,9 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, progress::Progress, slot::Slot};
+use crate::{
+    DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::slot::Slot,
+};
 
 fn by_size(object: &Object<Widget>) -> Vec<String> {
     object.decoded().map(|widget| widget.spec.size.to_string()).into_iter().collect()

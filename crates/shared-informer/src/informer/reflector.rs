@@ -11,13 +11,13 @@ use super::{
     backoff::{Backoff, shorten},
     failure::Failure,
     hook::{Phase, WatchError},
-    identity::ResourceVersion,
     progress::{ListCause, Progress},
     query::Scope,
     settings::Settings,
     store::{Listing, Store},
     wire::{Decoder, Frame, Frames, Page},
 };
+use crate::identity::ResourceVersion;
 
 /// The maximum `Retry-After` of a server that is respected.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{event::Event, identity::ObjectKey};
+use super::event::Event;
+use crate::identity::ObjectKey;
 
 /// The capacity that an empty queue keeps.
 const KEPT: usize = 256;

@@ -14,11 +14,11 @@ use super::{
     event::Event,
     failure::Failure,
     hook::Hooks,
-    identity::ResourceVersion,
     query::Query,
     slot::Gauge,
     status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
 };
+use crate::identity::ResourceVersion;
 
 /// The cause of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

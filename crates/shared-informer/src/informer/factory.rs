@@ -18,17 +18,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     backoff::Backoff,
     handle::{Informer, Shared},
-    intern::Interner,
     progress::Progress,
-    projection::Projection,
     query::Query,
     reflector::Reflector,
     settings::Settings,
     status::{NotSynced, Status},
     store::Store,
+    tasks::Spawner,
     wire::Decoder,
 };
-use crate::tasks::Spawner;
+use crate::{intern::Interner, projection::Projection};
 
 /// A factory of shared informers for one API server. Cheap to clone; clones are the same factory.
 ///
@@ -86,7 +85,7 @@ impl Factory {
         let progress = Arc::new(Progress::new(&key.query, cancel.clone()));
         let scopes = key.query.scopes();
         let namespaces = scopes.iter().map(|scope| scope.namespace.clone());
-        let store = Arc::new(Store::new(namespaces, projection.identity(), Arc::clone(&progress)));
+        let store = Arc::new(Store::new(namespaces, projection.identity, Arc::clone(&progress)));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             let reflector = Reflector {

@@ -11,9 +11,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{
-    bookmark::Bookmark,
-    failure::Failure,
+use super::{bookmark::Bookmark, failure::Failure};
+use crate::{
     intern::Interner,
     object::{DecodeError, Object},
     projection::Projection,

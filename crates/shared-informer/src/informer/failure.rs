@@ -6,7 +6,7 @@ use std::{error::Error as StdError, io, time::Duration};
 use kube::{core::Status, core::request};
 use serde_json::Value;
 
-use super::object::text;
+use crate::object::text;
 
 /// The reason for which a request, a list page or a watch failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

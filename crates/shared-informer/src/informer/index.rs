@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{identity::ObjectKey, object::Object};
+use crate::{identity::ObjectKey, object::Object};
 
 /// A function that returns the values under which an object is indexed.
 pub(super) type IndexFn<T> = dyn Fn(&Object<T>) -> Vec<String> + Send + Sync;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{identity::Metadata, object::Object, projection::IdentityOf};
+use crate::{identity::Metadata, object::Object, projection::IdentityOf};
 
 pub(super) enum Kept<T> {
     Content { content: Arc<T>, identity: IdentityOf<T> },

@@ -4,11 +4,8 @@ use std::{fmt, sync::Arc};
 
 use futures::io::{BufReader, Cursor};
 
-use super::{
-    intern::Interner,
-    projection::Projection,
-    wire::{Decoder, Frames},
-};
+use super::wire::{Decoder, Frames};
+use crate::{intern::Interner, projection::Projection};
 
 /// The events of a watch, as text.
 #[derive(Debug, PartialEq, Eq)]

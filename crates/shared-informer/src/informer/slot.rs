@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     backoff::{after, shorten},
     event::{Event, Handler},
-    identity::ObjectKey,
     progress::Progress,
     queue::{Next, Queue},
     status::HandlerStatus,
     store::Store,
 };
+use crate::identity::ObjectKey;
 
 /// The number of events that a task delivers before it yields to others of its thread.
 const BATCH: usize = 128;
