@@ -25,12 +25,12 @@ pub(super) struct Periods {
     /// A Secret: one request each time.
     pub(super) secret: Duration,
     /// The minimum time between two reads, however often requests are refused.
-    pub(super) least: Duration,
+    pub(super) min_interval: Duration,
 }
 
 impl Default for Periods {
     fn default() -> Self {
-        Self { files: Duration::from_secs(10), secret: Duration::from_secs(60), least: Duration::from_secs(2) }
+        Self { files: Duration::from_secs(10), secret: Duration::from_secs(60), min_interval: Duration::from_secs(2) }
     }
 }
 
@@ -50,7 +50,7 @@ struct Shared {
 }
 
 /// The configuration found by one read.
-pub(super) struct Found {
+pub(super) struct Loaded {
     pub(super) fingerprint: Fingerprint,
     pub(super) clients: Clients,
 }
@@ -62,7 +62,7 @@ enum Origin<'a> {
 }
 
 impl Access {
-    pub(super) fn new(found: Found) -> Self {
+    pub(super) fn new(found: Loaded) -> Self {
         let namespace = found.clients.writes.default_namespace().to_owned();
         let shared = Arc::new(Shared {
             current: ArcSwap::from_pointee(found.clients),
@@ -108,7 +108,7 @@ impl Access {
         loop {
             // Wakes for the first of both; repeated 401s must not cause reads without a pause.
             let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
-            sleep_until(looked + periods.least).await;
+            sleep_until(looked + periods.min_interval).await;
             looked = Instant::now();
             self.look(origin, &mut reported).await;
         }
@@ -116,8 +116,8 @@ impl Access {
 
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
-            Origin::Own(source) => source.find().await,
-            Origin::Workload(source, management) => source.find(management).await,
+            Origin::Own(source) => source.load().await,
+            Origin::Workload(source, management) => source.load(management).await,
         };
         let found = match found {
             Ok(found) => found,

@@ -10,10 +10,10 @@ use kube::{
 
 use super::{
     Access, Clients, ClusterRef, ConnectError, Proxies,
-    access::Found,
+    access::Loaded,
     cause,
     error::kubeconfig_reason,
-    fingerprint::{Fingerprint, Prints},
+    fingerprint::{Fingerprint, FingerprintBuilder},
     kubeconfig_of_secret,
 };
 
@@ -50,7 +50,7 @@ impl Source {
     /// # Errors
     /// When there is no configuration, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
-        Ok(self.find().await?.clients)
+        Ok(self.load().await?.clients)
     }
 
     /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
@@ -58,17 +58,17 @@ impl Source {
     /// # Errors
     /// As [`Source::connect`].
     pub async fn access(&self) -> Result<Access, ConnectError> {
-        Ok(Access::new(self.find().await?))
+        Ok(Access::new(self.load().await?))
     }
 
-    pub(super) async fn find(&self) -> Result<Found, ConnectError> {
+    pub(super) async fn load(&self) -> Result<Loaded, ConnectError> {
         let (config, fingerprint) = match self {
             Self::File(path) => from_file(path).await?,
             Self::InCluster => in_cluster()?,
             Self::Default if is_in_pod() => in_cluster()?,
             Self::Default => from_usual_places().await?,
         };
-        Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
+        Ok(Loaded { fingerprint, clients: build(config, || self.to_string())? })
     }
 }
 
@@ -79,19 +79,21 @@ impl WorkloadSource {
     /// As [`Source::connect`] and [`kubeconfig_of_secret`]. An operator has to fix the former before a start; the
     /// latter may pass by themselves: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
-        Ok(self.find(management).await?.clients)
+        Ok(self.load(management).await?.clients)
     }
 
-    pub(super) async fn find(&self, management: &Clients) -> Result<Found, ConnectError> {
+    pub(super) async fn load(&self, management: &Clients) -> Result<Loaded, ConnectError> {
         match self {
-            Self::Management => Ok(Found { fingerprint: Prints::new().finish(), clients: management.clone() }),
-            Self::Own(source) => source.find().await,
+            Self::Management => {
+                Ok(Loaded { fingerprint: FingerprintBuilder::new().finish(), clients: management.clone() })
+            }
+            Self::Own(source) => source.load().await,
             Self::Secret(cluster) => {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, cluster).await?;
-                let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+                let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
                 let invalid = |reason| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
-                Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
+                Ok(Loaded { fingerprint, clients: build(config, || self.to_string())? })
             }
         }
     }
@@ -120,7 +122,7 @@ impl WorkloadSource {
     pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.find(management).await {
+            match self.load(management).await {
                 Ok(found) => return Access::new(found),
                 Err(error) => failed(&error),
             }
@@ -151,21 +153,21 @@ async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
         KubeconfigError::ReadConfig(error, path) => ConnectError::Unreadable { path, error },
         other => broken(kubeconfig_reason(&other)),
     })?;
-    let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+    let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
     Ok((resolve(kubeconfig, broken).await?, fingerprint))
 }
 
 async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
     let none = |reason| ConnectError::NoDefault { reason };
     let kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
-    let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+    let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
     Ok((resolve(kubeconfig, none).await?, fingerprint))
 }
 
 /// Reads the service account's configuration. Its fingerprint leaves out the token, which kube reads again by itself.
 fn in_cluster() -> Result<(Config, Fingerprint), ConnectError> {
     let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })?;
-    let authority = config.root_cert.iter().flatten().fold(Prints::new(), |prints, der| prints.add(der));
+    let authority = config.root_cert.iter().flatten().fold(FingerprintBuilder::new(), |prints, der| prints.add(der));
     let fingerprint = authority.add(config.cluster_url.to_string().as_bytes()).finish();
     Ok((config, fingerprint))
 }

@@ -113,7 +113,8 @@ impl<T> Projection<T> {
         self.read_quickly(json, texts).or_else(|| self.read_carefully(json, texts))
     }
 
-    /// Reads an object only by the tree-based path, for comparisons.
+    /// Reads an object by the tree-based path alone, for tests that compare the two paths.
+    #[doc(hidden)]
     #[must_use]
     pub fn read_carefully(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         let metadata = metadata_of(json, texts)?;
@@ -129,7 +130,9 @@ impl<T> Projection<T> {
         Some(Object { metadata, content })
     }
 
-    /// Reads an object in one pass; `None` if the tree-based path is needed.
+    /// Reads an object in one pass; `None` if the tree-based path is needed. Public for tests, like
+    /// [`Self::read_carefully`].
+    #[doc(hidden)]
     #[must_use]
     pub fn read_quickly(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         let (metadata, content) = catch_unwind(AssertUnwindSafe(|| (self.quick)(json, texts))).ok()??;

@@ -10,7 +10,7 @@ mod wait;
 
 pub use self::{
     certificate::Certificate,
-    http::get,
+    http::{get, receiver, serve, serve_at},
     process::{Process, Program},
     wait::{PATIENCE, Wait, soon, until, until_true},
 };

@@ -1,12 +1,17 @@
 //! Log targets that were renamed: for one release, a filter that names an old target means the new one too.
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 5] = [
+const MOVED: [(&str, &str); 10] = [
     ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
     ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
     ("capi_autoscaler_provider::connect", "connect"),
     ("capi_autoscaler_provider::notify", "change_stream::notify"),
+    ("shared_informer::hook", "shared_informer::informer::hook"),
+    ("shared_informer::index", "shared_informer::informer::index"),
+    ("shared_informer::reflector", "shared_informer::informer::reflector"),
+    ("shared_informer::slot", "shared_informer::informer::delivery"),
+    ("shared_informer::stream", "shared_informer::informer::stream"),
 ];
 
 /// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come last,

@@ -258,8 +258,8 @@ fn placeholders_are_given_up_by_what_is_there_now(
     #[case] expected: Result<i32, &'static str>,
 ) {
     let log = if replicas == 3 { log(&["a"]) } else { log(&["a!"]) };
-    let places = Places { replicas: named, instances, from };
-    let given_up: Result<_, Refusal> = RULE.give_up(&log, replicas, BOUNDS, left, places);
+    let placeholders = Placeholders { replicas: named, instances, from };
+    let given_up: Result<_, Refusal> = RULE.give_up(&log, replicas, BOUNDS, left, placeholders);
     assert_eq!(given_up.map_err(|refusal| word(&refusal)), expected);
 }
 

@@ -15,7 +15,7 @@ pub struct ReadFrames {
     /// The number of batches in which events were returned.
     pub pages: usize,
     /// The number of bytes that were parsed one by one.
-    pub looked_at: usize,
+    pub parsed_bytewise: usize,
 }
 
 /// Reads the body of a watch as an informer does, in parts of `part` bytes, up to its end or first failure.
@@ -33,7 +33,7 @@ pub async fn read_frames<T: fmt::Debug>(
         let page = if carefully {
             frames.next(&decoder, "widgets").await.map(|frame| frame.into_iter().collect())
         } else {
-            frames.next_page(&decoder, "widgets").await
+            frames.next_batch(&decoder, "widgets").await
         };
         match page {
             Ok(page) if page.is_empty() => break found.push("the end".to_owned()),
@@ -42,5 +42,5 @@ pub async fn read_frames<T: fmt::Debug>(
         }
         pages += 1;
     }
-    ReadFrames { found, pages, looked_at: frames.looked_at }
+    ReadFrames { found, pages, parsed_bytewise: frames.parsed_bytewise }
 }

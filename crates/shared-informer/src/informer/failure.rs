@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// Converts an error of kube's client, for a resource named as in [`super::Query::resource_name`].
+    /// Converts an error of kube's client, for a resource named as by `Query::resource_name`.
     pub(super) fn of_client(error: &kube::Error, resource: &str) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(status, resource),
@@ -132,20 +132,20 @@ impl Failure {
 
     /// Converts a refusal.
     fn of_status(status: &Status, resource: &str) -> Self {
-        let asked = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-        Self::from_parts(status.code, &status.message, &status.reason, u64::from(asked), resource)
+        let retry_after = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+        Self::from_parts(status.code, &status.message, &status.reason, u64::from(retry_after), resource)
     }
 
     /// Converts an error within a watch: the JSON of a `Status`, read leniently.
     pub(super) fn of_watch(json: &str, resource: &str) -> Self {
         let status: Value = serde_json::from_str(json).unwrap_or_default();
         let code = status["code"].as_u64().unwrap_or(0);
-        let asked = status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+        let retry_after = status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
         Self::from_parts(
             u16::try_from(code).unwrap_or(0),
             &text(&status["message"]).unwrap_or_default(),
             &text(&status["reason"]).unwrap_or_default(),
-            asked,
+            retry_after,
             resource,
         )
     }

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     event::Handler,
-    factory::{Key, Registry, Tasks},
     hook::{ErrorHook, WatchError},
     lister::Lister,
     progress::Progress,
     query::Query,
+    registry::{Key, Registry, Tasks},
     slot::{HandlerOptions, Slot},
     status::{NotSynced, ScopeStatus, Status},
     store::Store,
@@ -99,7 +99,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
     pub fn add_handler_with<H: Handler<T>>(&self, options: HandlerOptions, handler: H) -> Registration<T> {
         let shared = Arc::clone(&self.shared);
         let slot = Arc::new(Slot::new(options, &shared.cancel));
-        shared.progress.handler_came(&slot.gauge);
+        shared.progress.handler_added(&slot.gauge);
         shared.store.add_handler(Arc::clone(&slot));
         let (store, progress) = (Arc::clone(&shared.store), Arc::clone(&shared.progress));
         shared.tasks.spawn(Arc::clone(&slot).run(handler, store, progress));
@@ -162,11 +162,6 @@ impl<T> Registration<T> {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slot.is_idle()
-    }
-
-    /// Removes the handler.
-    pub fn remove(self) {
-        drop(self);
     }
 }
 

@@ -30,7 +30,7 @@ impl<T> Lister<T> {
         if self.store.reached(&key.namespace).is_none_or(|reached| reached < version) {
             return AsOf::Behind;
         }
-        self.store.get(key).map_or(AsOf::Absent, AsOf::Held)
+        self.store.get(key).map_or(AsOf::Absent, AsOf::Present)
     }
 
     /// Returns all objects, ordered by namespace and name.
@@ -54,7 +54,7 @@ impl<T> Lister<T> {
 #[derive(Debug)]
 pub enum AsOf<T> {
     /// The object exists, in this state.
-    Held(Arc<Object<T>>),
+    Present(Arc<Object<T>>),
     /// The object doesn't exist.
     Absent,
     /// Unknown: the informer hasn't reached that version yet, is listing again, or has versions that aren't numbers.

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     event::Event,
     failure::Failure,
+    gauge::Gauge,
     hook::Hooks,
     query::Query,
-    slot::Gauge,
     status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
 };
 use crate::identity::ResourceVersion;
@@ -183,7 +183,7 @@ impl Progress {
 
     /// Records the beginning of a scope's list. The reached version is unknown until the list's end, since the
     /// versions of a restored backup may be smaller.
-    pub(super) fn list_begins(&self, scope: usize, cause: ListCause) {
+    pub(super) fn list_started(&self, scope: usize, cause: ListCause) {
         let mut record = self.record.lock();
         if let Some(scope) = record.scopes.get_mut(scope) {
             scope.reached = None;
@@ -200,7 +200,7 @@ impl Progress {
     }
 
     /// Records the number of a list's objects that are still to come; `None` if the server doesn't report it.
-    pub(super) fn remain(&self, scope: usize, objects: Option<u64>) {
+    pub(super) fn set_remaining(&self, scope: usize, objects: Option<u64>) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
             scope.remaining = objects;
         }
@@ -212,7 +212,7 @@ impl Progress {
     }
 
     /// Records that the store has everything of a scope up to this version.
-    pub(super) fn reaches(&self, scope: usize, version: &str) {
+    pub(super) fn set_reached(&self, scope: usize, version: &str) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
             scope.reached = ResourceVersion::from(version).number();
             scope.lists = false;
@@ -227,7 +227,7 @@ impl Progress {
     }
 
     /// Records the complete list of a scope.
-    pub(super) fn list_ends(&self, scope: usize) {
+    pub(super) fn list_ended(&self, scope: usize) {
         let mut record = self.record.lock();
         record.last_list = Some(Instant::now());
         if let Some(scope) = record.scopes.get_mut(scope) {
@@ -254,32 +254,32 @@ impl Progress {
     }
 
     /// Records a list page or the beginning of a watch. Returns for how long the scope was broken, if it was.
-    pub(super) fn works(&self, scope: usize) -> Option<Duration> {
+    pub(super) fn recovered(&self, scope: usize) -> Option<Duration> {
         let mut record = self.record.lock();
         let broken = record.scopes.get_mut(scope)?.broken.take()?;
         Some(broken.since.elapsed())
     }
 
-    pub(super) fn event_came(&self) {
+    pub(super) fn event_received(&self) {
         self.record.lock().last_event = Some(Instant::now());
     }
 
-    pub(super) fn bookmark_came(&self) {
+    pub(super) fn bookmark_received(&self) {
         let mut record = self.record.lock();
         record.last_event = Some(Instant::now());
         record.events.bookmarks += 1;
     }
 
-    pub(super) fn nameless_came(&self, items: u64) {
+    pub(super) fn nameless_received(&self, items: u64) {
         self.record.lock().nameless += items;
     }
 
-    pub(super) fn undecodable_came(&self) {
+    pub(super) fn undecodable_received(&self) {
         self.record.lock().decode_errors += 1;
     }
 
     /// Records a handler, and forgets those whose gauge was dropped.
-    pub(super) fn handler_came(&self, gauge: &Arc<Gauge>) {
+    pub(super) fn handler_added(&self, gauge: &Arc<Gauge>) {
         let handlers = &mut self.record.lock().handlers;
         handlers.retain(|known| known.strong_count() > 0);
         handlers.push(Arc::downgrade(gauge));
@@ -289,7 +289,7 @@ impl Progress {
         self.record.lock().handler_panics += 1;
     }
 
-    pub(super) fn changed<T>(&self, event: &Event<T>) {
+    pub(super) fn count<T>(&self, event: &Event<T>) {
         let events = &mut self.record.lock().events;
         match event {
             Event::Added { .. } => events.added += 1,
@@ -298,7 +298,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn holds(&self, objects: usize, undecodable: usize) {
+    pub(super) fn set_counts(&self, objects: usize, undecodable: usize) {
         let mut record = self.record.lock();
         record.objects = objects;
         record.undecodable = undecodable;

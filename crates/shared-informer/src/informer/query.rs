@@ -76,8 +76,7 @@ impl Query {
     }
 
     /// Returns the resource for display: `plural.group/version`, or `plural/version` in the core group.
-    #[must_use]
-    pub fn resource_name(&self) -> String {
+    pub(super) fn resource_name(&self) -> String {
         let ApiResource { group, version, plural, .. } = &self.resource;
         if group.is_empty() { format!("{plural}/{version}") } else { format!("{plural}.{group}/{version}") }
     }

@@ -20,15 +20,15 @@ use super::{
 use crate::identity::ResourceVersion;
 
 /// The maximum `Retry-After` of a server that is respected.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// The minimum time for which the server is asked to keep a watch. A watch that ends sooner was cut.
-const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The minimum time for which the server is requested to keep a watch. A watch that ends sooner was cut.
+const MIN_WATCH: Duration = Duration::from_secs(1);
 /// The number of expired page tokens after which a list is requested without pages.
-const EXPIRED_TOKENS: u32 = 2;
+const MAX_EXPIRED_TOKENS: u32 = 2;
 /// The number of consecutive watches that only send errors after which a list replaces them.
-const REPORTED_ERRORS: u32 = 3;
+const MAX_WATCH_ERRORS: u32 = 3;
 /// The number of repeated events, besides two per stored object, after which a watch is closed.
-const REPEATS: usize = 10_000;
+const MAX_REPEATS: usize = 10_000;
 
 /// The list and watch of one scope.
 pub(super) struct Reflector<T> {
@@ -43,14 +43,15 @@ pub(super) struct Reflector<T> {
     pub(super) backoff: Backoff,
     /// True until the first list is complete.
     pub(super) first: bool,
-    /// The number of consecutive watches that sent only an error: a connection proves nothing then.
-    pub(super) barren: u32,
-    /// The number of consecutive watches whose version had expired: more than one isn't normal.
-    pub(super) gone: u32,
+    /// The number of consecutive watches that sent only an error. While there are any, a connection alone is no success.
+    pub(super) fruitless_watches: u32,
+    /// The number of consecutive watches whose version had expired. One is normal; from the second on, a pause precedes
+    /// the next list.
+    pub(super) expired_watches: u32,
     /// True if lists are requested as streams.
-    pub(super) streams: bool,
-    /// The maximum number of objects in a page, after larger pages exceeded the length limit.
-    pub(super) fewer: Option<u32>,
+    pub(super) streams_lists: bool,
+    /// The page size in use after larger pages exceeded the limit of bytes; `None` for the one of the settings.
+    pub(super) max_per_page: Option<u32>,
 }
 
 type Body = Pin<Box<dyn AsyncBufRead + Send>>;
@@ -59,9 +60,9 @@ type Body = Pin<Box<dyn AsyncBufRead + Send>>;
 pub(super) struct Open {
     pub(super) frames: Frames<Body>,
     /// The time of the request.
-    began: Instant,
+    started: Instant,
     /// The requested duration.
-    asked: Duration,
+    requested: Duration,
 }
 
 /// A complete list.
@@ -97,15 +98,15 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn list(&mut self, mut cause: ListCause) -> Listed {
         let mut expired = 0;
         loop {
-            self.progress.list_begins(self.position, cause);
+            self.progress.list_started(self.position, cause);
             if let Some(listed) = self.streamed().await {
-                self.list_came(&listed.version);
+                self.list_completed(&listed.version);
                 return listed;
             }
-            let limit = (expired < EXPIRED_TOKENS).then_some(self.page_size());
+            let limit = (expired < MAX_EXPIRED_TOKENS).then_some(self.page_size());
             match self.pages(limit).await {
                 Ok(version) => {
-                    self.list_came(&version);
+                    self.list_completed(&version);
                     return Listed { version, open: None };
                 }
                 Err(failure) if failure.is_gone() => {
@@ -128,29 +129,29 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     fn page_size(&self) -> u32 {
         let usual = self.settings.page_size.max(1);
-        self.fewer.map_or(usual, |fewer| fewer.min(usual))
+        self.max_per_page.map_or(usual, |max| max.min(usual))
     }
 
-    fn list_came(&mut self, version: &str) {
-        self.progress.reaches(self.position, version);
-        if self.barren == 0 {
+    fn list_completed(&mut self, version: &str) {
+        self.progress.set_reached(self.position, version);
+        if self.fruitless_watches == 0 {
             self.backoff.reset();
         }
     }
 
-    /// Lists page by page from the first, and requests a page again if that may succeed. An error means that the list
-    /// must begin anew.
+    /// Lists page by page, and requests a failed page again if that may succeed. After an error the list must begin
+    /// anew.
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
         let listing = self.begin_list();
         let mut token: Option<String> = None;
-        let (mut limit, mut came) = (limit, 0);
+        let (mut limit, mut received) = (limit, 0);
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
                 // A few objects may be as long as many.
                 Err(Failure::TooLong(_)) if limit.is_some_and(|limit| limit > 1) => {
-                    self.fewer = limit.map(|limit| limit / 2);
-                    limit = self.fewer;
+                    self.max_per_page = limit.map(|limit| limit / 2);
+                    limit = self.max_per_page;
                     continue;
                 }
                 // The first page has no earlier pages to repeat.
@@ -163,17 +164,17 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if token.is_some() && page.next == token {
                 return Err(Failure::Garbled("the same page of the list comes again and again".into()));
             }
-            self.works();
+            self.recovered();
             self.skip_nameless(page.nameless);
-            self.progress.remain(self.position, page.remaining);
+            self.progress.set_remaining(self.position, page.remaining);
             // Empty pages must not make a list endless.
-            came += page.objects.len().max(1);
+            received += page.objects.len().max(1);
             self.store.apply_page(listing, page.objects);
-            self.bounded(came)?;
+            self.check_count(received)?;
             // The next objects may be shorter.
-            if self.fewer.is_some() && page.bytes < self.settings.longest_page / 4 {
+            if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
-                self.fewer = limit;
+                self.max_per_page = limit;
             }
             token = page.next;
             if token.is_none() {
@@ -187,31 +188,31 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let request = self.scope.list(limit, token)?;
         let answer = async {
             let body = self.request(request).await?;
-            Page::read(body, self.settings.longest_page, &self.decoder).await
+            Page::read(body, self.settings.max_page_bytes, &self.decoder).await
         };
-        let patience = self.settings.list_timeout;
-        timeout(patience, answer).await.unwrap_or(Err(Failure::Timeout(patience)))
+        let max_wait = self.settings.list_timeout;
+        timeout(max_wait, answer).await.unwrap_or(Err(Failure::Timeout(max_wait)))
     }
 
     pub(super) fn begin_list(&self) -> Listing {
         let namespace = self.scope.namespace.as_deref();
-        if self.store.len() > self.settings.most_objects {
+        if self.store.len() > self.settings.max_objects {
             self.store.drop_unlisted(namespace);
         }
         self.store.begin_list(self.first, namespace)
     }
 
     /// Fails a list with more objects than the limit, repeated ones included.
-    pub(super) fn bounded(&self, came: usize) -> Result<(), Failure> {
-        if came > self.settings.most_objects { Err(self.too_many()) } else { Ok(()) }
+    pub(super) fn check_count(&self, received: usize) -> Result<(), Failure> {
+        if received > self.settings.max_objects { Err(self.too_many()) } else { Ok(()) }
     }
 
     fn too_many(&self) -> Failure {
-        Failure::Garbled(format!("there are more than {} objects", self.settings.most_objects))
+        Failure::Garbled(format!("there are more than {} objects", self.settings.max_objects))
     }
 
     pub(super) fn end_list(&mut self, listing: Listing) {
-        self.progress.list_ends(self.position);
+        self.progress.list_ended(self.position);
         self.first = false;
         let namespace = self.scope.namespace.as_deref();
         if self.store.end_list(listing, namespace) {
@@ -229,11 +230,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             let outlived = ended.connected && ended.lived > self.backoff.step();
             if ended.productive || outlived {
                 self.backoff.reset();
-                self.barren = 0;
+                self.fruitless_watches = 0;
                 reported = 0;
                 // One event before each expiry must not cause a hot loop of lists.
                 if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
-                    self.gone = 0;
+                    self.expired_watches = 0;
                 }
             }
             let Some(failure) = ended.failure else {
@@ -241,13 +242,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             };
             // An error before the watch began doesn't count: it is no evidence about watches that do begin.
             if ended.connected && failure.is_reported() {
-                self.barren += 1;
+                self.fruitless_watches += 1;
                 reported += 1;
             }
             if failure.is_gone() {
                 // A single expired version is normal, whatever failed before, and no reason to wait.
-                self.gone += 1;
-                if self.gone > 1 {
+                self.expired_watches += 1;
+                if self.expired_watches > 1 {
                     self.watch_failed(&failure).await;
                 } else {
                     self.report(Phase::Watch, &failure, Duration::ZERO);
@@ -255,7 +256,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return ListCause::Gone;
             }
             self.watch_failed(&failure).await;
-            if (!ended.connected && !failure.may_pass()) || (ended.connected && reported >= REPORTED_ERRORS) {
+            if (!ended.connected && !failure.may_pass()) || (ended.connected && reported >= MAX_WATCH_ERRORS) {
                 return ListCause::Error;
             }
         }
@@ -265,26 +266,26 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// events.
     async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
         let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
-        let (mut began, mut asked) = (Instant::now(), Duration::MAX);
+        let (mut started, mut requested) = (Instant::now(), Duration::MAX);
         let open = if let Some(open) = open {
             Ok(open)
         } else {
-            let asked = self.watch_time();
-            self.open(self.scope.watch(version, asked), asked, self.settings.watch_idle).await
+            let requested = self.watch_time();
+            self.open(self.scope.watch(version, requested), requested, self.settings.watch_idle).await
         };
         let failure = match open {
             Ok(mut open) => {
-                (began, asked) = (open.began, open.asked);
+                (started, requested) = (open.started, open.requested);
                 ended.connected = true;
-                if self.barren == 0 {
-                    self.works();
+                if self.fruitless_watches == 0 {
+                    self.recovered();
                 }
                 self.follow(&mut open.frames, version, &mut ended.productive).await
             }
             Err(failure) => Some(failure),
         };
-        ended.lived = began.elapsed();
-        let in_time = ended.lived >= asked;
+        ended.lived = started.elapsed();
+        let in_time = ended.lived >= requested;
         ended.failure = match failure {
             None if in_time => None,
             // Some servers and proxies end a watch at its time with a transport error.
@@ -297,20 +298,20 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     /// Returns the duration to request for the next watch.
     pub(super) fn watch_time(&self) -> Duration {
-        shorten(self.settings.watch_timeout, 0.1).max(SHORTEST_WATCH)
+        shorten(self.settings.watch_timeout, 0.1).max(MIN_WATCH)
     }
 
     /// Sends the request for a watch and waits for the answer to begin.
     pub(super) async fn open(
         &self,
         request: Result<http::Request<Vec<u8>>, request::Error>,
-        asked: Duration,
-        patience: Duration,
+        requested: Duration,
+        max_wait: Duration,
     ) -> Result<Open, Failure> {
-        let began = Instant::now();
-        let answer = timeout(patience, self.request(request?)).await;
-        let body = answer.unwrap_or(Err(Failure::Timeout(patience)))?;
-        Ok(Open { frames: Frames::new(Box::pin(body), self.settings.longest_event), began, asked })
+        let started = Instant::now();
+        let answer = timeout(max_wait, self.request(request?)).await;
+        let body = answer.unwrap_or(Err(Failure::Timeout(max_wait)))?;
+        Ok(Open { frames: Frames::new(Box::pin(body), self.settings.max_event_bytes), started, requested })
     }
 
     /// Applies the events of a watch until its end; returns `None` if it just ends.
@@ -323,7 +324,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let idle = self.settings.watch_idle;
         let mut repeats = 0;
         loop {
-            let next = frames.next_page(&self.decoder, self.progress.resource());
+            let next = frames.next_batch(&self.decoder, self.progress.resource());
             let page = match timeout(idle, next).await {
                 Ok(Ok(page)) if page.is_empty() => return None,
                 Ok(Ok(page)) => page,
@@ -332,61 +333,62 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             };
             if !*productive {
                 *productive = true;
-                self.works();
+                self.recovered();
             }
             let (reached, failure) = self.take(page, version, &mut repeats);
             if let Some(reached) = reached {
-                self.progress.reaches(self.position, &reached);
+                self.progress.set_reached(self.position, &reached);
                 *version = reached;
             }
             if failure.is_some() {
                 *productive = false;
                 return failure;
             }
-            if repeats > REPEATS + 2 * self.store.len() {
+            if repeats > MAX_REPEATS + 2 * self.store.len() {
                 *productive = false;
                 return Some(Failure::Garbled("the watch says again and again what it has said".into()));
             }
         }
     }
 
-    /// Applies a batch of frames of a watch at `version`. Returns the version that they reach. A frame that is out of
-    /// date or repeated reaches none: if the watch resumed from there, it would send all later events once more.
-    /// `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a failure.
+    /// Applies a batch of frames of a watch at `version`, and returns the version from which the watch can resume. A
+    /// frame that is out of date or repeated doesn't move it: a watch that resumed there would send all later events
+    /// once more. `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a
+    /// failure.
     fn take(&self, page: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
         let mut reached: Option<ResourceVersion> = None;
         let mut failure = None;
         let mut batch = self.store.batch();
         for frame in page {
-            let news = match frame {
+            let applied = match frame {
                 Frame::Bookmark(bookmark) => {
-                    self.progress.bookmark_came();
+                    self.progress.bookmark_received();
                     let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
                     bookmark.reached.filter(|reached| !is_older(reached, &known)).map(ResourceVersion::from)
                 }
                 Frame::Put(object) => {
-                    if batch.exceeds(&object.metadata.key, self.settings.most_objects) {
+                    if batch.exceeds(&object.metadata.key, self.settings.max_objects) {
                         failure = Some(self.too_many());
                         break;
                     }
-                    self.progress.event_came();
+                    self.progress.event_received();
                     let version = object.metadata.resource_version.clone();
                     batch.put(object).then_some(version)
                 }
                 Frame::Delete(object) => {
-                    self.progress.event_came();
+                    self.progress.event_received();
                     let version = object.metadata.resource_version.clone();
                     batch.delete(object).then_some(version)
                 }
                 Frame::Nameless => {
                     self.skip_nameless(1);
-                    self.progress.event_came();
+                    self.progress.event_received();
                     None
                 }
             };
-            match news.filter(|version| !version.is_empty()) {
-                Some(news) => {
-                    reached = Some(news);
+            match applied.filter(|version| !version.is_empty()) {
+                Some(applied) => {
+                    reached = Some(applied);
                     *repeats = 0;
                 }
                 None => *repeats += 1,
@@ -403,13 +405,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     pub(super) fn skip_nameless(&self, items: u64) {
         if items > 0 {
-            self.progress.nameless_came(items);
+            self.progress.nameless_received(items);
             tracing::warn!(resource = self.progress.resource(), items, "skipped items without a name");
         }
     }
 
-    pub(super) fn works(&self) {
-        if let Some(broken) = self.progress.works(self.position) {
+    pub(super) fn recovered(&self) {
+        if let Some(broken) = self.progress.recovered(self.position) {
             tracing::info!(
                 resource = self.progress.resource(),
                 namespace = self.scope.namespace.as_deref(),
@@ -432,8 +434,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Waits before the next attempt. A repeated failure is logged only at debug level.
     async fn pause(&mut self, phase: Phase, failure: &Failure, new: bool) {
         // A server's `Retry-After` is better than a guess, and doesn't increase the backoff.
-        let asked = failure.retry_after().map(|asked| asked.min(LONGEST_RETRY_AFTER).max(self.settings.backoff_min));
-        let pause = asked.unwrap_or_else(|| self.backoff.pause());
+        let requested = failure.retry_after().map(|after| after.min(MAX_RETRY_AFTER).max(self.settings.backoff_min));
+        let pause = requested.unwrap_or_else(|| self.backoff.pause());
         let resource = self.progress.resource();
         let namespace = self.scope.namespace.as_deref();
         if new {

@@ -28,13 +28,13 @@ pub struct Settings {
     pub watch_timeout: Duration,
     /// The maximum length of an event in bytes. A watch with a longer line is closed; if that happens repeatedly, a
     /// list replaces it. Default 8 MiB, several times the maximum that an API server stores of one object.
-    pub longest_event: usize,
+    pub max_event_bytes: usize,
     /// The maximum length of a list page in bytes. Beyond it, half as many objects are requested; one object beyond
     /// it fails the list. Default 8 MiB.
-    pub longest_page: usize,
+    pub max_page_bytes: usize,
     /// The maximum number of objects of a kind. A list or watch with more is aborted, and the known objects stay.
     /// Default 150,000.
-    pub most_objects: usize,
+    pub max_objects: usize,
 }
 
 impl Default for Settings {
@@ -48,9 +48,9 @@ impl Default for Settings {
             backoff_max: Duration::from_secs(10),
             watch_idle: Duration::from_secs(150),
             watch_timeout: Duration::from_secs(290),
-            longest_event: 8 << 20,
-            longest_page: 8 << 20,
-            most_objects: 150_000,
+            max_event_bytes: 8 << 20,
+            max_page_bytes: 8 << 20,
+            max_objects: 150_000,
         }
     }
 }

@@ -15,9 +15,9 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use super::{
     event::Event,
     index::{Index, UnknownIndex},
-    kept::Kept,
     progress::Progress,
     slot::Slot,
+    stored::Stored,
     tombstones::Tombstones,
 };
 use crate::{
@@ -75,7 +75,7 @@ pub(super) struct Batch<'a, T> {
 type Names<T> = HashTable<Entry<T>>;
 
 struct Entry<T> {
-    kept: Kept<T>,
+    stored: Stored<T>,
     /// The last list that contained it.
     listing: u32,
     /// The last list that had begun when it was added.
@@ -84,7 +84,7 @@ struct Entry<T> {
 
 impl<T> Entry<T> {
     fn name(&self) -> &ArcStr {
-        &self.kept.metadata().key.name
+        &self.stored.metadata().key.name
     }
 }
 
@@ -117,7 +117,7 @@ impl<T> Store<T> {
     /// Returns the object under a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
-        self.state.read().held(key).map(Kept::object)
+        self.state.read().stored(key).map(Stored::object)
     }
 
     /// Returns the version up to which the store has everything of a namespace; `None` if unknown.
@@ -135,7 +135,7 @@ impl<T> Store<T> {
     /// Returns the keys of all objects.
     #[must_use]
     pub fn keys(&self) -> Vec<ObjectKey> {
-        let mut keys: Vec<_> = self.state.read().entries().map(|entry| entry.kept.metadata().key.clone()).collect();
+        let mut keys: Vec<_> = self.state.read().entries().map(|entry| entry.stored.metadata().key.clone()).collect();
         keys.sort_unstable();
         keys
     }
@@ -157,7 +157,7 @@ impl<T> Store<T> {
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
         let state = self.state.read();
         let entries = state.objects.get(namespace).into_iter().flatten();
-        let objects = entries.map(|entry| entry.kept.object()).collect();
+        let objects = entries.map(|entry| entry.stored.object()).collect();
         drop(state);
         sorted(objects)
     }
@@ -200,8 +200,8 @@ impl<T> Store<T> {
     }
 
     /// Returns the namespaces with objects, in order; `""` stands for cluster-scoped objects.
-    #[must_use]
-    pub fn namespaces(&self) -> Vec<ArcStr> {
+    #[cfg(test)]
+    pub(super) fn namespaces(&self) -> Vec<ArcStr> {
         self.state.read().objects.keys().cloned().collect()
     }
 
@@ -233,9 +233,9 @@ impl<T> Store<T> {
 
     /// Queues the stored ones of these objects for one handler, as updates without a change. It holds the lock, so
     /// that none is queued after its delete.
-    pub(super) fn report_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
+    pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
-        for object in keys.filter_map(|key| state.held(&key).map(Kept::object)) {
+        for object in keys.filter_map(|key| state.stored(&key).map(Stored::object)) {
             slot.push(Event::Updated { old: Arc::clone(&object), new: object });
         }
         slot.wake();
@@ -312,7 +312,7 @@ impl<T> Store<T> {
 impl<T> Batch<'_, T> {
     /// Returns true if the key's object isn't stored and the limit is reached.
     pub(super) fn exceeds(&self, key: &ObjectKey, most: usize) -> bool {
-        self.state.count >= most && self.state.held(key).is_none()
+        self.state.count >= most && self.state.stored(key).is_none()
     }
 
     /// Applies a state that a watch reports; returns false if it is out of date or known.
@@ -326,14 +326,12 @@ impl<T> Batch<'_, T> {
         if state.is_outdated(&object) {
             return false;
         }
-        state.tombstones.went(&object.metadata);
-        let Some(held) = state.remove(&object) else {
-            return true;
-        };
-        if held.metadata.uid != object.metadata.uid {
-            state.tombstones.was_replaced(&held.metadata);
+        state.tombstones.add_deleted(&object.metadata);
+        let Some(stored) = state.remove(&object) else { return true };
+        if stored.metadata.uid != object.metadata.uid {
+            state.tombstones.add_replaced(&stored.metadata);
         }
-        let last = if object.content.is_ok() { Arc::new(object) } else { held };
+        let last = if object.content.is_ok() { Arc::new(object) } else { stored };
         state.emit(Event::Deleted { last, found_by_relist: false }, self.progress);
         true
     }
@@ -342,7 +340,7 @@ impl<T> Batch<'_, T> {
 impl<T> Drop for Batch<'_, T> {
     fn drop(&mut self) {
         let state = &mut *self.state;
-        self.progress.holds(state.count, state.undecodable);
+        self.progress.set_counts(state.count, state.undecodable);
         if std::mem::take(&mut state.queued) {
             for handler in &state.handlers {
                 handler.wake();
@@ -369,7 +367,7 @@ impl<T> State<T> {
     }
 
     fn objects(&self) -> impl Iterator<Item = Arc<Object<T>>> {
-        self.entries().map(|entry| entry.kept.object())
+        self.entries().map(|entry| entry.stored.object())
     }
 
     fn entry(&self, key: &ObjectKey) -> Option<&Entry<T>> {
@@ -377,28 +375,28 @@ impl<T> State<T> {
         names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)
     }
 
-    fn held(&self, key: &ObjectKey) -> Option<&Kept<T>> {
-        self.entry(key).map(|entry| &entry.kept)
+    fn stored(&self, key: &ObjectKey) -> Option<&Stored<T>> {
+        self.entry(key).map(|entry| &entry.stored)
     }
 
     /// Returns true if the state from a watch is older than the one it sent before, for a stored or a deleted object.
     fn is_outdated(&self, object: &Object<T>) -> bool {
-        let held = self.held(&object.metadata.key);
-        held.is_some_and(|held| is_newer(held.metadata(), &object.metadata)) || self.tombstones.has(&object.metadata)
+        let old = self.stored(&object.metadata.key);
+        old.is_some_and(|old| is_newer(old.metadata(), &object.metadata)) || self.tombstones.covers(&object.metadata)
     }
 
     /// Returns true if the state from a list is older than the one it contained before, for a stored or a deleted
     /// object.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
         let listed = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
-        listed.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))
-            || self.tombstones.has(&object.metadata)
+        listed.is_some_and(|entry| is_newer(entry.stored.metadata(), &object.metadata))
+            || self.tombstones.covers(&object.metadata)
     }
 
     /// Stores an object under its key and queues the event; returns false if it is stored in this version.
     fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) -> bool {
         if object.content.is_err() {
-            progress.undecodable_came();
+            progress.undecodable_received();
         }
         let metadata = &object.metadata;
         let number = listing.map_or(self.listings, |listing| listing.number);
@@ -410,30 +408,30 @@ impl<T> State<T> {
         let entry = match names.entry(hash, |entry| entry.name() == name, rehash) {
             hash_table::Entry::Occupied(entry) => entry.into_mut(),
             hash_table::Entry::Vacant(place) => {
-                place.insert(Entry { kept: Kept::new(&object, self.identity), listing: number, since: number });
+                place.insert(Entry { stored: Stored::new(&object, self.identity), listing: number, since: number });
                 self.count += 1;
-                self.enter(&object);
+                self.index(&object);
                 self.emit(Event::Added { object, initial }, progress);
                 return true;
             }
         };
         entry.listing = number;
-        let known = entry.kept.metadata();
+        let known = entry.stored.metadata();
         let same_object = known.uid == metadata.uid;
         let same_version = known.resource_version == metadata.resource_version;
         if same_object && same_version && !metadata.resource_version.is_empty() {
             return false;
         }
-        let old = std::mem::replace(&mut entry.kept, Kept::new(&object, self.identity)).object();
-        self.leave(&old);
-        self.enter(&object);
+        let old = std::mem::replace(&mut entry.stored, Stored::new(&object, self.identity)).object();
+        self.unindex(&old);
+        self.index(&object);
         if same_object {
             self.emit(Event::Updated { old, new: object }, progress);
             return true;
         }
         let found_by_relist = listing.is_some();
         if !found_by_relist {
-            self.tombstones.was_replaced(&old.metadata);
+            self.tombstones.add_replaced(&old.metadata);
         }
         self.emit(Event::Deleted { last: old, found_by_relist }, progress);
         self.emit(Event::Added { object, initial }, progress);
@@ -459,30 +457,30 @@ impl<T> State<T> {
         let ObjectKey { namespace, name } = &object.metadata.key;
         let names = self.objects.get_mut(namespace)?;
         let entry = names.find_entry(self.hashing.hash_one(&**name), |entry| entry.name() == name).ok()?;
-        let held = entry.remove().0.kept.object();
+        let stored = entry.remove().0.stored.object();
         if names.is_empty() {
             self.objects.remove(namespace);
         }
         self.count -= 1;
-        self.leave(&held);
-        Some(held)
+        self.unindex(&stored);
+        Some(stored)
     }
 
     /// Returns the objects in a namespace, or anywhere, whose entries match.
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
         let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
         let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));
-        sorted(found.map(|entry| entry.kept.object()).collect())
+        sorted(found.map(|entry| entry.stored.object()).collect())
     }
 
-    fn enter(&mut self, object: &Arc<Object<T>>) {
+    fn index(&mut self, object: &Arc<Object<T>>) {
         self.undecodable += usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
             index.insert(object);
         }
     }
 
-    fn leave(&mut self, object: &Object<T>) {
+    fn unindex(&mut self, object: &Object<T>) {
         self.undecodable -= usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
             index.remove(object);
@@ -490,7 +488,7 @@ impl<T> State<T> {
     }
 
     fn emit(&mut self, event: Event<T>, progress: &Progress) {
-        progress.changed(&event);
+        progress.count(&event);
         self.queued = true;
         if let Some((last, others)) = self.handlers.split_last() {
             for handler in others {

@@ -24,7 +24,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Requests a streamed list; returns `None` if pages should be requested.
     pub(super) async fn streamed(&mut self) -> Option<Listed> {
         for _ in 0..ATTEMPTS {
-            if !self.streams {
+            if !self.streams_lists {
                 return None;
             }
             let failure = match self.stream_once().await {
@@ -32,8 +32,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Err(failure) => failure,
             };
             if failure.lacks_streams() {
-                tracing::debug!(resource = self.progress.resource(), %failure, "no streamed lists here: pages it is");
-                self.streams = false;
+                tracing::debug!(resource = self.progress.resource(), %failure, "the API server has no streamed lists; requesting pages");
+                self.streams_lists = false;
             }
             if failure.lacks_streams() || failure.refuses_streams() {
                 return None;
@@ -44,12 +44,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     async fn stream_once(&mut self) -> Result<Listed, Failure> {
-        let asked = self.watch_time();
-        let patience = self.settings.stream_idle;
-        let mut open = self.open(self.scope.stream(asked), asked, patience).await?;
+        let requested = self.watch_time();
+        let max_wait = self.settings.stream_idle;
+        let mut open = self.open(self.scope.stream(requested), requested, max_wait).await?;
         let listing = self.begin_list();
         let version = self.take_all(&mut open, listing).await?;
-        self.works();
+        self.recovered();
         self.progress.list_was_streamed();
         self.end_list(listing);
         Ok(Listed { version, open: Some(open) })
@@ -57,41 +57,41 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     /// Applies the initial events up to the bookmark that ends them; returns its version.
     async fn take_all(&self, open: &mut Open, listing: Listing) -> Result<String, Failure> {
-        let began = Instant::now();
+        let started = Instant::now();
         let idle = self.settings.stream_idle;
-        let mut patience = after(began, idle);
-        let mut came = 0;
-        let mut to_wait = CATCH_UP;
+        let mut deadline = after(started, idle);
+        let mut received = 0;
+        let mut wait_left = CATCH_UP;
         loop {
-            let next = open.frames.next_page(&self.decoder, self.progress.resource());
-            let page = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
+            let next = open.frames.next_batch(&self.decoder, self.progress.resource());
+            let page = timeout_at(deadline, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
             if page.is_empty() {
-                return Err(Failure::Cut(began.elapsed()));
+                return Err(Failure::Cut(started.elapsed()));
             }
-            came += page.len();
-            let says_something = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
+            received += page.len();
+            let has_objects = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
             if let Some(version) = self.take_page(page, listing)? {
                 return Ok(version);
             }
-            self.bounded(came)?;
-            self.let_handlers_catch_up(&mut to_wait).await;
+            self.check_count(received)?;
+            self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
-            if !says_something {
+            if !has_objects {
                 continue;
             }
-            patience = after(Instant::now(), idle.max(Duration::from_millis(1)));
+            deadline = after(Instant::now(), idle.max(Duration::from_millis(1)));
         }
     }
 
     /// Waits while a handler lags, since its queue takes memory besides the store. The time is subtracted from
-    /// `to_wait`: a permanently slow handler delays the others no longer than that.
-    async fn let_handlers_catch_up(&self, to_wait: &mut Duration) {
+    /// `wait_left`: a permanently slow handler delays the others no longer than that.
+    async fn let_handlers_catch_up(&self, wait_left: &mut Duration) {
         while let Some(handler) = self.store.lagging()
-            && !to_wait.is_zero()
+            && !wait_left.is_zero()
         {
-            let began = Instant::now();
-            let caught_up = timeout(*to_wait, handler.caught_up()).await;
-            *to_wait = if caught_up.is_ok() { to_wait.saturating_sub(began.elapsed()) } else { Duration::ZERO };
+            let started = Instant::now();
+            let caught_up = timeout(*wait_left, handler.caught_up()).await;
+            *wait_left = if caught_up.is_ok() { wait_left.saturating_sub(started.elapsed()) } else { Duration::ZERO };
         }
     }
 
@@ -108,7 +108,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Frame::Nameless => self.skip_nameless(1),
                 Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
                     self.store.apply_page(listing, objects.drain(..));
-                    self.progress.bookmark_came();
+                    self.progress.bookmark_received();
                     if initial_events_end {
                         let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
                         return reached.ok_or_else(without).map(Some);
@@ -116,7 +116,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     continue;
                 }
             }
-            self.progress.event_came();
+            self.progress.event_received();
         }
         self.store.apply_page(listing, objects);
         Ok(None)

@@ -13,13 +13,13 @@ pub(super) const REMEMBERED: usize = 1024;
 /// The recently deleted objects by uid, which is unique.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
-    gone: HashMap<Uid, Departure>,
+    by_uid: HashMap<Uid, Tombstone>,
     /// The uids in the order of their deletions.
     order: VecDeque<Uid>,
 }
 
 #[derive(Debug)]
-struct Departure {
+struct Tombstone {
     namespace: ArcStr,
     until: Until,
 }
@@ -36,21 +36,21 @@ enum Until {
 impl Tombstones {
     /// Remembers a deletion that a watch reported. An object without a uid or a comparable version can't be
     /// recognized later, and isn't remembered.
-    pub(super) fn went(&mut self, last: &Metadata) {
+    pub(super) fn add_deleted(&mut self, last: &Metadata) {
         if let Some(version) = last.resource_version.number() {
             self.remember(last, Until::Version(version));
         }
     }
 
     /// Remembers an object that another one has replaced under its name.
-    pub(super) fn was_replaced(&mut self, old: &Metadata) {
+    pub(super) fn add_replaced(&mut self, old: &Metadata) {
         self.remember(old, Until::Forever);
     }
 
     /// Returns true if this state of an object is from before its deletion.
-    pub(super) fn has(&self, state: &Metadata) -> bool {
-        let Some(departure) = self.gone.get(&state.uid) else { return false };
-        match departure.until {
+    pub(super) fn covers(&self, state: &Metadata) -> bool {
+        let Some(tombstone) = self.by_uid.get(&state.uid) else { return false };
+        match tombstone.until {
             Until::Forever => true,
             Until::Version(end) => state.resource_version.number().is_some_and(|version| version <= end),
         }
@@ -58,24 +58,24 @@ impl Tombstones {
 
     /// Forgets the deletions in a namespace, or all.
     pub(super) fn forget(&mut self, namespace: Option<&str>) {
-        let covered = |departure: &Departure| namespace.is_none_or(|namespace| departure.namespace == *namespace);
-        self.gone.retain(|_, departure| !covered(departure));
-        self.order.retain(|uid| self.gone.contains_key(uid));
+        let covered = |tombstone: &Tombstone| namespace.is_none_or(|namespace| tombstone.namespace == *namespace);
+        self.by_uid.retain(|_, tombstone| !covered(tombstone));
+        self.order.retain(|uid| self.by_uid.contains_key(uid));
     }
 
     fn remember(&mut self, object: &Metadata, until: Until) {
         if object.uid.is_empty() {
             return;
         }
-        let departure = Departure { namespace: object.key.namespace.clone(), until };
-        if self.gone.insert(object.uid.clone(), departure).is_some() {
+        let tombstone = Tombstone { namespace: object.key.namespace.clone(), until };
+        if self.by_uid.insert(object.uid.clone(), tombstone).is_some() {
             return;
         }
         self.order.push_back(object.uid.clone());
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
-            self.gone.remove(&oldest);
+            self.by_uid.remove(&oldest);
         }
     }
 }
@@ -98,15 +98,15 @@ mod tests {
     #[case::not_a_number("u", "x", false)]
     fn states_up_to_the_end_are_out_of_date(#[case] uid: &str, #[case] version: &str, #[case] expected: bool) {
         let mut tombstones = Tombstones::default();
-        tombstones.went(&state("one", "u", "10"));
-        assert_eq!(tombstones.has(&state("one", uid, version)), expected);
+        tombstones.add_deleted(&state("one", "u", "10"));
+        assert_eq!(tombstones.covers(&state("one", uid, version)), expected);
     }
 
     #[test]
     fn a_replaced_object_never_comes_back() {
         let mut tombstones = Tombstones::default();
-        tombstones.was_replaced(&state("one", "u", "x"));
-        assert!(tombstones.has(&state("one", "u", "99")));
+        tombstones.add_replaced(&state("one", "u", "x"));
+        assert!(tombstones.covers(&state("one", "u", "99")));
     }
 
     #[rstest::rstest]
@@ -114,30 +114,30 @@ mod tests {
     #[case::no_number("u", "x")]
     fn what_cannot_be_known_again_is_not_remembered(#[case] uid: &str, #[case] version: &str) {
         let mut tombstones = Tombstones::default();
-        tombstones.went(&state("one", uid, version));
-        assert!(!tombstones.has(&state("one", uid, version)));
+        tombstones.add_deleted(&state("one", uid, version));
+        assert!(!tombstones.covers(&state("one", uid, version)));
         assert!(tombstones.order.is_empty());
     }
 
     #[test]
     fn a_namespace_is_forgotten_alone() {
         let mut tombstones = Tombstones::default();
-        tombstones.went(&state("one", "u", "10"));
-        tombstones.went(&state("two", "v", "10"));
+        tombstones.add_deleted(&state("one", "u", "10"));
+        tombstones.add_deleted(&state("two", "v", "10"));
         tombstones.forget(Some("one"));
-        assert!(!tombstones.has(&state("one", "u", "10")) && tombstones.has(&state("two", "v", "10")));
+        assert!(!tombstones.covers(&state("one", "u", "10")) && tombstones.covers(&state("two", "v", "10")));
         tombstones.forget(None);
-        assert!(tombstones.gone.is_empty() && tombstones.order.is_empty());
+        assert!(tombstones.by_uid.is_empty() && tombstones.order.is_empty());
     }
 
     #[test]
     fn the_oldest_give_way() {
         let mut tombstones = Tombstones::default();
         for number in 0..=REMEMBERED {
-            tombstones.went(&state("one", &number.to_string(), "10"));
-            tombstones.went(&state("one", &number.to_string(), "11"));
+            tombstones.add_deleted(&state("one", &number.to_string(), "10"));
+            tombstones.add_deleted(&state("one", &number.to_string(), "11"));
         }
-        assert_eq!((tombstones.gone.len(), tombstones.order.len()), (REMEMBERED, REMEMBERED));
-        assert!(!tombstones.has(&state("one", "0", "10")) && tombstones.has(&state("one", "1", "11")));
+        assert_eq!((tombstones.by_uid.len(), tombstones.order.len()), (REMEMBERED, REMEMBERED));
+        assert!(!tombstones.covers(&state("one", "0", "10")) && tombstones.covers(&state("one", "1", "11")));
     }
 }

@@ -68,12 +68,12 @@ pub(super) struct Page<T> {
 impl<T> Page<T> {
     /// Reads a whole answer. An answer that isn't a list, or a list without a resource version, is an error: as an
     /// empty list it would delete everything.
-    pub(super) async fn read(body: impl AsyncBufRead, longest: usize, decoder: &Decoder<T>) -> Result<Self, Failure> {
+    pub(super) async fn read(body: impl AsyncBufRead, max_bytes: usize, decoder: &Decoder<T>) -> Result<Self, Failure> {
         let mut json = Vec::new();
-        let one_more = u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(1);
+        let one_more = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
         std::pin::pin!(body).take(one_more).read_to_end(&mut json).await?;
-        if json.len() > longest {
-            return Err(Failure::TooLong(longest));
+        if json.len() > max_bytes {
+            return Err(Failure::TooLong(max_bytes));
         }
         Self::parse(&json, decoder)
     }
@@ -203,14 +203,14 @@ const BEGINNINGS: [&[u8]; 3] =
 
 impl<T> Frame<T> {
     /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` for the careful
-    /// path: if the line is incomplete, unusual, longer than `longest`, or its object can't be read in one pass. A
+    /// path: if the line is incomplete, unusual, longer than `max_bytes`, or its object can't be read in one pass. A
     /// line with a usual beginning, one JSON value and a brace is one event, so the careful path would find the same.
-    fn of_line<'a>(part: &'a [u8], longest: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
+    fn of_line<'a>(part: &'a [u8], max_bytes: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
         let begun = part.trim_ascii_start();
         let beginning = BEGINNINGS.into_iter().find(|beginning| begun.starts_with(beginning))?;
         let (line, rest) = begun.split_at_checked(memchr::memchr(b'\n', begun)? + 1)?;
         let event = line.trim_ascii_end();
-        if event.len() >= longest {
+        if event.len() >= max_bytes {
             return None;
         }
         let json = event.get(beginning.len()..)?.strip_suffix(b"}")?;
@@ -234,7 +234,7 @@ impl<T> Frame<T> {
 }
 
 /// The maximum number of frames in a batch.
-const LONGEST_PAGE: usize = 128;
+const MAX_BATCH: usize = 128;
 
 /// The body of a watch, event by event. An API server writes each on a line of its own; others indent them, or put
 /// nothing between them.
@@ -242,21 +242,21 @@ pub(super) struct Frames<B> {
     body: B,
     event: Vec<u8>,
     /// The maximum length of an event in bytes: an endless one would take all memory.
-    longest: usize,
+    max_bytes: usize,
     /// True if the last batch had more than one frame.
     took_many: bool,
     /// The number of bytes that were parsed one by one.
-    pub(super) looked_at: usize,
+    pub(super) parsed_bytewise: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
-    /// Creates the frames of a body, each at most `longest` bytes long.
-    pub(super) fn new(body: B, longest: usize) -> Self {
-        Self { body, event: Vec::new(), longest, took_many: false, looked_at: 0 }
+    /// Creates the frames of a body, each at most `max_bytes` bytes long.
+    pub(super) fn new(body: B, max_bytes: usize) -> Self {
+        Self { body, event: Vec::new(), max_bytes, took_many: false, parsed_bytewise: 0 }
     }
 
     /// Returns the frames whose lines are buffered, else the next one; none if the watch has ended.
-    pub(super) async fn next_page<T>(
+    pub(super) async fn next_batch<T>(
         &mut self,
         decoder: &Decoder<T>,
         resource: &str,
@@ -267,8 +267,8 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         }
         let part = self.body.fill_buf().await?;
         let (mut page, mut rest) = (Vec::new(), part);
-        while page.len() < LONGEST_PAGE
-            && let Some((frame, after)) = Frame::of_line(rest, self.longest, decoder)
+        while page.len() < MAX_BATCH
+            && let Some((frame, after)) = Frame::of_line(rest, self.max_bytes, decoder)
         {
             page.push(frame);
             rest = after;
@@ -297,13 +297,13 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             }
             let found = part.iter().position(|byte| end.is_at(*byte));
             let taken = found.map_or(part.len(), |at| at + 1);
-            self.looked_at += taken;
+            self.parsed_bytewise += taken;
             let taken_part = &part[..taken];
             // There may be any number of line breaks between events.
             let of_event = if self.event.is_empty() { taken_part.trim_ascii_start() } else { taken_part };
             self.event.extend_from_slice(of_event);
             self.body.consume_unpin(taken);
-            if self.event.len() >= self.longest {
+            if self.event.len() >= self.max_bytes {
                 return Err(self.too_long());
             }
             if found.is_some() {
@@ -314,7 +314,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
 
     fn too_long(&mut self) -> Failure {
         self.event = Vec::new();
-        Failure::Garbled(format!("an event of the watch is longer than {} bytes", self.longest))
+        Failure::Garbled(format!("an event of the watch is longer than {} bytes", self.max_bytes))
     }
 }
 

@@ -19,7 +19,7 @@ async fn a_removed_handler_receives_nothing_more() {
     let mut scene = synced(&[]).await;
     let Seen { mut received, registration } = Seen::of(&scene.informer);
     assert_eq!(received.recv().await.as_deref(), Some("synced"));
-    registration.remove();
+    drop(registration);
     scene.watch.put(&widget("one/a", 11, 1));
     assert_eq!(scene.seen.next().await, "+one/a=1");
     // Its task has ended and dropped the handler.

@@ -6,7 +6,7 @@ use super::*;
 const MOST: usize = 100;
 
 fn bounded() -> Settings {
-    Settings { most_objects: MOST, page_size: 10, ..paged() }
+    Settings { max_objects: MOST, page_size: 10, ..paged() }
 }
 
 fn page_of(begin: usize, count: usize) -> Vec<Value> {
@@ -72,7 +72,7 @@ async fn a_watch_that_brings_objects_without_end_is_given_up_and_what_is_known_s
 
 #[tokio::test(start_paused = true)]
 async fn of_a_page_that_is_too_long_half_as_many_objects_are_asked_for() {
-    let (factory, mut api) = factory_with(Settings { longest_page: 10_000, page_size: 8, ..paged() });
+    let (factory, mut api) = factory_with(Settings { max_page_bytes: 10_000, page_size: 8, ..paged() });
     let informer = informer(&factory);
     let large = |n: usize| {
         let mut large = widget(&format!("team-a/w{n}"), 10, 1);
@@ -101,7 +101,7 @@ async fn of_a_page_that_is_too_long_half_as_many_objects_are_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_without_end_is_read_up_to_its_bound() {
-    let (factory, mut api) = factory_with(Settings { longest_page: 10_000, page_size: 1, ..paged() });
+    let (factory, mut api) = factory_with(Settings { max_page_bytes: 10_000, page_size: 1, ..paged() });
     let informer = informer(&factory);
     let endless = api.list().await.open();
     endless.raw(r#"{"kind":"WidgetList","items":["#);

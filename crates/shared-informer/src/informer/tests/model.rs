@@ -296,7 +296,7 @@ impl Listener {
     fn drain(&self, most: usize, progress: &Progress) {
         let mut handler = Arc::clone(&self.mirror);
         for _ in 0..most {
-            if !self.slot.hand_over(&mut handler, progress) {
+            if !self.slot.deliver_next(&mut handler, progress) {
                 return;
             }
         }
@@ -334,7 +334,7 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
         }
         Step::Resync(place) => {
             if let Some(listener) = &listeners[usize::from(place)] {
-                world.store.report_again(world.store.keys().into_iter(), &listener.slot);
+                world.store.push_resync(world.store.keys().into_iter(), &listener.slot);
             }
         }
     }

@@ -251,7 +251,7 @@ async fn a_server_that_gives_the_same_page_again_and_again_is_not_asked_in_a_hot
 
 #[tokio::test(start_paused = true)]
 async fn a_line_of_a_watch_without_end_is_given_up_and_in_the_end_listed() {
-    let settings = Settings { longest_event: 10_000, ..paged() };
+    let settings = Settings { max_event_bytes: 10_000, ..paged() };
     let mut scene = synced_with(settings, &[widget("one/a", 1, 1)]).await;
     let endless = async |watch: Watch| {
         while watch.lines.send(Ok(vec![b'x'; 1000])).is_ok() {

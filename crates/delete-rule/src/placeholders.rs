@@ -1,11 +1,11 @@
 //! The size decreases for replicas without a Machine: the placeholders of a request, and the replicas that a smaller
 //! target size gives up.
 
-use crate::{Bounds, Listed, Log, Policy, Refusal, Rule, SizeError, Types, as_i64, size};
+use crate::{Bounds, GroupMachines, Log, Policy, Refusal, Rule, SizeError, Types, as_i64, size};
 
 /// The part of a request that has no Machine and is still to be done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Places {
+pub struct Placeholders {
     /// The placeholders of replicas.
     pub replicas: usize,
     /// The instances of a MachinePool.
@@ -26,7 +26,13 @@ pub struct Shrinking {
 impl<P: Policy> Rule<P> {
     /// Counts the placeholders of a group: the replicas that have no Machine, or one that is being deleted without its
     /// Node, less the wanted entries and `leaving`.
-    pub fn placeholders<T: Types>(self, log: &Log<T>, replicas: i32, listed: &Listed<T>, leaving: usize) -> usize {
+    pub fn placeholders<T: Types>(
+        self,
+        log: &Log<T>,
+        replicas: i32,
+        listed: &GroupMachines<T>,
+        leaving: usize,
+    ) -> usize {
         let wanted = if self.0.counts_by_log() { log.wanted() } else { 0 };
         let size = i64::from(replicas) - as_i64(wanted + leaving);
         listed.placeholders(size, |uid| self.leaves(log, uid))
@@ -44,14 +50,14 @@ impl<P: Policy> Rule<P> {
         replicas: i32,
         bounds: Bounds,
         left: usize,
-        places: Places,
+        placeholders: Placeholders,
     ) -> Result<i32, Refusal<T>> {
-        let left = left.min(places.replicas);
-        let came_down = usize::try_from(places.from.saturating_sub(replicas)).unwrap_or_default();
-        if places.replicas - left > came_down {
-            return Err(Refusal::Replaced { named: places.replicas, left });
+        let left = left.min(placeholders.replicas);
+        let came_down = usize::try_from(placeholders.from.saturating_sub(replicas)).unwrap_or_default();
+        if placeholders.replicas - left > came_down {
+            return Err(Refusal::Replaced { named: placeholders.replicas, left });
         }
-        let fewer = left + places.instances;
+        let fewer = left + placeholders.instances;
         // Wanted entries lower the size as well, and have been promised.
         let promised = size::delete(replicas, log.wanted(), Bounds { min: 0, ..bounds });
         let size = promised.and_then(|size| size::delete(size, fewer, bounds));

@@ -3,18 +3,18 @@
 /// A list of at most `N` values. Adding to a full list pushes the oldest value out, which bounds how far a view lags
 /// behind.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Few<T, const N: usize> {
+pub struct Ring<T, const N: usize> {
     len: u8,
     items: [T; N],
 }
 
-impl<T: Copy + Default, const N: usize> Default for Few<T, N> {
+impl<T: Copy + Default, const N: usize> Default for Ring<T, N> {
     fn default() -> Self {
         Self { len: 0, items: [T::default(); N] }
     }
 }
 
-impl<T: Copy + Default, const N: usize> Few<T, N> {
+impl<T: Copy + Default, const N: usize> Ring<T, N> {
     /// Creates a list of one value.
     #[must_use]
     pub fn of(first: T) -> Self {

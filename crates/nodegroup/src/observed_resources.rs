@@ -1,5 +1,5 @@
-//! The resources of real Nodes, which another Node made from the same templates will have. The choice of the Node, and the time
-//! for which its values are kept, are decided by the index.
+//! The resources of observed Nodes, which a new Node of the same templates will have. The index chooses the Node, and
+//! decides how long its values are kept.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use arcstr::ArcStr;
 use capi::Node;
 
 use super::{
-    GroupId, LearnedFrom, Quantity, Source,
+    GroupId, ObservedNode, Quantity, Source,
     capacity::{CPU, MEMORY},
     labels,
     observed::{ObservedLabels, OtherZone},
@@ -49,7 +49,7 @@ pub struct RealNodes<'a> {
     pub sample: Option<&'a Node>,
     /// The labels of the group's Nodes, including deleted ones.
     pub observed: Option<&'a ObservedLabels>,
-    /// The labels of the Nodes of the other group that `same_templates` is from.
+    /// The labels of the Nodes of another group, if `same_templates` is of that group.
     pub of_sibling: Option<&'a ObservedLabels>,
     /// A Node of the same infrastructure provider whose zone isn't its failure domain.
     pub other_zone: Option<&'a OtherZone>,
@@ -77,7 +77,7 @@ impl ObservedResources {
     #[must_use]
     pub fn source_for(&self, group: &GroupId) -> Source {
         let sibling = (self.group != *group).then(|| self.group.clone());
-        Source::Learned(Box::new(LearnedFrom { node: self.node.clone(), sibling }))
+        Source::Learned(Box::new(ObservedNode { node: self.node.clone(), sibling }))
     }
 }
 

@@ -7,18 +7,18 @@ use crate::{Complete, Entry, Finish, Followed, Life, Log, Member, Policy, Rule, 
 
 /// A call of a pass. The calls of one stage may be made concurrently.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum LookCall<T: Types, M> {
-    /// Reads the Machine of an entry that seems gone, or seems to stay; report the result to [`Look::took_life`].
+pub enum ReconcileCall<T: Types, M> {
+    /// Reads the Machine of an entry that seems gone, or seems to stay; report the result to [`Reconcile::took_life`].
     Read(Entry<T>),
-    /// Reads the group; report it to [`Look::took_group`].
+    /// Reads the group; report it to [`Reconcile::took_group`].
     ReadGroup,
-    /// Deletes the Machine of an entry by name, if [`Look::permits`] it just before.
+    /// Deletes the Machine of an entry by name, if [`Reconcile::permits`] it just before.
     Delete(Entry<T>),
     /// Marks the Machine of an entry again.
     Mark(Entry<T>),
     /// Removes the mark from a Machine, if the Machine hasn't changed at all.
     Unmark(M),
-    /// Lists the group's Machines; report them to [`Look::took_list`].
+    /// Lists the group's Machines; report them to [`Reconcile::took_list`].
     List,
 }
 
@@ -35,7 +35,7 @@ enum Stage {
 
 /// A pass in progress.
 #[derive(Clone, Debug)]
-pub struct Look<T: Types, M, P = Complete> {
+pub struct Reconcile<T: Types, M, P = Complete> {
     rule: Rule<P>,
     stage: Stage,
     /// Entries whose Machines seem gone; those that are move to `over`.
@@ -52,38 +52,39 @@ pub struct Look<T: Types, M, P = Complete> {
 
 impl<P: Policy> Rule<P> {
     /// Begins a pass with the steps that a view of the group suggests.
-    pub fn look<T: Types, M>(self, steps: impl IntoIterator<Item = Finish<T, M>>) -> Look<T, M, P> {
+    pub fn reconcile<T: Types, M>(self, steps: impl IntoIterator<Item = Finish<T, M>>) -> Reconcile<T, M, P> {
         let (gone, spent, soft, marks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (over, staying, soft_over) = (Vec::new(), Vec::new(), Vec::new());
-        let mut look = Look { rule: self, stage: Stage::ReadGone, gone, over, spent, staying, soft, soft_over, marks };
+        let mut reconcile =
+            Reconcile { rule: self, stage: Stage::ReadGone, gone, over, spent, staying, soft, soft_over, marks };
         for step in steps {
             match step {
                 Finish::CarryOn | Finish::Leave(..) => {}
-                Finish::ForgetGone(entry) => look.gone.push(entry),
-                Finish::ForgetSoft(entry) => look.soft.push(entry),
-                Finish::Delete(entry) => look.spent.push(entry),
-                step @ (Finish::MarkAgain(_) | Finish::Unmark(_)) => look.marks.push(step),
+                Finish::ForgetGone(entry) => reconcile.gone.push(entry),
+                Finish::ForgetSoft(entry) => reconcile.soft.push(entry),
+                Finish::Delete(entry) => reconcile.spent.push(entry),
+                step @ (Finish::MarkAgain(_) | Finish::Unmark(_)) => reconcile.marks.push(step),
             }
         }
-        look
+        reconcile
     }
 }
 
-impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
+impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
     /// Returns the calls of the next stage, or none at the end. `now` is the group's log as it was read and the entries
     /// of it that are followed; `None` before the read, and if the object isn't a node group any more.
-    pub fn next(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
+    pub fn next(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<ReconcileCall<T, M>> {
         loop {
             let (next, calls) = match self.stage {
-                Stage::ReadGone => (Stage::ReadSpent, self.gone.iter().cloned().map(LookCall::Read).collect()),
-                Stage::ReadSpent => (Stage::ReadGroup, self.spent.iter().cloned().map(LookCall::Read).collect()),
+                Stage::ReadGone => (Stage::ReadSpent, self.gone.iter().cloned().map(ReconcileCall::Read).collect()),
+                Stage::ReadSpent => (Stage::ReadGroup, self.spent.iter().cloned().map(ReconcileCall::Read).collect()),
                 Stage::ReadGroup if self.soft.is_empty() && self.staying.is_empty() && self.marks.is_empty() => {
                     (Stage::End, Vec::new())
                 }
                 // If the read fails, no call that depends on it follows.
-                Stage::ReadGroup => (Stage::End, vec![LookCall::ReadGroup]),
+                Stage::ReadGroup => (Stage::End, vec![ReconcileCall::ReadGroup]),
                 Stage::Delete => {
-                    (Stage::Mark, mem::take(&mut self.staying).into_iter().map(LookCall::Delete).collect())
+                    (Stage::Mark, mem::take(&mut self.staying).into_iter().map(ReconcileCall::Delete).collect())
                 }
                 Stage::Mark => (Stage::List, self.corrections(now)),
                 Stage::List => {
@@ -91,7 +92,7 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
                         now.is_some_and(|(log, followed)| followed.has_all(log) && log.get(&entry.uid) == Some(entry))
                     };
                     self.soft.retain(are_followed);
-                    (Stage::End, self.soft.first().map(|_| LookCall::List).into_iter().collect())
+                    (Stage::End, self.soft.first().map(|_| ReconcileCall::List).into_iter().collect())
                 }
                 Stage::End => return Vec::new(),
             };
@@ -103,7 +104,7 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
     }
 
     /// Returns the marks that are still to be set or removed, judged by the log as it was read.
-    fn corrections(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
+    fn corrections(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<ReconcileCall<T, M>> {
         let Some((log, _)) = now else { return Vec::new() };
         let rule = self.rule;
         let correction = |step| {
@@ -113,9 +114,9 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
             };
             match step {
                 Some(Finish::MarkAgain(entry)) => {
-                    (log.get(&entry.uid) == Some(&entry)).then_some(LookCall::Mark(entry))
+                    (log.get(&entry.uid) == Some(&entry)).then_some(ReconcileCall::Mark(entry))
                 }
-                Some(Finish::Unmark(machine)) => Some(LookCall::Unmark(machine)),
+                Some(Finish::Unmark(machine)) => Some(ReconcileCall::Unmark(machine)),
                 Some(_) | None => None,
             }
         };

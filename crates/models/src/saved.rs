@@ -57,7 +57,7 @@ impl Steps<Small> for Command {
 
 /// A command, and the calls that it waits for.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct SavedCommand {
     pub(crate) command: Command,
     pub(crate) calls: Vec<Call>,
 }
@@ -66,14 +66,14 @@ pub(crate) struct Held {
 #[derive(Default)]
 struct All {
     by_print: HashMap<u64, u32, FixedState>,
-    held: Vec<Rc<Held>>,
+    held: Vec<Rc<SavedCommand>>,
 }
 
 thread_local! {
     static ALL: RefCell<All> = RefCell::default();
 }
 
-impl Held {
+impl SavedCommand {
     /// Returns the number of this command, in a search of a variant.
     pub(crate) fn number(self, variant: &Variant) -> u32 {
         let mut print = Print(FixedState::with_seed(4).build_hasher());

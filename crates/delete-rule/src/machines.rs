@@ -4,7 +4,7 @@ use crate::{Named, Set, Types, as_i64};
 
 /// The Machines of a group, as one list from the API server shows them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Listed<T: Types> {
+pub struct GroupMachines<T: Types> {
     /// The Machines that aren't being deleted.
     pub alive: Set<T>,
     /// The Machines that are being deleted and whose Node still exists.
@@ -15,7 +15,7 @@ pub struct Listed<T: Types> {
     pub instances: Option<usize>,
 }
 
-impl<T: Types> Listed<T> {
+impl<T: Types> GroupMachines<T> {
     /// Returns true if there is no Machine.
     pub(crate) fn is_empty(&self) -> bool {
         self.alive.is_empty() && self.draining.is_empty() && self.without_node.is_empty()

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::{identity::Metadata, object::Object, projection::IdentityOf};
 
-pub(super) enum Kept<T> {
+pub(super) enum Stored<T> {
     Content { content: Arc<T>, identity: IdentityOf<T> },
     Whole(Arc<Object<T>>),
 }
 
-impl<T> Kept<T> {
+impl<T> Stored<T> {
     /// Stores an object. If its content has another identity, or none, the whole object is kept.
     pub(super) fn new(object: &Arc<Object<T>>, identity: Option<IdentityOf<T>>) -> Self {
         match (&object.content, identity) {
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn a_place_in_a_store_is_small() {
-        assert_eq!(size_of::<Kept<Thing>>(), 16);
+        assert_eq!(size_of::<Stored<Thing>>(), 16);
     }
 
     #[test]
     fn a_content_with_the_identity_in_it_is_kept_alone() {
         let given = object("1", "1");
-        let kept = Kept::new(&given, Some(|thing| &thing.meta));
+        let kept = Stored::new(&given, Some(|thing| &thing.meta));
         let weak = Arc::downgrade(&given);
         let content = given.decoded().map(Arc::clone).unwrap();
         drop(given);
@@ -87,7 +87,7 @@ mod tests {
         #[case] given: Arc<Object<Thing>>,
         #[case] identity: Option<IdentityOf<Thing>>,
     ) {
-        let kept = Kept::new(&given, identity);
+        let kept = Stored::new(&given, identity);
         assert_eq!(*kept.metadata(), metadata("2"));
         assert!(Arc::ptr_eq(&kept.object(), &given));
     }
