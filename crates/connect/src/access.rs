@@ -15,7 +15,7 @@ use tokio::{
 use tower::service_fn;
 use tracing::{info, warn};
 
-use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint};
+use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint, source::Loaded};
 
 /// The intervals at which a configuration is read again.
 #[derive(Clone, Copy, Debug)]
@@ -49,16 +49,40 @@ struct Shared {
     refused: Notify,
 }
 
-/// The configuration found by one read.
-pub(super) struct Loaded {
-    pub(super) fingerprint: Fingerprint,
-    pub(super) clients: Clients,
-}
-
 /// The source that a configuration is read from again.
 enum Origin<'a> {
     Own(&'a Source),
     Workload(&'a WorkloadSource, &'a Clients),
+}
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Source {
+    /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
+    ///
+    /// # Errors
+    /// As [`Source::connect`].
+    pub async fn access(&self) -> Result<Access, ConnectError> {
+        Ok(Access::new(self.load().await?))
+    }
+}
+
+impl WorkloadSource {
+    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to 30. `failed`
+    /// is called with each error, for readiness to report it. Drop the future to stop. [`Access::follow_workload`]
+    /// keeps the returned clients up to date.
+    pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.load(management).await {
+                Ok(found) => return Access::new(found),
+                Err(error) => failed(&error),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
 }
 
 impl Access {

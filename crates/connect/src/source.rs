@@ -1,7 +1,7 @@
 //! The sources of a cluster's configuration. A source is a value: each load reads its files or its Secret again, so
 //! whoever follows changes keeps the source and replaces the clients.
 
-use std::{env, fmt, path::Path, path::PathBuf, time::Duration};
+use std::{env, fmt, path::Path, path::PathBuf};
 
 use kube::{
     Config,
@@ -9,9 +9,7 @@ use kube::{
 };
 
 use super::{
-    Access, Clients, ClusterRef, ConnectError, Proxies,
-    access::Loaded,
-    cause,
+    Clients, ClusterRef, ConnectError, Proxies, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
     kubeconfig_of_secret,
@@ -43,6 +41,12 @@ pub enum WorkloadSource {
     Secret(ClusterRef),
 }
 
+/// The configuration found by one read.
+pub(super) struct Loaded {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) clients: Clients,
+}
+
 impl Source {
     /// Reads the configuration and builds the clients. This makes no request, so an API server that is down causes no
     /// error.
@@ -51,14 +55,6 @@ impl Source {
     /// When there is no configuration, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
         Ok(self.load().await?.clients)
-    }
-
-    /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
-    ///
-    /// # Errors
-    /// As [`Source::connect`].
-    pub async fn access(&self) -> Result<Access, ConnectError> {
-        Ok(Access::new(self.load().await?))
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, ConnectError> {
@@ -115,25 +111,7 @@ impl WorkloadSource {
             Self::Secret(_) => true,
         }
     }
-
-    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to 30. `failed`
-    /// is called with each error, for readiness to report it. Drop the future to stop. [`Access::follow_workload`]
-    /// keeps the returned clients up to date.
-    pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.load(management).await {
-                Ok(found) => return Access::new(found),
-                Err(error) => failed(&error),
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
 }
-
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Builds the clients. A proxy in the kubeconfig takes precedence over the environment's.
 fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {

@@ -10,10 +10,11 @@ mod era;
 mod fate;
 mod finish;
 mod followed;
-mod known;
 mod log;
 mod lower;
 mod machines;
+mod marking;
+mod named;
 mod placeholders;
 mod policy;
 mod reconcile;
@@ -35,10 +36,11 @@ pub use self::{
     fate::{Fate, SizedBy, Spec},
     finish::{Finish, LEFT_TO_PROVIDER, LeftSince, Member},
     followed::{Followed, Kind, Source},
-    known::{Life, Marking, Named},
     log::{Entry, Log, MOST_ENTRIES, Phase},
     lower::Lowering,
     machines::GroupMachines,
+    marking::Marking,
+    named::{Life, Named},
     placeholders::{Placeholders, Shrinking},
     policy::{Complete, Forgets, Policy},
     reconcile::{Reconcile, ReconcileCall},

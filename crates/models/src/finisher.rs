@@ -22,7 +22,7 @@ impl Program<'_> {
         let log = world.rule_log();
         let (followed, steps) = self.todo(world, &log);
         for step in steps {
-            self.reconcile(world, (&log, &followed), step, found);
+            self.pass(world, (&log, &followed), step, found);
         }
     }
 
@@ -67,7 +67,7 @@ impl Program<'_> {
     }
 
     /// Runs a pass for one action.
-    fn reconcile(&self, world: &World, now: (&Log, &Followed), step: Todo, found: &mut dyn FnMut(Step, World)) {
+    fn pass(&self, world: &World, now: (&Log, &Followed), step: Todo, found: &mut dyn FnMut(Step, World)) {
         let (log, followed) = now;
         let seems_gone = matches!(step, delete_rule::Finish::ForgetGone(_));
         let mut reconcile = self.core().reconcile([step]);

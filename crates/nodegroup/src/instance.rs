@@ -1,10 +1,13 @@
 //! The instances of a node group as Cluster Autoscaler sees them, with their id, state and error: one per Machine,
 //! plus placeholders.
 
-pub use super::placeholder::{PlaceholderRef, template_node_groups};
 use super::{
     DeletionLog, Grace, GroupId, Lack, SharedLog, exhausted, placeholder,
     replacement::{self, Replaced, Replacement},
+};
+pub use super::{
+    failed::has_failed,
+    placeholder::{PlaceholderRef, template_node_groups},
 };
 use capi::{Machine, MachinePhase, Node};
 use jiff::Timestamp;
@@ -169,19 +172,6 @@ impl InstanceCounts {
     pub fn of_provider_ids(size: i32, listed: usize) -> Self {
         Self { running: listed as u64, creating: missing(size, listed).into(), ..Self::default() }
     }
-}
-
-/// Cluster API's reason of InfrastructureReady if a Machine's infrastructure was deleted.
-const INFRASTRUCTURE_DELETED: &str = "Deleted";
-
-/// Returns true if a Machine has failed for good. Up to Cluster API 1.10, that is its phase together with a failure's
-/// reason or message, which on bare metal are also set during provisioning. Since 1.11 there is no such phase, and
-/// its conditions count.
-#[must_use]
-pub fn has_failed(machine: &Machine) -> bool {
-    let infrastructure = machine.infrastructure_not_ready.as_ref();
-    let is_gone = infrastructure.is_some_and(|condition| condition.reason == INFRASTRUCTURE_DELETED);
-    (machine.phase == MachinePhase::Failed && machine.failure.is_some()) || (is_gone && !machine.deleting)
 }
 
 /// The conditions that a deletion of a group's failed Machines would meet now.

@@ -12,6 +12,7 @@ pub mod drivers;
 pub mod duration;
 pub mod evaluate;
 pub mod exhausted;
+mod failed;
 pub mod fit;
 pub mod grace;
 mod id;

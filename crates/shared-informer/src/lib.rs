@@ -6,6 +6,9 @@
 //!
 //! This crate must never know what the objects mean, never write to the API server, and never log what an object holds.
 //!
+//! Without the default feature `client` it has no informers: it decodes objects from JSON, and needs neither tokio nor a
+//! client.
+//!
 //! ```
 //! use shared_informer::{Event, Factory, Projection, Query, Settings};
 //! use k8s_openapi::api::core::v1::Node;

@@ -50,7 +50,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
         let narrowing = narrowing(&args, cluster.as_ref())?;
         let ignore = args.ignore.iter().map(|text| text.parse().map_err(|error| wrong("--ignore", text, &error)));
         let stream = Config {
-            wanted: wanted(&args, narrowing.as_ref())?,
+            resources: resources(&args, narrowing.as_ref())?,
             namespaces: namespaces(&args, cluster.as_ref())?,
             ignore: ignore.collect::<Result<_, _>>()?,
             target: args.target.into(),
@@ -104,7 +104,7 @@ fn narrowing(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Option<Na
     Ok(Some(Narrowing { group, cluster: cluster.name().to_owned() }))
 }
 
-fn wanted(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<ResourceQuery>, UsageError> {
+fn resources(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<ResourceQuery>, UsageError> {
     let labels = match given(args.selector.as_deref()) {
         Some(text) => {
             Some(text.parse::<LabelSelector>().map_err(|error| wrong("--selector", text, &error))?.to_string())

@@ -11,7 +11,7 @@ use crate::{changes::Pattern, notify::Rule};
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The resources to watch.
-    pub wanted: Vec<ResourceQuery>,
+    pub resources: Vec<ResourceQuery>,
     /// The namespaces.
     pub namespaces: NamespaceSelection,
     /// The paths that are ignored.

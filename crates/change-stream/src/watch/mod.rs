@@ -163,7 +163,7 @@ fn namespaces(place: &NamespaceSelection, client: &Client) -> Namespaces {
 async fn resolve(client: &Client, config: &Config) -> Result<Vec<(ResourceQuery, Option<Resource>)>, StartError> {
     let catalog = Catalog::discover(client).await.map_err(|error| StartError::Discovery(cause(&error)))?;
     let mut found: Vec<(ResourceQuery, Option<Resource>)> = Vec::new();
-    for wanted in &config.wanted {
+    for wanted in &config.resources {
         let by_default = matches!(wanted.by, ResourceRef::Kind { .. });
         let resource = match catalog.find(&wanted.by) {
             Ok(resource) => Some(resource),

@@ -182,7 +182,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         for entry in &round.wanted {
             let why = match self.marked.failures.get(&entry.uid) {
                 Some(NotMarked::Joined) => NotLowered::Spared(NotDone::Refused(Refusal::HasJoined(entry.name.clone()))),
-                Some(NotMarked::Going) => NotLowered::Spared(NotDone::Going(entry.name.clone())),
+                Some(NotMarked::GoesByItself) => NotLowered::Spared(NotDone::GoesByItself(entry.name.clone())),
                 Some(NotMarked::Failed(error)) if error.failure() == Failure::Final => {
                     self.effects.push(Effect::Undeletable(vec![machine_of(entry)]));
                     NotLowered::Refused(NotDone::Failed(error.clone()))
@@ -213,7 +213,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
     fn open_mark(&self, round: &Round<T>) -> Option<T::Failed> {
         round.wanted.iter().find_map(|entry| match self.marked.failures.get(&entry.uid)? {
             NotMarked::Failed(error) => Some(error.clone()),
-            NotMarked::Joined | NotMarked::Going => None,
+            NotMarked::Joined | NotMarked::GoesByItself => None,
         })
     }
 

@@ -4,16 +4,14 @@
 use std::{collections::VecDeque, mem};
 
 use super::{
-    Call, CallerId, Calls, Carry, Effect, Group as _, Mark, Marked, NotDone, NotLowered, Now, Outcome, Resize, Steps,
+    Call, CallerId, Calls, Carry, Effect, Group as _, Mark, Marked, NotDone, NotLowered, Now, Outcome, Resize,
+    SIDE_BY_SIDE, Steps,
     decision::{Decided, Decision, PendingRequest},
     mark::Marks,
 };
 use crate::{
     Bounds, Complete, Entry, GroupMachines, Life, Log, Map, Named, Phase, Placeholders, Policy, Request, Rule, Set,
 };
-
-/// The number of Machines that are marked concurrently.
-pub const SIDE_BY_SIDE: usize = 16;
 
 /// A batch of deletions in progress.
 #[derive(Clone, Debug)]

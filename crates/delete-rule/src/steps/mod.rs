@@ -20,7 +20,7 @@ use std::fmt::Debug;
 pub use self::{
     carry::{Carry, NotLowered},
     decrease::Decrease,
-    deletion::{Deletion, SIDE_BY_SIDE},
+    deletion::Deletion,
     mark::{Mark, MarkCall, MarkOutcome, Unmarked},
     marked::{Marked, NotMarked},
     replace::{Candidate, NotReplaced, Replaceable},
@@ -31,6 +31,9 @@ use crate::{
     Bounds, Entry, Followed, GroupMachines, Life, Log, Lowering, Named, Policy, Refusal, Request, Rule, SizeError,
     SizedBy, Spec, Types, replacement::Replaced,
 };
+
+/// The number of Machines that are marked concurrently.
+pub const SIDE_BY_SIDE: usize = 16;
 
 /// The types that the caller of the API server provides.
 pub trait Calls: Types {
@@ -381,7 +384,7 @@ pub enum NotDone<T: Calls> {
     /// The log names a Machine that isn't of this group.
     Stranger(T::Name),
     /// The Machine goes by itself, so that the size isn't lowered for it.
-    Going(T::Name),
+    GoesByItself(T::Name),
     /// Another copy has given up the deletion of a Machine.
     GivenUp(T::Name),
     /// The size would be below the minimum, and no Machine was replaced, or not all.

@@ -1,29 +1,6 @@
-//! The states of single Machines, and the decision if one may be marked.
+//! The decision if the Machine of an entry may be marked.
 
-use crate::{Entry, Policy, Rule, Types};
-
-/// The life of a Machine at a moment since which the group's size is unchanged.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Life {
-    /// The Machine exists, and isn't being deleted.
-    Alive,
-    /// The Machine is being deleted.
-    Deleting,
-    /// No Machine with this name and uid exists.
-    Gone,
-}
-
-/// A Machine that a request names.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Named<T: Types> {
-    /// The name, in the group's namespace.
-    pub name: T::Name,
-    /// The uid.
-    pub uid: T::Uid,
-    /// True if the Machine is given up as one that never joined: it was named by the id of such an instance, or chosen
-    /// for a smaller target size.
-    pub never_joined: bool,
-}
+use crate::{Entry, Life, Policy, Rule, Types};
 
 /// The decision about the mark of a wanted entry whose Machine is given up as one that never joined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +17,7 @@ pub enum Marking {
     Joined,
     /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
     /// another one.
-    Going,
+    GoesByItself,
 }
 
 impl<P: Policy> Rule<P> {
@@ -50,7 +27,7 @@ impl<P: Policy> Rule<P> {
         let is_spared = entry.gives_up() && self.0.spares_joined();
         match life {
             Life::Alive | Life::Deleting if mark == Some(&entry.ticket) => Marking::Marked,
-            Life::Gone | Life::Deleting if entry.soft && is_spared => Marking::Going,
+            Life::Gone | Life::Deleting if entry.soft && is_spared => Marking::GoesByItself,
             Life::Gone => Marking::NotNeeded,
             Life::Alive if has_node && is_spared => Marking::Joined,
             Life::Deleting | Life::Alive => Marking::Mark,
