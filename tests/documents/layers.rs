@@ -1,5 +1,5 @@
-//! Checks the order of the files of `crates/scale`: no two use each other, except a parent and its children. And checks that
-//! the program can be started without its command line.
+//! Checks the order of the files of `crates/scale` and of the informer: no two use each other, except a parent and its
+//! children. And checks that the program can be started without its command line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -113,18 +113,31 @@ fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     None
 }
 
+/// Returns the siblings that each module uses.
+fn uses(modules: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String>> {
+    let names: BTreeSet<_> = modules.keys().map(String::as_str).collect();
+    let uses = modules.iter().map(|(name, text)| {
+        let mut used = used(text, &names);
+        used.remove(name);
+        (name.clone(), used)
+    });
+    uses.collect()
+}
+
+#[test]
+fn no_file_of_the_informer_uses_one_that_uses_it() {
+    let uses = uses(&modules(&root().join("crates/shared-informer/src/informer")));
+    assert_eq!(circle(&uses), None);
+    // The way of an event must be found: otherwise nothing was read.
+    for (one, other) in [("reflector", "wire"), ("reflector", "store"), ("store", "slot"), ("delivery", "slot")] {
+        assert!(uses[one].contains(other), "{one} uses {other}: {:?}", uses[one]);
+    }
+}
+
 #[test]
 fn no_file_of_scale_uses_one_that_uses_it() {
     let modules = modules(&root().join("crates/scale/src"));
-    let names: BTreeSet<_> = modules.keys().map(String::as_str).collect();
-    let uses: BTreeMap<_, _> = modules
-        .iter()
-        .map(|(name, text)| {
-            let mut used = used(text, &names);
-            used.remove(name);
-            (name.clone(), used)
-        })
-        .collect();
+    let uses = uses(&modules);
     assert_eq!(circle(&uses), None);
     // A command's path through the modules must be found: otherwise nothing was read.
     for (one, other) in [("turns", "delete"), ("delete", "run"), ("run", "api"), ("outcome", "events")] {

@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{Router, extract::State, routing::post};
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use sandbox::{
     api::{Api, DeleteOptions, PatchKind, Resource, Subresource},
@@ -192,7 +191,7 @@ async fn receiver_with_tls() -> (String, String, watch::Receiver<Vec<Value>>) {
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/services/T0P-S3CR3T", listener.local_addr().unwrap().port());
-    let (router, received) = router();
+    let (router, received) = testkit::receiver();
     let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(config)) };
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     (url, certified.cert.pem(), received)
@@ -200,20 +199,9 @@ async fn receiver_with_tls() -> (String, String, watch::Receiver<Vec<Value>>) {
 
 /// Starts a Slack-like receiver. Returns its URL and the received messages.
 async fn receiver() -> (String, watch::Receiver<Vec<Value>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
-    let (router, received) = router();
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (url, received)
-}
-
-fn router() -> (Router, watch::Receiver<Vec<Value>>) {
-    let (send, received) = watch::channel(Vec::new());
-    let keep = |State(send): State<Arc<watch::Sender<Vec<Value>>>>, body: String| async move {
-        send.send_modify(|received| received.push(serde_json::from_str(&body).unwrap()));
-        "ok"
-    };
-    (Router::new().route("/services/{token}", post(keep)).with_state(Arc::new(send)), received)
+    let (router, received) = testkit::receiver();
+    let (address, _) = testkit::serve(router).await;
+    (format!("http://{address}/services/T0P-S3CR3T"), received)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Caller, Settings, Workload,
-    driver::{Driver, Look, Notes, asked},
+    driver::{Driver, LoopInput, Notes, grpc_node},
     pattern::QUESTIONS_ABOUT_GOING,
     pods::is_on,
     scale_down::Removable,
@@ -20,7 +20,7 @@ const DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
 /// A Node that is being drained or deleted.
 #[derive(Clone, Debug)]
-pub(crate) struct Going {
+pub(crate) struct NodeDeletion {
     pub(crate) group: String,
     pub(crate) drains: bool,
 }
@@ -34,36 +34,36 @@ pub(crate) struct Ended {
 
 impl Driver {
     /// Collects the deletes that have ended since the last loop.
-    pub(crate) async fn learn_what_ended(&mut self) {
+    pub(crate) async fn collect_ended(&mut self) {
         let mut any = false;
         while let Some(ended) = self.deletions.try_join_next() {
             let Ok(Ended { node, group, result }) = ended else { continue };
-            self.memory.going.remove(&node);
+            self.memory.deleting.remove(&node);
             any |= result.is_ok();
             let outcome = result.map_or_else(|error| format!("{error:#}"), |()| "done".to_owned());
             self.note("deleted", &format!("{node} of {group}: {outcome}"));
         }
         if any {
-            self.learn_gpus().await;
+            self.fetch_gpus().await;
         }
     }
 
     /// Taints Nodes and begins to delete them one by one and concurrently, the empty ones first.
-    pub(crate) async fn start_deletion(&mut self, look: &Look, going: &[Removable<'_>]) -> Result<()> {
+    pub(crate) async fn start_deletion(&mut self, input: &LoopInput, removals: &[Removable<'_>]) -> Result<()> {
         let (of_group, of_node) = QUESTIONS_ABOUT_GOING;
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-        for one in going {
+        for one in removals {
             *groups.entry(&one.group.id).or_default() += 1;
         }
         for (group, nodes) in groups {
             self.options(group, of_group + nodes * of_node).await?;
         }
         for drains in [false, true] {
-            let now: Vec<_> = going.iter().filter(|one| one.drains == drains).collect();
+            let now: Vec<_> = removals.iter().filter(|one| one.drains == drains).collect();
             self.taint_all(&now.iter().map(|one| one.name).collect::<Vec<_>>()).await?;
             for one in now {
-                let going = Going { group: one.group.id.clone(), drains };
-                self.memory.going.insert(one.name.to_owned(), going);
+                let deletion = NodeDeletion { group: one.group.id.clone(), drains };
+                self.memory.deleting.insert(one.name.to_owned(), deletion);
                 let removal = Removal {
                     caller: self.caller.clone(),
                     workload: self.workload.clone(),
@@ -80,7 +80,7 @@ impl Driver {
         }
         self.memory.cooldown.deleted = Some(Instant::now());
         // Sizes are read while the deletes are under way, so they may or may not include them.
-        self.recalculate(look).await;
+        self.recalculate(input).await;
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Removal {
         } else {
             ensure!(pods.is_empty(), "{} Pods have come", pods.len());
         }
-        self.caller.delete(&self.group, &[asked(&self.node)]).await.context("DeleteNodes")?;
+        self.caller.delete(&self.group, &[grpc_node(&self.node)]).await.context("DeleteNodes")?;
         if self.asks_for_template {
             // Cluster Autoscaler needs the template for a metric.
             let _ = self.caller.template(&self.group).await;

@@ -19,11 +19,11 @@ use tower::{BoxError, Service, ServiceExt as _, util::BoxCloneSyncService};
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Any service that carries gRPC calls.
-pub type Way = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
+pub type GrpcService = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
 
 /// A connection to a provider.
 #[derive(Clone)]
-pub struct Caller(Way);
+pub struct Caller(GrpcService);
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,12 +43,12 @@ impl Caller {
     {
         let service = service.map_err(|error: S::Error| Status::from_error(error.into()));
         let service = service.map_response(|answer: http::Response<B>| answer.map(Body::new));
-        Self(Way::new(service))
+        Self(GrpcService::new(service))
     }
 
     /// Returns a client for calls that no method here covers.
     #[must_use]
-    pub fn client(&self) -> CloudProviderClient<Way> {
+    pub fn client(&self) -> CloudProviderClient<GrpcService> {
         CloudProviderClient::new(self.0.clone())
     }
 

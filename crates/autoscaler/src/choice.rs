@@ -13,7 +13,7 @@ use tonic::Code;
 
 use super::{
     Expander,
-    driver::{Driver, Look},
+    driver::{Driver, LoopInput},
     fields::upcoming_node,
     pods::{Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
     snapshot::ClusterSnapshot,
@@ -35,18 +35,18 @@ struct Candidate<'a> {
 }
 
 /// Returns true if a Pod is on a Node that is being drained, and may be evicted.
-fn loses_its_node(look: &Look, pod: &Pod) -> bool {
+fn loses_its_node(input: &LoopInput, pod: &Pod) -> bool {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-    let going = node.and_then(|node| look.going.get(node));
-    going.is_some_and(|going| going.drains) && is_movable(pod)
+    let deletion = node.and_then(|node| input.deleting.get(node));
+    deletion.is_some_and(|deletion| deletion.drains) && is_movable(pod)
 }
 
 impl Driver {
     /// Increases one group for the pending Pods that fit neither on existing Nodes, which the scheduler has yet to
     /// choose, nor on upcoming ones. Returns true if a group was increased.
-    pub(crate) async fn scale_up(&mut self, look: &Look) -> Result<bool> {
+    pub(crate) async fn scale_up(&mut self, input: &LoopInput) -> Result<bool> {
         self.memory.cooldown.this_loop = false;
-        let pending = self.unschedulable(look);
+        let pending = self.unschedulable(input);
         if pending.is_empty() {
             return Ok(false);
         }
@@ -54,16 +54,16 @@ impl Driver {
             self.memory.cooldown.this_loop = true;
             return Ok(false);
         }
-        let open = look.groups.iter().filter(|group| self.is_safe(&group.id));
+        let open = input.groups.iter().filter(|group| self.is_safe(&group.id));
         let needs: Result<Vec<Candidate>> = open.filter_map(|group| self.need(group, &pending).transpose()).collect();
         let needs = needs?;
         if self.pattern.asks_about_upcoming() {
-            self.ask_about_upcoming(look).await?;
+            self.ask_about_upcoming(input).await?;
         }
         if self.pattern.asks_for_sizes_before_scale_up() {
-            self.sizes(&look.groups).await?;
+            self.sizes(&input.groups).await?;
         }
-        let candidates = self.candidates(look, needs).await?;
+        let candidates = self.candidates(input, needs).await?;
         let Some(chosen) = self.choose(candidates).await? else { return Ok(false) };
         let (id, by) = (chosen.group.id.clone(), chosen.nodes);
         // Another client may have changed the size since.
@@ -72,7 +72,7 @@ impl Driver {
         if by <= 0 {
             return Ok(false);
         }
-        self.learn_gpus().await;
+        self.fetch_gpus().await;
         self.note("increasing", &format!("{id} by {by}"));
         if let Err(status) = self.caller.increase(&id, by).await {
             self.back_off(&id);
@@ -80,7 +80,7 @@ impl Driver {
         }
         self.register_increase(&id, by).await?;
         self.memory.cooldown.increased = Some(Instant::now());
-        self.recalculate(look).await;
+        self.recalculate(input).await;
         let after = self.memory.targets.get(&id);
         if after != Some(&(before + by)) {
             self.note("increased", &format!("{id}: {before}, increased by {by}, is {after:?}"));
@@ -89,23 +89,23 @@ impl Driver {
     }
 
     /// Returns the Pods that fit on no existing or upcoming Node, among them those that are about to lose theirs.
-    fn unschedulable<'a>(&self, look: &'a Look) -> Vec<&'a Pod> {
+    fn unschedulable<'a>(&self, input: &'a LoopInput) -> Vec<&'a Pod> {
         let mut snapshot = ClusterSnapshot::default();
         let mut starting = BTreeSet::new();
-        for group in &look.groups {
+        for group in &input.groups {
             starting.extend(self.starting(&group.id));
             if let Some(shape) = self.memory.shapes.get(&group.id) {
                 snapshot.add_coming(shape, self.counted_upcoming(&group.id));
             }
         }
-        for node in look.all_nodes() {
+        for node in input.all_nodes() {
             let name = node.metadata.name.as_deref().unwrap_or_default();
-            if !starting.contains(name) && !look.going.contains_key(name) {
-                snapshot.add(node, &look.pods);
+            if !starting.contains(name) && !input.deleting.contains_key(name) {
+                snapshot.add(node, &input.pods);
             }
         }
-        let is_pending = |pod: &&Pod| is_unschedulable(pod) || loses_its_node(look, pod);
-        look.pods.iter().filter(is_pending).filter(|pod| !snapshot.place(pod)).collect()
+        let is_pending = |pod: &&Pod| is_unschedulable(pod) || loses_its_node(input, pod);
+        input.pods.iter().filter(is_pending).filter(|pod| !snapshot.place(pod)).collect()
     }
 
     /// Returns the number of Nodes of a group that count as upcoming.
@@ -119,8 +119,8 @@ impl Driver {
     }
 
     /// Calls `NodeGroupForNode` with a made-up Node for each upcoming one.
-    async fn ask_about_upcoming(&self, look: &Look) -> Result<()> {
-        for group in &look.groups {
+    async fn ask_about_upcoming(&self, input: &LoopInput) -> Result<()> {
+        for group in &input.groups {
             let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
             for number in 0..self.counted_upcoming(&group.id) {
                 self.caller.group_of(&upcoming_node(&group.id, shape, number)).await?;
@@ -141,9 +141,9 @@ impl Driver {
     }
 
     /// Returns the candidates below their max size, capped by it: other groups bring the rest in the next loop.
-    async fn candidates<'a>(&self, look: &'a Look, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
+    async fn candidates<'a>(&self, input: &'a LoopInput, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
         let mut headroom = BTreeMap::new();
-        for group in look.groups.iter().filter(|group| self.is_safe(&group.id)) {
+        for group in input.groups.iter().filter(|group| self.is_safe(&group.id)) {
             // A group whose size call fails is skipped.
             let Ok(size) = self.caller.target_size(&group.id).await else { continue };
             if size < group.max_size {

@@ -22,7 +22,7 @@ use tonic::Code;
 
 use super::{
     Caller, Settings, Version, Workload,
-    actuation::{Ended, Going},
+    actuation::{Ended, NodeDeletion},
     backoff::BackedOff,
     fields::{Fields, Options},
     pattern::Pattern,
@@ -96,7 +96,7 @@ pub(crate) struct Memory {
     /// The time until which a Node that couldn't be removed is skipped, by name.
     pub(crate) unremovable: BTreeMap<String, Instant>,
     /// The Nodes that are being drained or deleted, by name.
-    pub(crate) going: BTreeMap<String, Going>,
+    pub(crate) deleting: BTreeMap<String, NodeDeletion>,
     /// The times of the last changes to groups and Nodes.
     pub(crate) cooldown: Cooldown,
     /// True once the call has succeeded: its answer is kept for good.
@@ -105,7 +105,7 @@ pub(crate) struct Memory {
 }
 
 /// The objects that one loop works on.
-pub(crate) struct Look {
+pub(crate) struct LoopInput {
     pub(crate) groups: Vec<NodeGroup>,
     /// The Nodes of each group.
     pub(crate) nodes: BTreeMap<String, Vec<CoreNode>>,
@@ -113,10 +113,10 @@ pub(crate) struct Look {
     pub(crate) others: Vec<CoreNode>,
     pub(crate) pods: Vec<Pod>,
     /// The Nodes that were being deleted when the loop began.
-    pub(crate) going: BTreeMap<String, Going>,
+    pub(crate) deleting: BTreeMap<String, NodeDeletion>,
 }
 
-impl Look {
+impl LoopInput {
     pub(crate) fn nodes_of(&self, group: &str) -> &[CoreNode] {
         self.nodes.get(group).map(Vec::as_slice).unwrap_or_default()
     }
@@ -150,7 +150,7 @@ impl Driver {
         let mut succeeded = Instant::now();
         while succeeded.elapsed() < MAX_FAILING {
             let scaled = self.memory.cooldown.scaled();
-            match self.look().await {
+            match self.run_once().await {
                 Ok(()) => succeeded = Instant::now(),
                 Err(error) => self.note("loop left", &format!("{error:#}")),
             }
@@ -190,16 +190,16 @@ impl Driver {
                 Err(error) => self.note("an old taint stays", &format!("{error:#}")),
             }
         }
-        if let Err(error) = self.learn_about_nodes(&found).await {
+        if let Err(error) = self.fetch_groups_of(&found).await {
             self.note("start", &format!("{error:#}"));
         }
     }
 
-    async fn learn_about_nodes(&mut self, nodes: &BTreeMap<String, Vec<CoreNode>>) -> Result<()> {
+    async fn fetch_groups_of(&mut self, nodes: &BTreeMap<String, Vec<CoreNode>>) -> Result<()> {
         if nodes.is_empty() {
             return Ok(());
         }
-        self.learn_gpu_label().await;
+        self.fetch_gpu_label().await;
         if self.pattern.asks_for_templates_of_nodes() {
             for (group, nodes) in nodes {
                 for _ in nodes {
@@ -211,36 +211,36 @@ impl Driver {
     }
 
     /// Runs one loop: updates the state, then scales up, or else down.
-    async fn look(&mut self) -> Result<()> {
-        self.learn_what_ended().await;
+    async fn run_once(&mut self) -> Result<()> {
+        self.collect_ended().await;
         if let Err(error) = self.list().await {
             // Cluster Autoscaler's informers keep serving their last state.
             self.note("nothing listed", &format!("{error:#}"));
         }
         let (nodes, pods) = self.memory.listed.clone().unwrap_or_default();
-        let going = self.memory.going.clone();
+        let deleting = self.memory.deleting.clone();
         self.caller.refresh().await?;
         let groups = self.groups().await;
         let (nodes, others) = self.learn(&groups, nodes).await?;
         self.memory.targets = self.sizes(&groups).await?;
-        let look = Look { groups, nodes, others, pods, going };
-        self.update(&look).await?;
-        self.give_up(&look).await;
+        let input = LoopInput { groups, nodes, others, pods, deleting };
+        self.update(&input).await?;
+        self.give_up(&input).await;
         if !self.is_healthy() {
             self.note("unhealthy", &format!("{:?}", self.memory.total));
             self.memory.unneeded.clear();
             return Ok(());
         }
-        self.delete_failed(&look).await;
-        if self.correct_sizes(&look).await? {
+        self.delete_failed(&input).await;
+        if self.correct_sizes(&input).await? {
             return Ok(());
         }
-        let scaled_up = self.scale_up(&look).await;
+        let scaled_up = self.scale_up(&input).await;
         if let Err(error) = &scaled_up {
             self.note("not scaled up", &format!("{error:#}"));
         }
         if self.pattern.goes_on_after_scale_up() || matches!(scaled_up, Ok(false)) {
-            self.scale_down(&look).await?;
+            self.scale_down(&input).await?;
         }
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Driver {
     async fn group_of_node(&self, node: &CoreNode) -> Result<Option<String>> {
         let questions = if self.is_of_another(node) { 1 } else { QUESTIONS_ABOUT_OTHERS };
         for _ in 0..questions {
-            if let Some(group) = self.caller.group_of(&asked(node)).await? {
+            if let Some(group) = self.caller.group_of(&grpc_node(node)).await? {
                 return Ok(Some(group.id));
             }
         }
@@ -335,8 +335,8 @@ impl Driver {
     }
 
     /// Fetches all sizes again. If one call fails, none is known.
-    pub(crate) async fn recalculate(&mut self, look: &Look) {
-        self.memory.targets = self.sizes(&look.groups).await.unwrap_or_else(|error| {
+    pub(crate) async fn recalculate(&mut self, input: &LoopInput) {
+        self.memory.targets = self.sizes(&input.groups).await.unwrap_or_else(|error| {
             self.note("no sizes", &error);
             BTreeMap::new()
         });
@@ -344,12 +344,12 @@ impl Driver {
 
     /// Fetches the instances of groups concurrently. A group whose call fails has none.
     pub(crate) async fn ask_for_instances(&mut self, groups: &[NodeGroup]) {
-        let asked = join_all(groups.iter().map(async |group| {
+        let answers = join_all(groups.iter().map(async |group| {
             let instances = self.caller.instances(&group.id).await.unwrap_or_default();
             (group.id.clone(), instances)
         }))
         .await;
-        self.memory.instances.extend(asked);
+        self.memory.instances.extend(answers);
     }
 
     /// Fetches a group's options the given number of times in a row, since no answer is cached. Returns `None` if a
@@ -373,23 +373,23 @@ impl Driver {
     }
 
     /// Fetches the GPU label once. An error is not cached.
-    async fn learn_gpu_label(&mut self) {
+    async fn fetch_gpu_label(&mut self) {
         if !self.memory.knows_gpu_label {
             self.memory.knows_gpu_label = self.caller.gpu_label().await.is_ok();
         }
     }
 
     /// Makes the GPU calls that Cluster Autoscaler makes when the first Node comes or goes.
-    pub(crate) async fn learn_gpus(&mut self) {
+    pub(crate) async fn fetch_gpus(&mut self) {
         if !self.memory.knows_gpu_types {
             self.memory.knows_gpu_types = self.caller.gpu_types().await.is_ok();
         }
-        self.learn_gpu_label().await;
+        self.fetch_gpu_label().await;
     }
 }
 
 /// Converts a Node to the message that Cluster Autoscaler sends.
-pub(crate) fn asked(node: &CoreNode) -> ExternalGrpcNode {
+pub(crate) fn grpc_node(node: &CoreNode) -> ExternalGrpcNode {
     let metadata = node.metadata.clone();
     ExternalGrpcNode {
         provider_id: provider_id(node).unwrap_or_default(),

@@ -20,7 +20,7 @@ mod workload;
 
 use std::time::Duration;
 
-pub use caller::{Caller, DEADLINE, Way, ask, made_up_node};
+pub use caller::{Caller, DEADLINE, GrpcService, ask, made_up_node};
 pub use driver::Driver;
 pub use pods::{Cpu, Shape, TO_BE_DELETED, UNINITIALIZED, asks_for, fits, is_ready, is_unschedulable};
 pub use version::Version;

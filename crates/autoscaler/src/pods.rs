@@ -50,7 +50,7 @@ pub(crate) fn is_leaving(node: &CoreNode) -> bool {
 }
 
 /// Returns true if a Node was tainted for deletion recently, so that its deletion is under way.
-pub(crate) fn is_going(node: &CoreNode) -> bool {
+pub(crate) fn is_being_deleted(node: &CoreNode) -> bool {
     let taint = taints(node).find(|taint| taint.key == TO_BE_DELETED);
     let since = taint.and_then(|taint| taint.value.as_ref()?.parse::<i64>().ok());
     since.is_some_and(|since| seconds_since_epoch() - since < DELETION.as_secs().cast_signed())

@@ -11,9 +11,9 @@ use proto::NodeGroup;
 use tokio::time::Instant;
 
 use super::{
-    driver::{Driver, Look},
+    driver::{Driver, LoopInput},
     pattern::QUESTIONS_ABOUT_USE,
-    pods::{Shape, is_going, is_movable, is_on, is_ready, used},
+    pods::{Shape, is_being_deleted, is_movable, is_on, is_ready, used},
     snapshot::ClusterSnapshot,
 };
 
@@ -51,20 +51,20 @@ pub(crate) struct Removable<'a> {
 
 impl Driver {
     /// Begins to delete Nodes that have been unneeded for as long as their options require, down to the min size.
-    pub(crate) async fn scale_down(&mut self, look: &Look) -> Result<()> {
-        let sizes = self.known_sizes(look).await;
-        let candidates = self.candidates_for_removal(look, &sizes);
-        let unneeded = self.find_unneeded(look, &candidates).await?;
+    pub(crate) async fn scale_down(&mut self, input: &LoopInput) -> Result<()> {
+        let sizes = self.known_sizes(input).await;
+        let candidates = self.candidates_for_removal(input, &sizes);
+        let unneeded = self.find_unneeded(input, &candidates).await?;
         self.memory.unneeded = unneeded.iter().map(|one| (one.name.to_owned(), one.since)).collect();
         if candidates.is_empty() || self.cools_down() {
             return Ok(());
         }
-        let sizes = self.known_sizes(look).await;
+        let sizes = self.known_sizes(input).await;
         for one in &unneeded {
             self.options(&one.group.id, self.pattern.questions_about_idle().1).await?;
         }
-        let going = self.choose_removals(look, &sizes, unneeded);
-        if going.is_empty() { Ok(()) } else { self.start_deletion(look, &going).await }
+        let removals = self.choose_removals(input, &sizes, unneeded);
+        if removals.is_empty() { Ok(()) } else { self.start_deletion(input, &removals).await }
     }
 
     fn cools_down(&self) -> bool {
@@ -77,9 +77,9 @@ impl Driver {
     }
 
     /// Returns the sizes. A group whose call fails has none.
-    async fn known_sizes(&self, look: &Look) -> BTreeMap<String, i32> {
+    async fn known_sizes(&self, input: &LoopInput) -> BTreeMap<String, i32> {
         let mut sizes = BTreeMap::new();
-        for group in &look.groups {
+        for group in &input.groups {
             if let Ok(size) = self.caller.target_size(&group.id).await {
                 sizes.insert(group.id.clone(), size);
             }
@@ -90,16 +90,16 @@ impl Driver {
     /// Returns the Nodes of groups above their min size that are neither starting nor being deleted.
     fn candidates_for_removal<'a>(
         &self,
-        look: &'a Look,
+        input: &'a LoopInput,
         sizes: &BTreeMap<String, i32>,
     ) -> Vec<(&'a NodeGroup, &'a CoreNode)> {
         let mut candidates = Vec::new();
-        for group in look.groups.iter().filter(|group| sizes.get(&group.id).is_some_and(|size| *size > group.min_size))
+        for group in input.groups.iter().filter(|group| sizes.get(&group.id).is_some_and(|size| *size > group.min_size))
         {
             let starting = self.starting(&group.id);
-            let nodes = look.nodes_of(&group.id).iter().filter(|node| {
+            let nodes = input.nodes_of(&group.id).iter().filter(|node| {
                 let name = name(node);
-                !starting.contains(name) && !look.going.contains_key(name) && !is_going(node)
+                !starting.contains(name) && !input.deleting.contains_key(name) && !is_being_deleted(node)
             });
             candidates.extend(nodes.map(|node| (group, node)));
         }
@@ -117,15 +117,15 @@ impl Driver {
     /// Returns the candidates with low utilization whose Pods fit on other Nodes.
     async fn find_unneeded<'a>(
         &mut self,
-        look: &'a Look,
+        input: &'a LoopInput,
         candidates: &[(&'a NodeGroup, &'a CoreNode)],
     ) -> Result<Vec<Removable<'a>>> {
         let now = Instant::now();
         self.memory.unremovable.retain(|_, until| *until > now);
         let mut unneeded = Vec::new();
         let mut snapshot = ClusterSnapshot::default();
-        for node in look.all_nodes().filter(|node| is_ready(node) && !look.going.contains_key(name(node))) {
-            snapshot.add(node, &look.pods);
+        for node in input.all_nodes().filter(|node| is_ready(node) && !input.deleting.contains_key(name(node))) {
+            snapshot.add(node, &input.pods);
         }
         for &(group, node) in candidates {
             let name = name(node);
@@ -133,10 +133,10 @@ impl Driver {
                 continue;
             }
             let Some(options) = self.options(&group.id, QUESTIONS_ABOUT_USE).await? else { continue };
-            if use_of(node, &look.pods) > options.threshold {
+            if use_of(node, &input.pods) > options.threshold {
                 continue;
             }
-            let pods: Vec<&Pod> = look.pods.iter().filter(|pod| is_on(pod, node)).collect();
+            let pods: Vec<&Pod> = input.pods.iter().filter(|pod| is_on(pod, node)).collect();
             if !pods.iter().all(|pod| is_movable(pod)) || !snapshot.vacate(name, &pods) {
                 self.memory.unremovable.insert(name.to_owned(), now + self.settings.recheck);
                 continue;
@@ -154,18 +154,18 @@ impl Driver {
     /// Returns the Nodes that have been unneeded for long enough, down to the min size and up to the parallelism.
     fn choose_removals<'a>(
         &mut self,
-        look: &Look,
+        input: &LoopInput,
         sizes: &BTreeMap<String, i32>,
         mut unneeded: Vec<Removable<'a>>,
     ) -> Vec<Removable<'a>> {
         let mut spare: BTreeMap<&str, i32> = BTreeMap::new();
-        for group in &look.groups {
-            let going = look.going.values().filter(|one| one.group == group.id).count();
+        for group in &input.groups {
+            let deleting = input.deleting.values().filter(|one| one.group == group.id).count();
             let size = sizes.get(&group.id).copied().unwrap_or_default();
-            spare.insert(&group.id, size - i32::try_from(going).unwrap_or(i32::MAX) - group.min_size);
+            spare.insert(&group.id, size - i32::try_from(deleting).unwrap_or(i32::MAX) - group.min_size);
         }
-        let drains = look.going.values().filter(|one| one.drains).count();
-        let mut left = self.settings.parallelism.saturating_sub(look.going.len());
+        let drains = input.deleting.values().filter(|one| one.drains).count();
+        let mut left = self.settings.parallelism.saturating_sub(input.deleting.len());
         let mut drains_left = self.settings.drain_parallelism.saturating_sub(drains);
         self.chance.shuffle(&mut unneeded);
         unneeded.sort_by_key(|one| one.drains);

@@ -13,7 +13,7 @@ use proto::{ExternalGrpcNode, Instance, NodeGroup, instance_status::InstanceStat
 use tokio::time::Instant;
 
 use super::{
-    driver::{Driver, INSTANCES_LAST, Look, provider_id},
+    driver::{Driver, INSTANCES_LAST, LoopInput, provider_id},
     made_up_node,
     pods::{is_leaving, is_ready, is_younger},
 };
@@ -76,11 +76,11 @@ impl Readiness {
 
 impl Driver {
     /// Updates the state of Nodes, instances and increases since the last loop.
-    pub(crate) async fn update(&mut self, look: &Look) -> Result<()> {
-        self.refresh_instances(&look.groups).await?;
-        self.find_unregistered(look).await;
-        self.measure_readiness(look).await?;
-        self.close_requests(look).await;
+    pub(crate) async fn update(&mut self, input: &LoopInput) -> Result<()> {
+        self.refresh_instances(&input.groups).await?;
+        self.find_unregistered(input).await;
+        self.measure_readiness(input).await?;
+        self.close_requests(input).await;
         self.find_failures().await?;
         self.find_incorrect_sizes();
         Ok(())
@@ -104,11 +104,11 @@ impl Driver {
             self.memory.instances.remove(&id);
         }
         let unknown: Vec<_> = groups.iter().filter(|group| !self.memory.instances.contains_key(&group.id)).collect();
-        let asked = join_all(unknown.iter().map(async |group| match self.caller.instances(&group.id).await {
+        let answers = join_all(unknown.iter().map(async |group| match self.caller.instances(&group.id).await {
             Ok(instances) => Ok(instances),
             Err(_) => self.caller.instances(&group.id).await,
         }));
-        for (group, instances) in unknown.iter().zip(asked.await) {
+        for (group, instances) in unknown.iter().zip(answers.await) {
             let instances = instances.with_context(|| format!("instances of {}", group.id))?;
             self.memory.instances.insert(group.id.clone(), instances);
         }
@@ -116,8 +116,8 @@ impl Driver {
     }
 
     /// Finds the instances that should have a Node, and asks for the group of each.
-    async fn find_unregistered(&mut self, look: &Look) {
-        let registered: BTreeSet<_> = look.all_nodes().filter_map(provider_id).collect();
+    async fn find_unregistered(&mut self, input: &LoopInput) {
+        let registered: BTreeSet<_> = input.all_nodes().filter_map(provider_id).collect();
         let instances = self.memory.instances.values().flatten().filter(|instance| is_expected(instance));
         let missing: Vec<_> =
             instances.map(|instance| instance.id.clone()).filter(|id| !registered.contains(id)).collect();
@@ -136,9 +136,9 @@ impl Driver {
         Some((group.id, options.provision))
     }
 
-    async fn measure_readiness(&mut self, look: &Look) -> Result<()> {
+    async fn measure_readiness(&mut self, input: &LoopInput) -> Result<()> {
         let mut all = BTreeMap::new();
-        for (group, nodes) in &look.nodes {
+        for (group, nodes) in &input.nodes {
             let questions = nodes.len() * self.pattern.questions_about_start();
             let options = self.options(group, questions).await?;
             let startup = options.map_or(self.settings.startup, |options| options.startup);
@@ -153,11 +153,11 @@ impl Driver {
             *(if one.is_late() { &mut readiness.late } else { &mut readiness.unregistered }) += 1;
         }
         let mut others = Readiness::default();
-        for node in &look.others {
+        for node in &input.others {
             others.add(node, self.settings.startup);
         }
         let unready = all.values().map(|readiness| readiness.unready).sum::<usize>() + others.unready;
-        self.memory.total = (look.all_nodes().count(), unready);
+        self.memory.total = (input.all_nodes().count(), unready);
         self.memory.readiness = all;
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Driver {
 
     /// Closes the increases that are finished or have taken too long. Some versions then revert the whole increase,
     /// even if most Nodes have joined.
-    async fn close_requests(&mut self, look: &Look) {
+    async fn close_requests(&mut self, input: &LoopInput) {
         self.memory.backed_off.forget(Instant::now(), self.settings.backoff);
         for (group, request) in self.memory.requests.clone() {
             if !self.waits_for_nodes(&group) {
@@ -244,7 +244,7 @@ impl Driver {
                 self.memory.requests.remove(&group);
                 self.back_off(&group);
                 self.note("took too long", &format!("{} of {group}", request.by));
-                let is_there = look.groups.iter().any(|one| one.id == group);
+                let is_there = input.groups.iter().any(|one| one.id == group);
                 if self.pattern.takes_back()
                     && is_there
                     && let Err(status) = self.caller.decrease(&group, -request.by).await
@@ -299,7 +299,7 @@ impl Driver {
     }
 
     /// Deletes the instances past their provision time, down to the min size.
-    pub(crate) async fn give_up(&mut self, look: &Look) {
+    pub(crate) async fn give_up(&mut self, input: &LoopInput) {
         let mut late: BTreeMap<String, Vec<ExternalGrpcNode>> = BTreeMap::new();
         for (id, one) in &self.memory.unregistered {
             let Some((group, _)) = &one.of else { continue };
@@ -311,7 +311,7 @@ impl Driver {
                 late.entry(group.clone()).or_default().push(fake(id, "unregistered"));
             }
         }
-        let mut groups: Vec<_> = look.groups.iter().filter(|group| late.contains_key(&group.id)).collect();
+        let mut groups: Vec<_> = input.groups.iter().filter(|group| late.contains_key(&group.id)).collect();
         self.chance.shuffle(&mut groups);
         for group in groups {
             let Some(mut nodes) = late.remove(&group.id) else { continue };
@@ -331,7 +331,7 @@ impl Driver {
     }
 
     /// Deletes the instances with an error, in every loop and below the min size too.
-    pub(crate) async fn delete_failed(&mut self, look: &Look) {
+    pub(crate) async fn delete_failed(&mut self, input: &LoopInput) {
         let mut any = false;
         let mut groups: Vec<_> = self.memory.instances.clone().into_iter().collect();
         self.chance.shuffle(&mut groups);
@@ -343,7 +343,7 @@ impl Driver {
             }
         }
         if any {
-            self.recalculate(look).await;
+            self.recalculate(input).await;
         }
     }
 
@@ -362,9 +362,9 @@ impl Driver {
 
     /// Sets sizes that have long been incorrect to the number of Nodes. An answer without error counts as a correction,
     /// even if the size stays, and ends the loop for all groups; so does an error, before the remaining groups.
-    pub(crate) async fn correct_sizes(&mut self, look: &Look) -> Result<bool> {
+    pub(crate) async fn correct_sizes(&mut self, input: &LoopInput) -> Result<bool> {
         let mut any = false;
-        for group in &look.groups {
+        for group in &input.groups {
             let Some(&(nodes, size, since)) = self.memory.incorrect.get(&group.id) else { continue };
             let options = self.options(&group.id, 1).await?;
             let options = options.with_context(|| format!("no options of {}", group.id))?;

@@ -35,14 +35,14 @@ pub fn is_unread(value: &str) -> bool {
 
 /// The total size of several texts of an object. Each text has its own limit, and their total needs one as well: an
 /// object can have thousands of them.
-pub(super) struct Kept {
+pub(super) struct TotalSize {
     bytes: usize,
     most: usize,
 }
 
-impl Kept {
+impl TotalSize {
     /// Creates an empty total with a limit in bytes.
-    pub(super) fn most(most: usize) -> Self {
+    pub(super) fn at_most(most: usize) -> Self {
         Self { bytes: 0, most }
     }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_entry_counts_with_its_texts_and_more() {
-        let mut kept = Kept::most(MOST_KEPT);
+        let mut kept = TotalSize::at_most(MOST_KEPT);
         kept.add(["key", "value"]);
         assert_eq!(kept.bytes, 8 + ENTRY);
         kept.add(["v".repeat(MOST_KEPT - 8 - 2 * ENTRY)]);

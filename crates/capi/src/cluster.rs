@@ -114,7 +114,7 @@ impl Cluster {
         let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
         let topology = spec.and_then(|spec| spec.topology);
         let workers = topology.iter().filter_map(|topology| topology.workers.as_ref()?.machine_deployments.as_ref());
-        let mut listed = bounded::Kept::most(MOST_LISTED);
+        let mut listed = bounded::TotalSize::at_most(MOST_LISTED);
         for worker in workers.flatten() {
             listed
                 .add([&*bounded::value(&worker.name), &*bounded::value(worker.version.as_deref().unwrap_or_default())]);

@@ -26,7 +26,7 @@ pub use keys::{
     SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
 pub use kind_ref::KindRef;
-pub use log_text::{HeldLog, LONGEST_LOG, LogBudget, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
+pub use log_text::{BudgetedLog, LONGEST_LOG, LogBudget, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;

@@ -22,7 +22,7 @@ const QUOTE: usize = 40;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LogText {
     /// The text, within all limits.
-    Whole(HeldLog),
+    Whole(BudgetedLog),
     /// The length in bytes of a text longer than [`LONGEST_LOG`].
     TooLong(usize),
     /// A text of so many bytes, for which [`LogBudget`] had no space left.
@@ -35,22 +35,22 @@ impl From<&str> for LogText {
         if text.len() > LONGEST_LOG {
             Self::TooLong(text.len())
         } else {
-            Self::Whole(HeldLog(Arc::new(Place { text: text.into(), of: None })))
+            Self::Whole(BudgetedLog(Arc::new(Reservation { text: text.into(), of: None })))
         }
     }
 }
 
-/// The text of a log, and its place in the [`LogBudget`]. Cheap to clone; the place is free when the last one is dropped.
+/// The text of a log, and its reservation in the [`LogBudget`]. Cheap to clone; the space is free again when the last one is dropped.
 #[derive(Clone)]
-pub struct HeldLog(Arc<Place>);
+pub struct BudgetedLog(Arc<Reservation>);
 
-struct Place {
+struct Reservation {
     text: ArcStr,
     /// The counter and the namespace that the text counts in.
     of: Option<(LogBudget, ArcStr)>,
 }
 
-impl Deref for HeldLog {
+impl Deref for BudgetedLog {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -58,21 +58,21 @@ impl Deref for HeldLog {
     }
 }
 
-impl PartialEq for HeldLog {
+impl PartialEq for BudgetedLog {
     fn eq(&self, other: &Self) -> bool {
         ArcStr::ptr_eq(&self.0.text, &other.0.text) || self.0.text == other.0.text
     }
 }
 
-impl Eq for HeldLog {}
+impl Eq for BudgetedLog {}
 
-impl std::fmt::Debug for HeldLog {
+impl std::fmt::Debug for BudgetedLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.text.fmt(f)
     }
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some((budget, namespace)) = &self.of {
             budget.free(namespace, &self.text);
@@ -100,7 +100,7 @@ struct Namespace {
 
 impl LogBudget {
     /// Returns the value of an object's annotation, with space reserved for it.
-    pub(super) fn hold(&self, namespace: &ArcStr, text: &str) -> LogText {
+    pub(super) fn reserve(&self, namespace: &ArcStr, text: &str) -> LogText {
         if text.len() > LONGEST_LOG {
             return LogText::TooLong(text.len());
         }
@@ -123,7 +123,7 @@ impl LogBudget {
         };
         *of_namespace.texts.entry(text.clone()).or_default() += 1;
         drop(counted);
-        LogText::Whole(HeldLog(Arc::new(Place { text, of: Some((self.clone(), namespace.clone())) })))
+        LogText::Whole(BudgetedLog(Arc::new(Reservation { text, of: Some((self.clone(), namespace.clone())) })))
     }
 
     fn free(&self, namespace: &ArcStr, text: &ArcStr) {
@@ -160,7 +160,7 @@ mod tests {
     /// Fills the space of a namespace with texts.
     fn fill(budget: &LogBudget, namespace: &str) -> Vec<LogText> {
         let namespace = ArcStr::from(namespace);
-        let texts = (0..).map(|number| budget.hold(&namespace, &text(number, LONGEST_LOG)));
+        let texts = (0..).map(|number| budget.reserve(&namespace, &text(number, LONGEST_LOG)));
         texts.take_while(|log| matches!(log, LogText::Whole(_))).take(1_000).collect()
     }
 
@@ -169,8 +169,8 @@ mod tests {
         let budget = LogBudget::default();
         let first = fill(&budget, "first");
         assert_eq!(first.len(), MOST_LOGS_OF_NAMESPACE / LONGEST_LOG);
-        assert_eq!(budget.hold(&"first".into(), &text(7_000, LONGEST_LOG)), LogText::OverBudget(LONGEST_LOG));
-        assert!(matches!(budget.hold(&"second".into(), &text(0, LONGEST_LOG)), LogText::Whole(_)));
+        assert_eq!(budget.reserve(&"first".into(), &text(7_000, LONGEST_LOG)), LogText::OverBudget(LONGEST_LOG));
+        assert!(matches!(budget.reserve(&"second".into(), &text(0, LONGEST_LOG)), LogText::Whole(_)));
         let others = ["second", "third", "fourth", "fifth"].map(|namespace| fill(&budget, namespace).len());
         assert_eq!(others, [51, 51, 51, 51], "what isn't held any more gives its bytes back");
         drop(first);
@@ -191,7 +191,7 @@ mod tests {
     fn a_text_counts_once_in_its_namespace_until_its_last_place_is_free() {
         let budget = LogBudget::default();
         let namespace = ArcStr::from("team-a");
-        let held: Vec<_> = (0..1_000).map(|_| budget.hold(&namespace, &text(1, LONGEST_LOG))).collect();
+        let held: Vec<_> = (0..1_000).map(|_| budget.reserve(&namespace, &text(1, LONGEST_LOG))).collect();
         assert!(held.iter().all(|log| matches!(log, LogText::Whole(_))));
         assert_eq!(budget.0.lock().weight, LONGEST_LOG);
         drop(held);
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_is_too_long_takes_no_room() {
         let budget = LogBudget::default();
-        assert_eq!(budget.hold(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
+        assert_eq!(budget.reserve(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
         assert!(budget.0.lock().namespaces.is_empty());
     }
 }

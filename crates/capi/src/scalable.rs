@@ -324,7 +324,7 @@ impl ScalableResource {
                 .as_ref()
                 .and_then(|status| status.authoritative_api.as_deref())
                 .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
-            deleting_log: metadata.annotation(DELETING).map(|text| context.logs.hold(&meta.key.namespace, text)),
+            deleting_log: metadata.annotation(DELETING).map(|text| context.logs.reserve(&meta.key.namespace, text)),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()
@@ -349,7 +349,7 @@ impl ScalableResource {
     /// # Errors
     /// When a limit is exceeded.
     fn check_kept(&self) -> Result<(), String> {
-        let mut kept = bounded::Kept::most(MOST_KEPT);
+        let mut kept = bounded::TotalSize::at_most(MOST_KEPT);
         let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels];
         for (key, value) in maps.into_iter().flatten() {
             kept.add([key, value]);
@@ -363,7 +363,7 @@ impl ScalableResource {
         let names = [&self.deployment, &self.failure_domain, &self.version];
         kept.add(names.into_iter().flatten().chain([&self.cluster_name]));
         kept.check("its labels, taints, references and those annotations that are read")?;
-        let mut listed = bounded::Kept::most(MOST_LISTED);
+        let mut listed = bounded::TotalSize::at_most(MOST_LISTED);
         for name in self.provider_ids.iter().chain(&self.node_names) {
             listed.add([name]);
         }

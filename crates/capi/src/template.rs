@@ -67,7 +67,7 @@ impl InfrastructureTemplate {
         let text = |text: wire::Text<'_>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
-        let mut kept = bounded::Kept::most(MOST_KEPT);
+        let mut kept = bounded::TotalSize::at_most(MOST_KEPT);
         let capacity = status
             .capacity
             .iter()

@@ -15,7 +15,7 @@ use tokio::{
 use tower::service_fn;
 use tracing::{info, warn};
 
-use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint};
+use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint, source::Loaded};
 
 /// The intervals at which a configuration is read again.
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +25,12 @@ pub(super) struct Periods {
     /// A Secret: one request each time.
     pub(super) secret: Duration,
     /// The minimum time between two reads, however often requests are refused.
-    pub(super) least: Duration,
+    pub(super) min_interval: Duration,
 }
 
 impl Default for Periods {
     fn default() -> Self {
-        Self { files: Duration::from_secs(10), secret: Duration::from_secs(60), least: Duration::from_secs(2) }
+        Self { files: Duration::from_secs(10), secret: Duration::from_secs(60), min_interval: Duration::from_secs(2) }
     }
 }
 
@@ -49,20 +49,44 @@ struct Shared {
     refused: Notify,
 }
 
-/// The configuration found by one read.
-pub(super) struct Found {
-    pub(super) fingerprint: Fingerprint,
-    pub(super) clients: Clients,
-}
-
 /// The source that a configuration is read from again.
 enum Origin<'a> {
     Own(&'a Source),
     Workload(&'a WorkloadSource, &'a Clients),
 }
 
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Source {
+    /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
+    ///
+    /// # Errors
+    /// As [`Source::connect`].
+    pub async fn access(&self) -> Result<Access, ConnectError> {
+        Ok(Access::new(self.load().await?))
+    }
+}
+
+impl WorkloadSource {
+    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to 30. `failed`
+    /// is called with each error, for readiness to report it. Drop the future to stop. [`Access::follow_workload`]
+    /// keeps the returned clients up to date.
+    pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.load(management).await {
+                Ok(found) => return Access::new(found),
+                Err(error) => failed(&error),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
 impl Access {
-    pub(super) fn new(found: Found) -> Self {
+    pub(super) fn new(found: Loaded) -> Self {
         let namespace = found.clients.writes.default_namespace().to_owned();
         let shared = Arc::new(Shared {
             current: ArcSwap::from_pointee(found.clients),
@@ -108,7 +132,7 @@ impl Access {
         loop {
             // Wakes for the first of both; repeated 401s must not cause reads without a pause.
             let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
-            sleep_until(looked + periods.least).await;
+            sleep_until(looked + periods.min_interval).await;
             looked = Instant::now();
             self.look(origin, &mut reported).await;
         }
@@ -116,8 +140,8 @@ impl Access {
 
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
-            Origin::Own(source) => source.find().await,
-            Origin::Workload(source, management) => source.find(management).await,
+            Origin::Own(source) => source.load().await,
+            Origin::Workload(source, management) => source.load(management).await,
         };
         let found = match found {
             Ok(found) => found,

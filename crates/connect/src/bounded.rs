@@ -20,12 +20,12 @@ const LONGEST_ERROR: usize = 64 << 10;
 pub struct Bounded<B> {
     inner: B,
     left: usize,
-    beyond: Beyond,
+    on_excess: OnExcess,
 }
 
 /// The end of a body that exceeds its limit.
 #[derive(Clone, Copy, Debug)]
-enum Beyond {
+enum OnExcess {
     /// The body ends without an error.
     Ends,
     /// Reading fails; holds the limit in bytes.
@@ -36,12 +36,12 @@ enum Beyond {
 #[must_use]
 pub fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
     let is_error = answer.status().is_client_error() || answer.status().is_server_error();
-    let (left, beyond) = match longest {
-        _ if is_error => (LONGEST_ERROR, Beyond::Ends),
-        Some(longest) => (longest, Beyond::Fails(longest)),
-        None => (usize::MAX, Beyond::Ends),
+    let (left, on_excess) = match longest {
+        _ if is_error => (LONGEST_ERROR, OnExcess::Ends),
+        Some(longest) => (longest, OnExcess::Fails(longest)),
+        None => (usize::MAX, OnExcess::Ends),
     };
-    answer.map(|inner| Bounded { inner, left, beyond })
+    answer.map(|inner| Bounded { inner, left, on_excess })
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Bounded<B>
@@ -53,7 +53,7 @@ where
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.left == 0
-            && let Beyond::Ends = self.beyond
+            && let OnExcess::Ends = self.on_excess
         {
             return Poll::Ready(None);
         }
@@ -69,13 +69,13 @@ where
         };
         let (length, left) = (data.len(), self.left);
         self.left = left.saturating_sub(length);
-        match self.beyond {
+        match self.on_excess {
             _ if length <= left => Poll::Ready(Some(Ok(Frame::data(data)))),
-            Beyond::Fails(longest) => {
+            OnExcess::Fails(longest) => {
                 let message = format!("the answer is longer than {longest} bytes");
                 Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::FileTooLarge, message).into())))
             }
-            Beyond::Ends => Poll::Ready(Some(Ok(Frame::data(data.slice(..start_of_character(&data, left)))))),
+            OnExcess::Ends => Poll::Ready(Some(Ok(Frame::data(data.slice(..start_of_character(&data, left)))))),
         }
     }
 

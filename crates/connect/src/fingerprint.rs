@@ -14,9 +14,9 @@ use kube::config::Kubeconfig;
 pub(super) struct Fingerprint(u64);
 
 /// The builder of a [`Fingerprint`].
-pub(super) struct Prints(std::hash::DefaultHasher);
+pub(super) struct FingerprintBuilder(std::hash::DefaultHasher);
 
-impl Prints {
+impl FingerprintBuilder {
     pub(super) fn new() -> Self {
         static KEY: OnceLock<RandomState> = OnceLock::new();
         Self(KEY.get_or_init(RandomState::new).build_hasher())

@@ -1,7 +1,7 @@
 //! The sources of a cluster's configuration. A source is a value: each load reads its files or its Secret again, so
 //! whoever follows changes keeps the source and replaces the clients.
 
-use std::{env, fmt, path::Path, path::PathBuf, time::Duration};
+use std::{env, fmt, path::Path, path::PathBuf};
 
 use kube::{
     Config,
@@ -9,11 +9,9 @@ use kube::{
 };
 
 use super::{
-    Access, Clients, ClusterRef, ConnectError, Proxies,
-    access::Found,
-    cause,
+    Clients, ClusterRef, ConnectError, Proxies, cause,
     error::kubeconfig_reason,
-    fingerprint::{Fingerprint, Prints},
+    fingerprint::{Fingerprint, FingerprintBuilder},
     kubeconfig_of_secret,
 };
 
@@ -43,6 +41,12 @@ pub enum WorkloadSource {
     Secret(ClusterRef),
 }
 
+/// The configuration found by one read.
+pub(super) struct Loaded {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) clients: Clients,
+}
+
 impl Source {
     /// Reads the configuration and builds the clients. This makes no request, so an API server that is down causes no
     /// error.
@@ -50,25 +54,17 @@ impl Source {
     /// # Errors
     /// When there is no configuration, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
-        Ok(self.find().await?.clients)
+        Ok(self.load().await?.clients)
     }
 
-    /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
-    ///
-    /// # Errors
-    /// As [`Source::connect`].
-    pub async fn access(&self) -> Result<Access, ConnectError> {
-        Ok(Access::new(self.find().await?))
-    }
-
-    pub(super) async fn find(&self) -> Result<Found, ConnectError> {
+    pub(super) async fn load(&self) -> Result<Loaded, ConnectError> {
         let (config, fingerprint) = match self {
             Self::File(path) => from_file(path).await?,
             Self::InCluster => in_cluster()?,
             Self::Default if is_in_pod() => in_cluster()?,
             Self::Default => from_usual_places().await?,
         };
-        Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
+        Ok(Loaded { fingerprint, clients: build(config, || self.to_string())? })
     }
 }
 
@@ -79,19 +75,21 @@ impl WorkloadSource {
     /// As [`Source::connect`] and [`kubeconfig_of_secret`]. An operator has to fix the former before a start; the
     /// latter may pass by themselves: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
-        Ok(self.find(management).await?.clients)
+        Ok(self.load(management).await?.clients)
     }
 
-    pub(super) async fn find(&self, management: &Clients) -> Result<Found, ConnectError> {
+    pub(super) async fn load(&self, management: &Clients) -> Result<Loaded, ConnectError> {
         match self {
-            Self::Management => Ok(Found { fingerprint: Prints::new().finish(), clients: management.clone() }),
-            Self::Own(source) => source.find().await,
+            Self::Management => {
+                Ok(Loaded { fingerprint: FingerprintBuilder::new().finish(), clients: management.clone() })
+            }
+            Self::Own(source) => source.load().await,
             Self::Secret(cluster) => {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, cluster).await?;
-                let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+                let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
                 let invalid = |reason| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
-                Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
+                Ok(Loaded { fingerprint, clients: build(config, || self.to_string())? })
             }
         }
     }
@@ -113,25 +111,7 @@ impl WorkloadSource {
             Self::Secret(_) => true,
         }
     }
-
-    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to 30. `failed`
-    /// is called with each error, for readiness to report it. Drop the future to stop. [`Access::follow_workload`]
-    /// keeps the returned clients up to date.
-    pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.find(management).await {
-                Ok(found) => return Access::new(found),
-                Err(error) => failed(&error),
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
 }
-
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Builds the clients. A proxy in the kubeconfig takes precedence over the environment's.
 fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {
@@ -151,21 +131,21 @@ async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
         KubeconfigError::ReadConfig(error, path) => ConnectError::Unreadable { path, error },
         other => broken(kubeconfig_reason(&other)),
     })?;
-    let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+    let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
     Ok((resolve(kubeconfig, broken).await?, fingerprint))
 }
 
 async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
     let none = |reason| ConnectError::NoDefault { reason };
     let kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
-    let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+    let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
     Ok((resolve(kubeconfig, none).await?, fingerprint))
 }
 
 /// Reads the service account's configuration. Its fingerprint leaves out the token, which kube reads again by itself.
 fn in_cluster() -> Result<(Config, Fingerprint), ConnectError> {
     let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })?;
-    let authority = config.root_cert.iter().flatten().fold(Prints::new(), |prints, der| prints.add(der));
+    let authority = config.root_cert.iter().flatten().fold(FingerprintBuilder::new(), |prints, der| prints.add(der));
     let fingerprint = authority.add(config.cluster_url.to_string().as_bytes()).finish();
     Ok((config, fingerprint))
 }

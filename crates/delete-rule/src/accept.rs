@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use crate::{
-    Bounds, Complete, Entry, Life, Listed, Log, Map, Named, Phase, Policy, Rule, Set, SizeError, Types, as_i64, size,
+    Bounds, Complete, Entry, GroupMachines, Life, Log, Map, Named, Phase, Policy, Rule, Set, SizeError, Types, as_i64,
+    size,
 };
 
 /// The instances that a request names.
@@ -27,7 +28,7 @@ impl<T: Types> Request<T> {
 
 /// The view of a group that requests are decided on.
 #[derive(Clone, Debug)]
-pub struct Seen<'a, T: Types> {
+pub struct GroupState<'a, T: Types> {
     /// The group's log.
     pub log: &'a Log<T>,
     /// The group's size.
@@ -40,7 +41,7 @@ pub struct Seen<'a, T: Types> {
     pub joined: &'a Set<T>,
     /// All Machines of the group, read at the same moment as `lives`. May be empty if no named Machine is being deleted
     /// and no placeholder is named, since it is only used in those cases.
-    pub listed: &'a Listed<T>,
+    pub listed: &'a GroupMachines<T>,
     /// True if a MachineSet counts Machines that are being deleted as replicas. If it doesn't, it replaces each of them
     /// at once, and a smaller size would take a Machine that is alive.
     pub counts_deleting: bool,
@@ -84,7 +85,7 @@ pub enum Refusal<T: Types> {
 #[derive(Debug)]
 pub struct Acceptance<'a, T: Types, P = Complete> {
     rule: Rule<P>,
-    seen: Seen<'a, T>,
+    group: GroupState<'a, T>,
     ticket: T::Ticket,
     log: Log<T>,
     others: usize,
@@ -93,8 +94,8 @@ pub struct Acceptance<'a, T: Types, P = Complete> {
 
 impl<P: Policy> Rule<P> {
     /// Begins to accept requests, which are logged under this ticket.
-    pub fn acceptance<T: Types>(self, seen: Seen<'_, T>, ticket: T::Ticket) -> Acceptance<'_, T, P> {
-        Acceptance { rule: self, log: seen.log.clone(), given_up: seen.given_up, seen, ticket, others: 0 }
+    pub fn acceptance<T: Types>(self, group: GroupState<'_, T>, ticket: T::Ticket) -> Acceptance<'_, T, P> {
+        Acceptance { rule: self, log: group.log.clone(), given_up: group.given_up, group, ticket, others: 0 }
     }
 
     /// Returns true if a request may be accepted during a rollout, when a smaller size may take any Machine. Deletions
@@ -117,7 +118,7 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
     /// # Errors
     /// Returns the reason why the request is refused.
     pub fn accept(&mut self, request: &Request<T>) -> Result<Accepted<T>, Refusal<T>> {
-        if request.instances > 0 && !self.seen.listed.is_empty() {
+        if request.instances > 0 && !self.group.listed.is_empty() {
             return Err(Refusal::IsOfMachines);
         }
         let policy = self.rule.0;
@@ -129,10 +130,10 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
                 Some(_) => continue,
                 None => {}
             }
-            if named.never_joined && self.seen.joined.contains(&named.uid) {
+            if named.never_joined && self.group.joined.contains(&named.uid) {
                 return Err(Refusal::HasJoined(named.name.clone()));
             }
-            match self.seen.lives.get(&named.uid) {
+            match self.group.lives.get(&named.uid) {
                 Some(Life::Alive) => leaving.push(named),
                 Some(Life::Deleting) => deleting.push(named),
                 Some(Life::Gone) if !policy.spares_gone() => leaving.push(named),
@@ -141,14 +142,14 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
         }
         let alive = leaving.len();
         let size = self.size_without(leaving.len() + request.instances);
-        if self.seen.counts_deleting && !deleting.is_empty() {
+        if self.group.counts_deleting && !deleting.is_empty() {
             let replaced = if policy.counts_deleting() { self.replaced(size, &leaving) } else { deleting.len() };
             leaving.extend(deleting.into_iter().take(replaced));
         }
         let mut accepted = Accepted::default();
         let mut given_up = 0;
         if request.replicas > 0 {
-            let listed = self.seen.listed;
+            let listed = self.group.listed;
             let rule = self.rule;
             let leaves = |uid: &T::Uid| rule.leaves(&self.log, uid) || leaving.iter().any(|named| named.uid == *uid);
             let size = self.size_without(leaving.len() + request.instances);
@@ -171,7 +172,7 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
         let others = self.others + accepted.replicas + request.instances;
         if leaving.len() + accepted.replicas + request.instances > 0 {
             let count = self.log.wanted() + leaving.len() + others;
-            size::delete(self.seen.replicas, count, self.seen.bounds).map_err(Refusal::BelowMin)?;
+            size::delete(self.group.replicas, count, self.group.bounds).map_err(Refusal::BelowMin)?;
         }
         let entries = leaving.into_iter().enumerate().map(|(position, named)| {
             let counted = position >= alive;
@@ -189,13 +190,13 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
         let is_wanted = |named: &&Named<T>| {
             self.log.get(&named.uid).is_some_and(|entry| entry.phase == Phase::Wanted && !entry.soft)
         };
-        self.seen.listed.without_node.iter().filter(is_wanted).take(most).cloned().collect()
+        self.group.listed.without_node.iter().filter(is_wanted).take(most).cloned().collect()
     }
 
     /// Returns the size decided so far, lowered by `count`.
     fn size_without(&self, count: usize) -> i64 {
         let wanted = if self.rule.0.counts_by_log() { self.log.wanted() } else { 0 };
-        i64::from(self.seen.replicas) - as_i64(wanted + self.others + count)
+        i64::from(self.group.replicas) - as_i64(wanted + self.others + count)
     }
 
     /// Returns the number of Machines being deleted that would be replaced by new ones: the number by which the size
@@ -203,21 +204,21 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
     fn replaced(&self, size: i64, leaving: &[&Named<T>]) -> usize {
         let logged = self.log.entries().iter().map(|entry| &entry.uid);
         let leaving: HashSet<_, T::Hasher> = logged.chain(leaving.iter().map(|named| &named.uid)).collect();
-        let staying = self.seen.listed.alive.iter().filter(|uid| !leaving.contains(uid)).count();
+        let staying = self.group.listed.alive.iter().filter(|uid| !leaving.contains(uid)).count();
         usize::try_from(size - as_i64(staying)).unwrap_or_default()
     }
 
     /// Returns the log with all accepted requests, or `None` if they added nothing to it.
     #[must_use]
     pub fn log(&self) -> Option<&Log<T>> {
-        (self.log != *self.seen.log).then_some(&self.log)
+        (self.log != *self.group.log).then_some(&self.log)
     }
 }
 
 /// Returns the number of placeholders that are known to be given up already: the maximum of the number by which the
 /// size came down since it was first seen, the number in the log, and the number remembered.
 #[must_use]
-pub fn given_up<T: Types>(log: &Log<T>, listed: &Listed<T>, came_down: i32, remembered: usize) -> usize {
+pub fn given_up<T: Types>(log: &Log<T>, listed: &GroupMachines<T>, came_down: i32, remembered: usize) -> usize {
     let is_given_up = |entry: &&Entry<T>| match entry.phase {
         Phase::Lowered => entry.counted,
         // Its Machine is gone, and the size will be lowered for it.

@@ -16,12 +16,12 @@ pub struct Version<'a, T: Types> {
     /// The resource version as a number; `None` if resource versions aren't numbers.
     pub number: Option<u64>,
     /// The log at this version.
-    pub log: LogSeen<'a, T>,
+    pub log: LogState<'a, T>,
 }
 
 /// The log of a version of the group's object.
 #[derive(Clone, Copy, Debug)]
-pub enum LogSeen<'a, T: Types> {
+pub enum LogState<'a, T: Types> {
     /// There is no log.
     None,
     /// The log was read.
@@ -115,9 +115,9 @@ impl<P: Policy> Rule<P> {
         era.latest = era.latest.max(number);
         let none = Log::default();
         let log = match version.log {
-            LogSeen::None => &none,
-            LogSeen::Read(log) => log,
-            LogSeen::Unread => {
+            LogState::None => &none,
+            LogState::Read(log) => log,
+            LogState::Unread => {
                 era.unread = era.unread.max(Some(number));
                 return;
             }

@@ -10,13 +10,14 @@ mod era;
 mod fate;
 mod finish;
 mod followed;
-mod known;
-mod listed;
 mod log;
-mod look;
 mod lower;
-mod places;
+mod machines;
+mod marking;
+mod named;
+mod placeholders;
 mod policy;
+mod reconcile;
 pub mod replacement;
 pub mod size;
 pub mod steps;
@@ -30,18 +31,19 @@ use std::{
 };
 
 pub use self::{
-    accept::{Acceptance, Accepted, Refusal, Request, Seen, given_up},
-    era::{Era, LogSeen, Version},
+    accept::{Acceptance, Accepted, GroupState, Refusal, Request, given_up},
+    era::{Era, LogState, Version},
     fate::{Fate, SizedBy, Spec},
     finish::{Finish, LEFT_TO_PROVIDER, LeftSince, Member},
     followed::{Followed, Kind, Source},
-    known::{Life, Marking, Named},
-    listed::Listed,
     log::{Entry, Log, MOST_ENTRIES, Phase},
-    look::{Look, LookCall},
     lower::Lowering,
-    places::{Places, Shrinking},
+    machines::GroupMachines,
+    marking::Marking,
+    named::{Life, Named},
+    placeholders::{Placeholders, Shrinking},
     policy::{Complete, Forgets, Policy},
+    reconcile::{Reconcile, ReconcileCall},
     size::{Bounds, SizeError},
 };
 

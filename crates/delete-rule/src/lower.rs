@@ -1,6 +1,6 @@
 //! The write that lowers the size for wanted entries.
 
-use crate::{Bounds, Entry, Listed, Log, Map, Phase, Policy, Rule, Set, SizeError, Types, as_i64, size};
+use crate::{Bounds, Entry, GroupMachines, Log, Map, Phase, Policy, Rule, Set, SizeError, Types, as_i64, size};
 
 /// The write that lowers the size for wanted entries.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,7 +24,13 @@ impl<P: Policy> Rule<P> {
     /// Returns the entries of `going`, whose Machines go by themselves, that have no open place any more, judged by a
     /// list that is newer than the view of the group. The open places are the number by which the size exceeds the
     /// Machines that stay. The returned entries leave the log without lowering the size.
-    pub fn filled<T: Types>(self, log: &Log<T>, replicas: i32, listed: &Listed<T>, going: &[&Entry<T>]) -> Set<T> {
+    pub fn filled<T: Types>(
+        self,
+        log: &Log<T>,
+        replicas: i32,
+        listed: &GroupMachines<T>,
+        going: &[&Entry<T>],
+    ) -> Set<T> {
         let staying = listed.alive.iter().filter(|uid| log.get(uid).is_none()).count();
         let size = i64::from(replicas) - as_i64(log.wanted() - going.len());
         let open = usize::try_from(size - as_i64(staying)).unwrap_or_default();

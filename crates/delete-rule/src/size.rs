@@ -25,9 +25,9 @@ pub enum SizeError {
     AboveMax {
         /// The size now.
         current: i32,
-        /// The number that was asked for.
+        /// The requested number.
         delta: i32,
-        /// The size that was asked for.
+        /// The requested size.
         size: i64,
         /// The max size.
         max: i32,
@@ -36,9 +36,9 @@ pub enum SizeError {
     BelowMin {
         /// The size now.
         current: i32,
-        /// The number that was asked for.
+        /// The requested number.
         count: usize,
-        /// The size that was asked for.
+        /// The requested size.
         size: i64,
         /// The min size.
         min: i32,

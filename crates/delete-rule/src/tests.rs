@@ -13,8 +13,8 @@ use super::*;
 
 mod failing;
 mod finish;
-mod look;
 mod properties;
+mod reconcile;
 mod steps;
 
 /// Identities as strings, and times as durations since an arbitrary moment.
@@ -44,8 +44,8 @@ type Ticket = String;
 type Named = crate::Named<Text>;
 type Entry = crate::Entry<Text>;
 type DeletionLog = Log<Text>;
-type Listed = crate::Listed<Text>;
-type Seen<'a> = crate::Seen<'a, Text>;
+type GroupMachines = crate::GroupMachines<Text>;
+type GroupState<'a> = crate::GroupState<'a, Text>;
 type Refusal = crate::Refusal<Text>;
 type Request = crate::Request<Text>;
 type Accepted = crate::Accepted<Text>;
@@ -86,12 +86,12 @@ struct Group {
     log: DeletionLog,
     lives: Map<Text, Life>,
     joined: HashSet<Uid>,
-    listed: Listed,
+    listed: GroupMachines,
 }
 
 impl Group {
-    fn seen(&self) -> Seen<'_> {
-        Seen {
+    fn state(&self) -> GroupState<'_> {
+        GroupState {
             log: &self.log,
             replicas: self.replicas,
             bounds: BOUNDS,
@@ -108,9 +108,9 @@ impl Group {
 fn accept(replicas: i32, in_log: &[&str], machines: &[&str], request: &[&str]) -> Result<Vec<String>, &'static str> {
     let lives = lives(machines);
     let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
-    let listed = Listed { alive, ..Listed::default() };
+    let listed = GroupMachines { alive, ..GroupMachines::default() };
     let group = Group { replicas, log: log(in_log), lives, listed, ..Group::default() };
-    let mut acceptance = RULE.acceptance(group.seen(), Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(group.state(), Ticket::from("new"));
     let machines = request.iter().map(|name| named(name)).collect();
     match acceptance.accept(&Request { machines, ..Request::default() }) {
         Ok(_) => {
@@ -138,10 +138,10 @@ fn word(refusal: &Refusal) -> &'static str {
 #[case::counted(true, true)]
 #[case::not_counted(false, false)]
 fn a_machine_that_is_being_deleted_lowers_the_size_only_where_it_counts(#[case] counts: bool, #[case] lowers: bool) {
-    let listed = Listed { alive: ["b", "c"].map(Uid::from).into(), ..Listed::default() };
+    let listed = GroupMachines { alive: ["b", "c"].map(Uid::from).into(), ..GroupMachines::default() };
     let group = Group { replicas: 3, lives: lives(&["a?", "b", "c"]), listed, ..Group::default() };
-    let seen = Seen { counts_deleting: counts, ..group.seen() };
-    let mut acceptance = RULE.acceptance(seen, Ticket::from("new"));
+    let state = GroupState { counts_deleting: counts, ..group.state() };
+    let mut acceptance = RULE.acceptance(state, Ticket::from("new"));
     let request = Request { machines: vec![named("a")], ..Request::default() };
     assert_eq!(acceptance.accept(&request), Ok(Accepted::default()));
     assert_eq!(acceptance.log().is_some(), lowers);
@@ -172,14 +172,14 @@ fn placeholders_are_accepted(
 ) {
     let of = |mark: char| machines.iter().filter(move |text| text.ends_with(mark));
     let uid = |text: &&str| Uid::from(text.trim_end_matches(['?', '*']));
-    let listed = Listed {
+    let listed = GroupMachines {
         alive: machines.iter().filter(|text| !text.ends_with(['?', '*'])).map(uid).collect(),
         draining: of('*').map(uid).collect(),
         without_node: of('?').map(|text| named(text.trim_end_matches('?'))).collect(),
         instances: None,
     };
     let group = Group { replicas, log: log(in_log), listed, ..Group::default() };
-    let mut acceptance = RULE.acceptance(Seen { given_up, ..group.seen() }, Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(GroupState { given_up, ..group.state() }, Ticket::from("new"));
     let accepted = acceptance.accept(&Request { replicas: named_replicas, ..Request::default() });
     let names = |accepted: &Accepted| accepted.without_node.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
     let seen = accepted.map(|accepted| (names(&accepted), accepted.replicas)).map_err(|refusal| word(&refusal));
@@ -193,7 +193,7 @@ fn placeholders_are_accepted(
 fn one_that_has_joined_is_refused_where_it_is_named_as_one_that_never_did() {
     let joined = HashSet::from([Uid::from("a")]);
     let group = Group { replicas: 3, lives: lives(&["a", "b"]), joined, ..Group::default() };
-    let mut acceptance = RULE.acceptance(group.seen(), Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(group.state(), Ticket::from("new"));
     let mut accept = |never_joined| {
         let machines = vec![Named { never_joined, ..named("a") }];
         acceptance.accept(&Request { machines, ..Request::default() })
@@ -265,7 +265,7 @@ fn an_entry_whose_machine_has_gone_by_itself_is_counted(
     #[case] expected: &str,
 ) {
     let log = log(entries);
-    let listed = Listed { alive: alive.split(' ').map(Uid::from).collect(), ..Listed::default() };
+    let listed = GroupMachines { alive: alive.split(' ').map(Uid::from).collect(), ..GroupMachines::default() };
     let going: Vec<_> = log.get(&"a".into()).into_iter().collect();
     let filled = RULE.filled(&log, replicas, &listed, &going);
     let names: Vec<_> = filled.iter().map(ToString::to_string).collect();

@@ -8,7 +8,7 @@ use std::{
 
 use delete_rule::{
     Bounds, Era, Followed, Kind, Life, Named, Policy, Request, Rule,
-    steps::{CallerId, Now, Replaceable, There, View},
+    steps::{CallerId, Now, Replaceable, UnloggedMachines, View},
 };
 
 use crate::{
@@ -101,13 +101,13 @@ impl Now<Small> for Known<'_> {
         self.program.rule.marks_look_again && self.world.knows_node(self.copy, entry.uid.into())
     }
 
-    fn there(&self, log: &Log) -> There<Small> {
+    fn unlogged_machines(&self, log: &Log) -> UnloggedMachines<Small> {
         self.was_asked.set(true);
         let there = self.past.alive.without(small::set(log.entries().iter().map(|entry| &entry.uid)));
         let with_node = there & (self.past.with_node | self.world.shown_nodes[self.copy]);
         let named = |machine: usize| small::named(machine, Set(u8::MAX));
         let waiting = there.without(with_node).iter().map(named).collect();
-        There { with_node: with_node.len().into(), waiting }
+        UnloggedMachines { with_node: with_node.len().into(), waiting }
     }
 
     fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(small::View, Followed<Small, P>)> {

@@ -8,7 +8,7 @@ use crate::{
     small::{self, Log, Shown, Small},
     step::Step,
     variant::Follows,
-    world::{CacheView, Deployment, Few, Life, Machine, MachineSet, Phase, SLOTS, Set, World},
+    world::{CacheView, Deployment, Life, Machine, MachineSet, Phase, Ring, SLOTS, Set, World},
 };
 
 /// A reconcile of the MachineSet controller.
@@ -104,7 +104,7 @@ impl Program<'_> {
             let size = copied.replicas;
             world.sets[0].push_after_first(MachineSet { copied, size, generation, given: Set(0) }, lag);
         }
-        world.deployments = Few::of(written);
+        world.deployments = Ring::of(written);
     }
 
     /// The steps of the MachineDeployment controller, which may have missed any number of versions.
@@ -197,7 +197,7 @@ impl Program<'_> {
     /// Waits until the controller's cache shows its own writes.
     fn sees_own_writes(world: &mut World) {
         let count = u8::try_from(world.seen.all().len()).unwrap_or_default();
-        world.seen = Few::of(CacheView::of(&world.machines));
+        world.seen = Ring::of(CacheView::of(&world.machines));
         world.forget_views(count);
     }
 

@@ -5,14 +5,16 @@
 use std::collections::VecDeque;
 
 use delete_rule::{
-    Entry, Listed,
-    steps::{Carry, Effect, Failure, MarkCall, MarkOutcome, Marked, Outcome, Row, Steps as _, Tries, Whole},
+    Entry, GroupMachines,
+    steps::{
+        Carry, Details, Effect, Failure, MarkCall, MarkOutcome, Marked, Outcome, RetryBudget, RetryPolicy, Steps as _,
+    },
 };
 
 use crate::{
     caches::Known,
-    held::{Call, Command, Held},
     model::Bounds,
+    saved::{Call, Command, SavedCommand},
     small::{self, Failed, Small},
     step::Step,
     variant::{Counts, PlaceTests, Precondition, UnmarkTests, Variant},
@@ -33,7 +35,7 @@ impl Program<'_> {
     /// Finds all steps that the copies may take next.
     pub(crate) fn steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         for copy in 0..world.copies.len() {
-            let Some(held) = Held::of(world.copies[copy].held) else { continue };
+            let Some(held) = SavedCommand::of(world.copies[copy].held) else { continue };
             if held.calls.is_empty() {
                 self.go_on(world, copy, &held, None, Step::Count(copy), found);
             }
@@ -54,7 +56,7 @@ impl Program<'_> {
         let command = Command::CarryOn(carry);
         // The view and the first call are one step.
         self.begin(&then, copy, command, Step::CarryOn(copy), &mut |_, begun| {
-            let Some(held) = Held::of(begun.copies[copy].held) else { return };
+            let Some(held) = SavedCommand::of(begun.copies[copy].held) else { return };
             for index in 0..held.calls.len() {
                 self.perform(&begun, copy, &held, index, found);
             }
@@ -69,7 +71,7 @@ impl Program<'_> {
         step: Step,
         found: &mut dyn FnMut(Step, World),
     ) {
-        self.go_on(world, copy, &Held { command, calls: Vec::new() }, None, step, found);
+        self.go_on(world, copy, &SavedCommand { command, calls: Vec::new() }, None, step, found);
     }
 
     /// Continues a command after the outcome of a call, at each of the moments that the cache of Machines may show.
@@ -77,7 +79,7 @@ impl Program<'_> {
         &self,
         world: &World,
         copy: usize,
-        held: &Held,
+        held: &SavedCommand,
         outcome: Option<&Outcome<Small>>,
         step: Step,
         found: &mut dyn FnMut(Step, World),
@@ -102,7 +104,7 @@ impl Program<'_> {
         &self,
         world: &World,
         copy: usize,
-        mut held: Held,
+        mut held: SavedCommand,
         outcome: Option<Outcome<Small>>,
         past: Past,
     ) -> (World, bool) {
@@ -159,14 +161,14 @@ impl Program<'_> {
     ) -> Option<Outcome<Small>> {
         match call {
             Call::Read(named) => Some(Outcome::Life(named.uid, Ok(world.life(named.uid.into())))),
-            Call::ReadWhole(named) => {
+            Call::ReadDetails(named) => {
                 let machine = usize::from(named.uid);
                 let life = world.life(machine);
                 let is_alive = life == delete_rule::Life::Alive;
                 let has_joined = is_alive && world.knows_node(copy, machine);
                 let version = is_alive.then(|| Self::read_version(world, copy, machine));
                 // A named Machine isn't in the log, so that its mark belongs to no entry.
-                Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version, ticket: None })))
+                Some(Outcome::Details(named.uid, Ok(Details { life, has_joined, version, ticket: None })))
             }
             Call::ReadVersion(entry) => {
                 let machine = usize::from(entry.uid);
@@ -174,7 +176,7 @@ impl Program<'_> {
                 Some(Outcome::Version(entry.clone(), version))
             }
             // No version is skipped while the size is lowered or entries are taken back.
-            Call::ReadGroup(Tries::Once | Tries::Of(Row::Lower | Row::TakeBack)) => {
+            Call::ReadGroup(RetryPolicy::Once | RetryPolicy::Of(RetryBudget::Lower | RetryBudget::TakeBack)) => {
                 Some(Outcome::Group(Ok(world.view_of(copy))))
             }
             Call::Pause(row, Failed(failure)) => Some(Outcome::Paused(*row, *failure != Failure::Final)),
@@ -230,7 +232,7 @@ impl Program<'_> {
         // A MachinePool counts its instances.
         let all = listing.alive | listing.draining | listing.hanging;
         let instances = self.bounds.is_pool.then(|| usize::try_from(all.len()).unwrap_or_default());
-        Outcome::Listed(Ok(Listed { alive, draining, without_node, instances }))
+        Outcome::Listed(Ok(GroupMachines { alive, draining, without_node, instances }))
     }
 
     /// Lists the Machines. If no other copy counts Machines, this resets the ones that came since the last count.
@@ -260,7 +262,7 @@ impl Program<'_> {
     }
 
     /// Keeps the command of the copy until the next step; without calls, the copy is idle again.
-    fn hold(&self, world: &mut World, copy: usize, held: Held, past: Past) {
+    fn hold(&self, world: &mut World, copy: usize, held: SavedCommand, past: Past) {
         if held.calls.is_empty() {
             world.let_go(copy);
             return;
@@ -281,7 +283,7 @@ impl Program<'_> {
                     (to_log, refused) = (to_log | new, refused | left);
                     memory.may_view = true;
                 }
-                Call::ReadGroup(Tries::Of(Row::Log)) => memory.may_view = true,
+                Call::ReadGroup(RetryPolicy::Of(RetryBudget::Log)) => memory.may_view = true,
                 Call::Resize { counted: true, .. } | Call::ReadSize(_) | Call::List(_) => {
                     memory.is_counting = memory.asked > 0;
                 }
@@ -310,7 +312,14 @@ impl Program<'_> {
     }
 
     /// Makes one of the calls that a copy waits for.
-    fn perform(&self, world: &World, copy: usize, held: &Held, index: usize, found: &mut dyn FnMut(Step, World)) {
+    fn perform(
+        &self,
+        world: &World,
+        copy: usize,
+        held: &SavedCommand,
+        index: usize,
+        found: &mut dyn FnMut(Step, World),
+    ) {
         let mut rest = held.clone();
         let call = rest.calls.remove(index);
         let mut then = *world;
@@ -360,7 +369,7 @@ impl Program<'_> {
     /// time.
     pub(crate) fn settle(&self, world: &mut World) {
         for copy in 0..world.copies.len() {
-            while let Some(held) = Held::of(world.copies[copy].held) {
+            while let Some(held) = SavedCommand::of(world.copies[copy].held) {
                 let settled = (0..held.calls.len()).find_map(|index| self.settled(world, copy, &held, index));
                 let Some((rest, outcome)) = settled else { break };
                 let has_failed = matches!(outcome, Outcome::Written(_));
@@ -371,11 +380,17 @@ impl Program<'_> {
     }
 
     /// Returns the outcome of a call if it is certain, and the command without that call.
-    fn settled(&self, world: &World, copy: usize, held: &Held, index: usize) -> Option<(Held, Outcome<Small>)> {
+    fn settled(
+        &self,
+        world: &World,
+        copy: usize,
+        held: &SavedCommand,
+        index: usize,
+    ) -> Option<(SavedCommand, Outcome<Small>)> {
         let is_tested = self.rule.precondition == Precondition::Generation && self.rule.logs_first;
         let fails = |write: &Write<'_>| is_tested && !self.passes(world, copy, write);
         let conflict = Outcome::Written(Err(Failed(Failure::Conflict)));
-        let mut rest = Held::clone(held);
+        let mut rest = SavedCommand::clone(held);
         let outcome = match rest.calls.remove(index) {
             Call::Mark(entry, call) if !world.machines[usize::from(entry.uid)].exists() => {
                 let outcome = self.set_mark(&mut world.clone(), copy, &entry, &call);

@@ -2,8 +2,8 @@
 //! change, and copies that are killed.
 
 use crate::{
-    held::Held,
     model::DeleteModel,
+    saved::SavedCommand,
     step::Step,
     world::{Life, Machine, Phase, SLOTS, Set, World},
 };
@@ -19,8 +19,8 @@ impl DeleteModel {
                 found(Step::Crash(copy), then);
             }
         }
-        for copy in
-            (0..world.copies.len()).filter(|copy| world.budget.leaves > 0 && Held::has_caller(world.copies[*copy].held))
+        for copy in (0..world.copies.len())
+            .filter(|copy| world.budget.leaves > 0 && SavedCommand::has_caller(world.copies[*copy].held))
         {
             let memory = world.copies[copy];
             let callers = 1 + usize::from(!memory.joined.is_empty());

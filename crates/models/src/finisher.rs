@@ -1,8 +1,8 @@
 //! The finisher of every copy in the model, which completes the deletions that it finds in the log, whoever wrote them.
-//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Look`] makes the calls. Each action is a pass of its own
+//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Reconcile`] makes the calls. Each action is a pass of its own
 //! here, whose reads and single write happen at one moment: the reads stay true, so that an older read only delays.
 
-use delete_rule::{Entry, Forgets, Kind, LeftSince, LookCall};
+use delete_rule::{Entry, Forgets, Kind, LeftSince, ReconcileCall};
 
 use crate::{
     controllers::victims,
@@ -22,7 +22,7 @@ impl Program<'_> {
         let log = world.rule_log();
         let (followed, steps) = self.todo(world, &log);
         for step in steps {
-            self.look(world, (&log, &followed), step, found);
+            self.pass(world, (&log, &followed), step, found);
         }
     }
 
@@ -67,35 +67,35 @@ impl Program<'_> {
     }
 
     /// Runs a pass for one action.
-    fn look(&self, world: &World, now: (&Log, &Followed), step: Todo, found: &mut dyn FnMut(Step, World)) {
+    fn pass(&self, world: &World, now: (&Log, &Followed), step: Todo, found: &mut dyn FnMut(Step, World)) {
         let (log, followed) = now;
         let seems_gone = matches!(step, delete_rule::Finish::ForgetGone(_));
-        let mut look = self.core().look([step]);
+        let mut reconcile = self.core().reconcile([step]);
         let mut read = None;
         loop {
-            let calls = look.next(read);
+            let calls = reconcile.next(read);
             if calls.is_empty() {
                 break;
             }
             for call in calls {
                 match call {
-                    LookCall::Read(entry) => {
+                    ReconcileCall::Read(entry) => {
                         // These variants trust their cache.
                         let is_read = matches!(self.rule.forgets, Forgets::GoneAndFollowed | Forgets::Gone);
                         let is_believed_gone = seems_gone && !is_read;
                         let life = world.life(entry.uid.into());
-                        look.took_life(entry, if is_believed_gone { delete_rule::Life::Gone } else { life });
+                        reconcile.took_life(entry, if is_believed_gone { delete_rule::Life::Gone } else { life });
                     }
-                    LookCall::ReadGroup => {
-                        look.took_group();
+                    ReconcileCall::ReadGroup => {
+                        reconcile.took_group();
                         read = Some(now);
                     }
-                    LookCall::List => {
+                    ReconcileCall::List => {
                         let size: i8 = world.sets.iter().map(|set| set.last().size).sum();
-                        look.took_list(&small::uids(world.living()), size.into());
+                        reconcile.took_list(&small::uids(world.living()), size.into());
                     }
-                    LookCall::Delete(entry) => {
-                        if look.permits(&entry, now) {
+                    ReconcileCall::Delete(entry) => {
+                        if reconcile.permits(&entry, now) {
                             let mut then = *world;
                             then.begin_deleting(entry.uid.into());
                             self.note_by_name(&mut then, entry.uid.into());
@@ -103,16 +103,16 @@ impl Program<'_> {
                             found(Step::Finish(Finish::Delete, entry.uid.into()), then);
                         }
                     }
-                    LookCall::Mark(entry) => {
+                    ReconcileCall::Mark(entry) => {
                         let (machine, mut then) = (usize::from(entry.uid), *world);
                         self.mark(&mut then, machine, world.log[machine].ticket);
                         found(Step::Mark(None, machine), then);
                     }
-                    LookCall::Unmark(member) => self.unmark(world, member.machine(), found),
+                    ReconcileCall::Unmark(member) => self.unmark(world, member.machine(), found),
                 }
             }
         }
-        if let Some(left) = look.left_of(log, |log| followed.has_all(log)) {
+        if let Some(left) = reconcile.left_of(log, |log| followed.has_all(log)) {
             self.forget(world, &left, found);
         }
     }

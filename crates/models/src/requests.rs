@@ -7,7 +7,7 @@ use delete_rule::{
 
 use crate::{
     copies::Program,
-    held::{Command, Held},
+    saved::{Command, SavedCommand},
     small::{self, Small},
     step::Step,
     variant::PlaceTests,
@@ -26,7 +26,7 @@ impl Program<'_> {
 
     /// DeleteNodes arrives at a copy that carries out another one, and joins that if it is open.
     pub(crate) fn join(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
-        let Some(held) = Held::of(world.copies[copy].held) else { return };
+        let Some(held) = SavedCommand::of(world.copies[copy].held) else { return };
         let Command::Delete(deletion) = &held.command else { return };
         if !deletion.is_open() || !world.copies[copy].joined.is_empty() {
             return;
@@ -34,7 +34,7 @@ impl Program<'_> {
         let mut then = *world;
         then.copies[copy].joined = named;
         for request in Self::requests(world, copy, named) {
-            let mut held = Held::clone(&held);
+            let mut held = SavedCommand::clone(&held);
             let Command::Delete(deletion) = &mut held.command else { return };
             deletion.join([(1, request, 0)]);
             self.go_on(&then, copy, &held, None, Step::JoinBatch(copy, named), found);
@@ -62,7 +62,7 @@ impl Program<'_> {
         let command = self.deletion(request);
         if self.rule.place_tests == PlaceTests::SizeAfterList {
             then.copies[copy].listed = Some(Self::listing(&mut then, copy, world.pasts.last()));
-            let held = Held { command, calls: Vec::new() };
+            let held = SavedCommand { command, calls: Vec::new() };
             then.copies[copy].held = held.number(self.rule);
             found(Step::AskPlaces(copy, count), then);
             return;

@@ -269,5 +269,5 @@ impl Memory {
 
 /// Returns a version of the group's object that has this log.
 pub(crate) fn version(number: u64, generation: i64, log: &Log) -> Version<'_, Small> {
-    Version { uid: &u8::MAX, generation, number: Some(number), log: delete_rule::LogSeen::Read(log) }
+    Version { uid: &u8::MAX, generation, number: Some(number), log: delete_rule::LogState::Read(log) }
 }

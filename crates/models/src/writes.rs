@@ -3,16 +3,16 @@
 
 use delete_rule::{
     Life,
-    steps::{Failure, MarkCall, MarkOutcome, Outcome, Whole},
+    steps::{Details, Failure, MarkCall, MarkOutcome, Outcome},
 };
 
 use crate::{
     copies::Program,
-    held::{Call, Held},
+    saved::{Call, SavedCommand},
     small::{self, Failed, Log, Small, View},
     step::Step,
     variant::{Existence, PlaceTests, Precondition, UnmarkTests},
-    world::{self, Fault, Few, Phase, SLOTS, Set, World},
+    world::{self, Fault, Phase, Ring, SLOTS, Set, World},
 };
 
 /// A write of the group.
@@ -70,7 +70,7 @@ impl Program<'_> {
         &self,
         world: &World,
         copy: usize,
-        rest: &Held,
+        rest: &SavedCommand,
         write: &Write<'_>,
         found: &mut dyn FnMut(Step, World),
     ) {
@@ -203,7 +203,7 @@ impl Program<'_> {
         }
         // The copy of an earlier entry isn't about this one.
         let deployments = world.deployments.all_mut().iter_mut();
-        let sets = world.sets.iter_mut().flat_map(Few::all_mut).map(|set| {
+        let sets = world.sets.iter_mut().flat_map(Ring::all_mut).map(|set| {
             set.given = set.given.without(logged);
             &mut set.copied
         });
@@ -310,7 +310,7 @@ impl Program<'_> {
         &self,
         world: &World,
         copy: usize,
-        rest: &Held,
+        rest: &SavedCommand,
         (entry, call): (&delete_rule::Entry<Small>, &MarkCall<Small>),
         found: &mut dyn FnMut(Step, World),
     ) {
@@ -347,12 +347,12 @@ impl Program<'_> {
         match call {
             MarkCall::ReadOwner => MarkOutcome::IsOfGroup(Ok((life != Life::Gone).then_some(true))),
             MarkCall::Read => MarkOutcome::Life(Ok(life)),
-            MarkCall::ReadWhole => {
+            MarkCall::ReadDetails => {
                 let has_joined = life == Life::Alive && world.knows_node(copy, machine);
                 let version = (life == Life::Alive).then_some(memory.versions[machine]);
                 let has_mark = life != Life::Gone && world.machines[machine].mark == ticket;
                 let ticket = has_mark.then_some(entry.ticket);
-                MarkOutcome::Whole(Ok(Whole { life, has_joined, version, ticket }))
+                MarkOutcome::Details(Ok(Details { life, has_joined, version, ticket }))
             }
             MarkCall::ReadGroup => MarkOutcome::Group(Ok(memory.view(world))),
             MarkCall::Set(version) => {

@@ -12,7 +12,7 @@ use super::{
     NodeTemplate, Problem, ProblemKind, Quantity, Source, Sourced,
     drivers::Drivers,
     labels,
-    learned::{Amounts, ObservedResources},
+    observed_resources::{Amounts, ObservedResources},
     problem::Clipped,
     provenance::{SourcedMap, TemplateName, put},
     resource_list::quantity,

@@ -1,4 +1,4 @@
-//! The text of the log of the deletions that are on their way: an annotation of the group that every copy of this program
+//! The text of the log of deletions in progress: an annotation of the group that every copy of this program
 //! reads and writes (see docs/design/delete-rule.md). A text that isn't such a log is an error and never taken for an
 //! empty one.
 
@@ -173,7 +173,7 @@ pub enum LogError {
         "{count} deletions would be on their way at once, and the annotation {DELETING} holds {MOST_ENTRIES} of usual names; try again when some have gone"
     )]
     Full {
-        /// The number of deletions that would be on their way.
+        /// The number of deletions that would be in progress.
         count: usize,
     },
 }

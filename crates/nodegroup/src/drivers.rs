@@ -139,7 +139,7 @@ fn dra_driver(name: &str, devices: Option<&str>) -> Result<Option<DraDriver>, St
 fn csi_driver(entry: &str) -> Result<CsiDriver, String> {
     let (name, limit) = entry.split_once('=').ok_or("it must be written name=limit, such as ebs.csi.aws.com=25")?;
     if !is_driver_name(name) {
-        return Err(format!("what stands before the = must be a driver's name such as ebs.csi.aws.com: {DRIVER_NAME}"));
+        return Err(format!("the text before the = must be a driver's name such as ebs.csi.aws.com: {DRIVER_NAME}"));
     }
     let limit = limit.parse::<i32>().ok().and_then(|limit| u32::try_from(limit).ok());
     let limit = limit.ok_or("the limit must be a whole number of volumes from 0 to 2147483647")?;

@@ -39,9 +39,9 @@ const fn phrase(provider: &'static str, text: &'static str, heals: bool) -> Caus
     Cause { provider, text, form: Form::Phrase, heals }
 }
 
-/// A quota, or a machine type that isn't offered: it lasts until somebody changes it.
+/// A quota, or a machine type that isn't offered: the lack lasts until somebody changes the quota or the template.
 const LASTS: bool = false;
-/// A lack of capacity, which others may release.
+/// A lack of capacity, which lasts until others release some.
 const HEALS: bool = true;
 
 /// The one list of these texts; `docs/reference/failures.md` shows it.

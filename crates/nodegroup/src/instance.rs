@@ -1,10 +1,13 @@
 //! The instances of a node group as Cluster Autoscaler sees them, with their id, state and error: one per Machine,
 //! plus placeholders.
 
-pub use super::placeholder::{PlaceholderRef, template_node_groups};
 use super::{
     DeletionLog, Grace, GroupId, Lack, SharedLog, exhausted, placeholder,
     replacement::{self, Replaced, Replacement},
+};
+pub use super::{
+    failed::has_failed,
+    placeholder::{PlaceholderRef, template_node_groups},
 };
 use capi::{Machine, MachinePhase, Node};
 use jiff::Timestamp;
@@ -74,8 +77,8 @@ impl ErrorClass {
 /// caller accepts (4 MiB).
 const MOST_PLACEHOLDERS: u32 = 10_000;
 
-/// The number of failed Machines of a group whose deletion was refused, from which on none of its errors is sent: the
-/// Machines would only take turns.
+/// Once the API server has refused to delete this many failed Machines of a group, none of the group's errors is sent:
+/// each delete would only try another Machine.
 const MOST_UNDELETABLE: usize = 3;
 
 /// The operator's rules for deletions of failed Machines.
@@ -119,8 +122,8 @@ pub struct Shortage {
 
 impl Shortage {
     /// Returns the shortage of a Machine at `now`. `known` is its shortage at the last observation, and `seen_before`
-    /// is true if there was one. The condition's own time is since when the infrastructure isn't ready; it counts
-    /// only at the first observation, such as after a restart.
+    /// is true if there was one. Only at the first observation, such as after a restart, it counts from the condition's
+    /// own time, at which the infrastructure became unready.
     #[must_use]
     pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
         let condition = machine.infrastructure_not_ready.as_ref()?;
@@ -171,19 +174,6 @@ impl InstanceCounts {
     }
 }
 
-/// Cluster API's reason of InfrastructureReady if a Machine's infrastructure was deleted.
-const INFRASTRUCTURE_DELETED: &str = "Deleted";
-
-/// Returns true if a Machine has failed for good. Up to Cluster API 1.10, that is its phase together with a failure's
-/// reason or message, which on bare metal are also set during provisioning. Since 1.11 there is no such phase, and
-/// its conditions count.
-#[must_use]
-pub fn has_failed(machine: &Machine) -> bool {
-    let infrastructure = machine.infrastructure_not_ready.as_ref();
-    let is_gone = infrastructure.is_some_and(|condition| condition.reason == INFRASTRUCTURE_DELETED);
-    (machine.phase == MachinePhase::Failed && machine.failure.is_some()) || (is_gone && !machine.deleting)
-}
-
 /// The conditions that a deletion of a group's failed Machines would meet now.
 #[derive(Clone, Debug)]
 pub struct DeleteConditions {
@@ -232,12 +222,14 @@ impl DeleteConditions {
 /// stays below the size, it calls DecreaseTargetSize and skips the rest of its loop for all groups, again and again.
 /// Therefore:
 ///
-/// - a Machine that is being deleted and whose Node is gone doesn't replace a placeholder;
-/// - an instance with an error counts as neither, so that an error is sent only if the delete that it causes would be
-///   accepted now: not while the group rolls out; only for as many Machines as the min size leaves, which are deleted
-///   in one call; at the min size only for the one that would be replaced now; and not for a while after the API
-///   server refused to delete the Machine, or several of the group;
-/// - the error of a lack of capacity that may heal is sent only after its grace period.
+/// - A Machine that is being deleted and whose Node is gone doesn't replace a placeholder.
+/// - An instance with an error counts as neither. So an error is sent only if the delete that it causes would be accepted
+///   now:
+///   - not while the group rolls out;
+///   - above the min size, for as many Machines as it leaves, since one call deletes them all;
+///   - at the min size, for the one Machine that would be replaced now;
+///   - not for a while after the API server refused to delete the Machine, or several of the group.
+/// - The error of a lack of capacity that may heal is sent only after its grace period.
 pub fn of_group(
     id: &GroupId,
     size: i32,
@@ -280,16 +272,16 @@ pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
     !machine.deleting || has_known_node
 }
 
-/// Returns placeholders for the replicas of a size that aren't held by `held` others.
-pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item = Instance> {
-    (0..missing(size, held)).map(move |index| replica_placeholder(id, index))
+/// Returns a placeholder for each replica beyond the `present` ones.
+pub fn placeholders(id: &GroupId, size: i32, present: usize) -> impl Iterator<Item = Instance> {
+    (0..missing(size, present)).map(move |index| replica_placeholder(id, index))
 }
 
-/// Returns the number of placeholders for the replicas of a size that aren't held by `held` others.
+/// Returns the number of replicas beyond the `present` ones, which is that of placeholders.
 #[must_use]
-pub fn missing(size: i32, held: usize) -> u32 {
+pub fn missing(size: i32, present: usize) -> u32 {
     let size = u32::try_from(size).unwrap_or_default();
-    size.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
+    size.saturating_sub(u32::try_from(present).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
 }
 
 /// Returns the failed Machines whose deletion in one call would be accepted now.

@@ -12,13 +12,14 @@ pub mod drivers;
 pub mod duration;
 pub mod evaluate;
 pub mod exhausted;
+mod failed;
 pub mod fit;
 pub mod grace;
 mod id;
 pub mod instance;
 pub mod labels;
-pub mod learned;
 pub mod observed;
+pub mod observed_resources;
 pub mod options;
 mod overhead;
 pub mod placeholder;
@@ -56,14 +57,14 @@ pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
     Shortage,
 };
-pub use learned::{Amounts, ObservedResources, RealNodes};
+pub use observed_resources::{Amounts, ObservedResources, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
 pub use pod::PodNeeds;
 pub use pod_requests::{PodResources, Requests};
 pub use price::{GroupPrice, Price, PriceList, UnitPrices};
 pub use problem::{Problem, ProblemKind};
-pub use provenance::{LearnedFrom, Source, Sourced, SourcedMap, Stated, TemplateName};
+pub use provenance::{ObservedNode, Source, Sourced, SourcedMap, Stated, TemplateName};
 pub use quantity::Quantity;
 pub use resource_list::ResourceList;
 pub use rollout::{Rollout, RolloutCause};

@@ -1,5 +1,5 @@
-//! The labels of a group's observed Nodes. A single Node says nothing about a group whose Nodes are in three zones,
-//! so a label counts only while all observed Nodes have the same value.
+//! The labels of a group's observed Nodes. The next Node of a group in three zones may join any of them, so a label
+//! counts only while all observed Nodes have the same value.
 
 use std::collections::BTreeMap;
 

@@ -176,8 +176,8 @@ fn toleration(toleration: &api::Toleration) -> Result<Toleration, BadPod> {
     Ok(Toleration { key, value, effect: text(&toleration.effect) })
 }
 
-/// Returns the factors that also decide where the pod can run, and that aren't considered: the pods that every pod
-/// shares a Node with, and the parts of the spec that reach beyond one pod and one Node.
+/// Returns the factors that also decide where the pod can run, but that these rules ignore: other pods on the Node, and
+/// the parts of the spec that reach beyond one pod and one Node.
 #[must_use]
 pub fn not_looked_at(spec: &api::PodSpec) -> Vec<&'static str> {
     let affinity = spec.affinity.as_ref();

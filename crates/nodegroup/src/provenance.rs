@@ -83,7 +83,7 @@ pub enum Source {
     /// The Node of this name, which the group has.
     RealNode(ArcStr),
     /// An observed Node, which may be deleted by now.
-    Learned(Box<LearnedFrom>),
+    Learned(Box<ObservedNode>),
 }
 
 /// The kind and name of an infrastructure template, in the namespace of its group.
@@ -97,7 +97,7 @@ pub struct TemplateName {
 
 /// The Node from which a value was taken.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct LearnedFrom {
+pub struct ObservedNode {
     /// The Node's name.
     pub node: ArcStr,
     /// Its group, if that is another one.
@@ -167,7 +167,7 @@ impl fmt::Display for Source {
     }
 }
 
-impl fmt::Display for LearnedFrom {
+impl fmt::Display for ObservedNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Node {}", self.node)?;
         match &self.sibling {
@@ -189,7 +189,7 @@ mod tests {
 
     fn learned(sibling: Option<&str>) -> Source {
         let sibling = sibling.map(|id| GroupId::parse(id).unwrap());
-        Source::Learned(Box::new(LearnedFrom { node: "worker-x7".into(), sibling }))
+        Source::Learned(Box::new(ObservedNode { node: "worker-x7".into(), sibling }))
     }
 
     #[rstest]

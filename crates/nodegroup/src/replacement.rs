@@ -11,7 +11,7 @@ use capi::{Machine, Uid};
 use delete_rule::replacement::{self as rule, WallTime};
 use jiff::Timestamp;
 
-use super::instance::has_failed;
+use super::failed::has_failed;
 
 /// The longest uid that is read, in bytes. A UUID has 36.
 const LONGEST_UID: usize = 128;

@@ -13,7 +13,7 @@ use super::{
     Architecture, GroupId, Problem, Quantity, Source, Sourced, SourcedMap, Taint, TemplateName,
     capacity::{self, CPU, Capacity, MEMORY},
     drivers::{self, Drivers},
-    learned::RealNodes,
+    observed_resources::RealNodes,
     overhead,
     resource_list::ResourceList,
 };
@@ -64,8 +64,8 @@ impl Default for TemplateRules {
 pub struct NodeTemplate {
     /// The resources; cpu, memory and pods are always present.
     pub capacity: Capacity,
-    /// The amounts that pods don't get, for resources of the capacity; a resource without an entry is theirs as a
-    /// whole. An amount may exceed the capacity: see [`allocatable`](Self::allocatable).
+    /// The amounts that pods don't get, for resources of the capacity. Pods get all of a resource without an entry. An
+    /// amount may exceed the capacity: see [`allocatable`](Self::allocatable).
     pub overhead: SourcedMap<Quantity>,
     /// The labels; arch and os are always present. [`encode`](Self::encode) adds the hostname.
     pub labels: SourcedMap<String>,

@@ -196,20 +196,20 @@ struct Armed {
 
 impl Armed {
     /// Returns true if the fault affects this request.
-    fn strikes(&mut self) -> bool {
+    fn triggers(&mut self) -> bool {
         self.seen += 1;
-        let struck =
+        let active =
             self.seen > self.fault.skip && self.fault.times.is_none_or(|times| self.seen - self.fault.skip <= times);
-        if struck {
+        if active {
             self.hits.send_modify(|hits| *hits += 1);
         }
-        struck
+        active
     }
 }
 
 /// An effect on a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Struck {
+pub(crate) struct ActiveEffect {
     pub(crate) effect: Effect,
     pub(crate) gate: watch::Receiver<bool>,
 }
@@ -243,13 +243,15 @@ impl Faults {
     }
 
     /// Returns the effects on a request, except for those on watches.
-    pub(crate) fn strike(&self, about: &About<'_>) -> Vec<Struck> {
+    pub(crate) fn effects_on(&self, about: &About<'_>) -> Vec<ActiveEffect> {
         let mut list = self.0.list.lock();
         list.faults
             .values_mut()
             .filter(|armed| !matches!(armed.fault.effect, Effect::Watch(_)) && armed.fault.is_for(about))
             .filter_map(|armed| {
-                armed.strikes().then(|| Struck { effect: armed.fault.effect.clone(), gate: armed.gate.subscribe() })
+                armed
+                    .triggers()
+                    .then(|| ActiveEffect { effect: armed.fault.effect.clone(), gate: armed.gate.subscribe() })
             })
             .collect()
     }
@@ -267,13 +269,13 @@ impl Faults {
     }
 
     /// Applies the faults to a watch: new ones are added to `met`, and removed ones are removed from it.
-    pub(crate) fn strike_watch(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) {
+    pub(crate) fn apply_to_watch(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) {
         let mut list = self.0.list.lock();
         met.retain(|id, _| list.faults.contains_key(id));
         for (id, armed) in &mut list.faults {
             let Effect::Watch(fault) = armed.fault.effect else { continue };
             if !met.contains_key(id) && armed.fault.is_for(about) {
-                met.insert(*id, armed.strikes().then_some(fault));
+                met.insert(*id, armed.triggers().then_some(fault));
             }
         }
     }

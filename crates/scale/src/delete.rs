@@ -153,7 +153,7 @@ impl Callers<'_> {
                     }
                     work.answer(delete.caller, end.map_err(|why| answer::not_done(id, &why)));
                 }
-                Effect::PutOff(caller) => {
+                Effect::Deferred(caller) => {
                     let waiting = self.waiting.remove(&caller);
                     put_off.extend(waiting.map(|(delete, request)| Delete { put_off: Some(request), ..delete }));
                 }

@@ -20,7 +20,7 @@ use shared_informer::AsOf;
 
 use super::{
     options::AtMinSize,
-    rule::{self, Candidate, Life, Named, Now, RULE, Replaceable, Request, There, View},
+    rule::{self, Candidate, Life, Named, Now, RULE, Replaceable, Request, UnloggedMachines, View},
     work::Work,
 };
 use index::{Era, Member};
@@ -65,7 +65,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
         self.work.index().has_node(&self.work.machine_key(&entry.name), &entry.uid)
     }
 
-    fn there(&self, log: &DeletionLog) -> There<Types> {
+    fn unlogged_machines(&self, log: &DeletionLog) -> UnloggedMachines<Types> {
         let (index, id) = (self.work.index(), &self.work.id);
         let mut members = index.members(id);
         members.retain(|member| log.get(&member.machine.meta.uid).is_none() && !member.machine.deleting);
@@ -73,7 +73,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
             && members.is_empty()
             && let Ok(view) = index.scale_view(id)
         {
-            return There { with_node: view.machines_with_node, waiting: Vec::new() };
+            return UnloggedMachines { with_node: view.machines_with_node, waiting: Vec::new() };
         }
         let (joined, mut waiting): (Vec<_>, Vec<_>) = members.into_iter().partition(Member::has_node);
         waiting.sort_by_key(|member| !instance::has_failed(&member.machine));
@@ -83,7 +83,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
             never_joined: true,
         };
         let with_node = i32::try_from(joined.len()).unwrap_or(i32::MAX);
-        There { with_node, waiting: waiting.into_iter().map(named).collect() }
+        UnloggedMachines { with_node, waiting: waiting.into_iter().map(named).collect() }
     }
 
     fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(GroupVersion, delete_rule::Followed<Types, P>)> {
@@ -153,7 +153,7 @@ fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
         return Some(Life::Gone);
     }
     match work.shared.machines.as_of(&key, RULE.believed_since(era?, &named.uid)?) {
-        AsOf::Held(object) => match &object.content {
+        AsOf::Present(object) => match &object.content {
             Ok(machine) if machine.meta.uid == named.uid => Some(life_of(machine)),
             Ok(_) => Some(Life::Gone),
             Err(_) => None,

@@ -10,7 +10,7 @@ use nodegroup::{
 
 use super::{
     api::WholeMachine,
-    rule::{Life, Listed, Named, Whole},
+    rule::{Details, GroupMachines, Life, Named},
     work::Work,
 };
 
@@ -32,17 +32,17 @@ pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> 
 }
 
 /// Reads a Machine that is given up as one that never joined: its life and, while it is alive, whether it has a Node.
-pub(super) async fn whole(work: &Work, named: &Named) -> Result<Whole, CallError> {
+pub(super) async fn whole(work: &Work, named: &Named) -> Result<Details, CallError> {
     let key = work.machine_key(&named.name);
     Ok(match work.api().read_whole_machine(&key, &named.uid).await? {
-        None => Whole { life: Life::Gone, has_joined: false, version: None, ticket: None },
+        None => Details { life: Life::Gone, has_joined: false, version: None, ticket: None },
         Some(machine) => {
             let ticket = machine.delete_mark.as_deref().and_then(Ticket::of_mark);
             if machine.deleting {
-                Whole { life: Life::Deleting, has_joined: false, version: None, ticket }
+                Details { life: Life::Deleting, has_joined: false, version: None, ticket }
             } else {
                 let has_joined = has_joined(work, &key, &machine);
-                Whole { life: Life::Alive, has_joined, version: Some(machine.version), ticket }
+                Details { life: Life::Alive, has_joined, version: Some(machine.version), ticket }
             }
         }
     })
@@ -54,13 +54,13 @@ fn has_joined(work: &Work, key: &ObjectKey, machine: &WholeMachine) -> bool {
 }
 
 /// Lists all Machines of the group, as the API server has them now.
-pub(super) async fn list(work: &Work) -> Result<Listed, CallError> {
+pub(super) async fn list(work: &Work) -> Result<GroupMachines, CallError> {
     let (index, id) = (work.index(), &work.id);
     let machines = work.api().list_machines(id, &index.owners(id)).await?;
     let members = index.members(id);
     let with_node: HashSet<_> =
         members.iter().filter(|member| member.node.is_some()).map(|member| &member.machine.meta.uid).collect();
-    let mut listed = Listed::default();
+    let mut listed = GroupMachines::default();
     for machine in machines {
         if !machine.deleting {
             listed.alive.insert(machine.uid);

@@ -9,7 +9,7 @@ use delete_rule::{
 };
 pub(super) use delete_rule::{
     LEFT_TO_PROVIDER, Life, RULE,
-    steps::{Now, Steps, There, Tries, machine_of},
+    steps::{Now, RetryPolicy, Steps, UnloggedMachines, machine_of},
 };
 use nodegroup::deletion_log::Types;
 
@@ -23,7 +23,7 @@ pub(super) type Effect = steps::Effect<Types>;
 pub(super) type Finish = delete_rule::Finish<Types, Arc<Machine>>;
 pub(super) type Followed = delete_rule::Followed<Types>;
 pub(super) type LeftSince = delete_rule::LeftSince<Types>;
-pub(super) type Listed = delete_rule::Listed<Types>;
+pub(super) type GroupMachines = delete_rule::GroupMachines<Types>;
 pub(super) type MarkCall = steps::MarkCall<Types>;
 pub(super) type MarkOutcome = steps::MarkOutcome<Types>;
 pub(super) type Marked = steps::Marked<Types>;
@@ -39,7 +39,7 @@ pub(super) type Request = delete_rule::Request<Types>;
 pub(super) type Resize = steps::Resize<Types>;
 pub(super) type Settle = steps::Settle<Types, Arc<Machine>>;
 pub(super) type View = steps::View<Types>;
-pub(super) type Whole = steps::Whole<Types>;
+pub(super) type Details = steps::Details<Types>;
 
 /// Returns the lowered entries whose smaller size has reached the controller that creates the group's Machines.
 pub(super) fn followed<P: Policy>(

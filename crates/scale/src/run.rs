@@ -6,7 +6,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use delete_rule::steps::{CallerId, Row, SIDE_BY_SIDE};
+use delete_rule::steps::{CallerId, RetryBudget, SIDE_BY_SIDE};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use nodegroup::{
@@ -29,14 +29,14 @@ use super::{
     outcome::{SizeWritten, tickets_of},
     read,
     retry::Attempts,
-    rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Named, Outcome, Steps, Tries, machine_of},
+    rule::{Call, Effect, GroupMachines, Life, MarkCall, MarkOutcome, Named, Outcome, RetryPolicy, Steps, machine_of},
     work::Work,
 };
 
 /// The calls of one command.
 pub(super) struct Run<'a> {
     work: &'a Work,
-    rows: Mutex<HashMap<Row, Attempts>>,
+    rows: Mutex<HashMap<RetryBudget, Attempts>>,
 }
 
 /// Carries out a command that has one caller or none.
@@ -84,9 +84,9 @@ impl<'a> Run<'a> {
                 let life = read::life(work, &named).await;
                 Outcome::Life(named.uid, life)
             }
-            Call::ReadWhole(named) => {
+            Call::ReadDetails(named) => {
                 let whole = read::whole(work, &named).await;
-                Outcome::Whole(named.uid, whole)
+                Outcome::Details(named.uid, whole)
             }
             Call::ReadVersion(entry) => {
                 let seen = work.api().read_machine(&work.machine_key(&entry.name), &entry.uid).await;
@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
                 let _writing = work.index().begin_size_write(&work.id);
                 let written = write(work, Write::Size, &seen, (Some(lowering.to), &lowering.log)).await;
                 if let Ok(version) = &written {
-                    self.wrote(Row::Lower, seen.replicas, version, &lowering.names);
+                    self.wrote(RetryBudget::Lower, seen.replicas, version, &lowering.names);
                 }
                 Outcome::Written(written)
             }
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
                 let _writing = work.index().begin_size_write(&work.id);
                 let written = resize(work, &seen, to, &writer, counted).await;
                 if let Ok(version) = &written {
-                    self.wrote(Row::Size, seen.replicas, version, &[]);
+                    self.wrote(RetryBudget::Size, seen.replicas, version, &[]);
                 }
                 Outcome::Written(written)
             }
@@ -143,12 +143,12 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the attempts of a row. A row has one call in flight at a time.
-    fn attempts(&self, row: Row) -> Attempts {
+    fn attempts(&self, row: RetryBudget) -> Attempts {
         self.rows.lock().remove(&row).unwrap_or_else(|| self.work.attempts())
     }
 
-    async fn read_group(&self, tries: Tries) -> Result<GroupVersion, CallError> {
-        let Tries::Of(row) = tries else { return read::group(self.work).await };
+    async fn read_group(&self, tries: RetryPolicy) -> Result<GroupVersion, CallError> {
+        let RetryPolicy::Of(row) = tries else { return read::group(self.work).await };
         let mut attempts = self.attempts(row);
         let group = loop {
             match read::group(self.work).await {
@@ -160,8 +160,8 @@ impl<'a> Run<'a> {
         group
     }
 
-    async fn list(&self, tries: Tries) -> Result<Listed, CallError> {
-        if tries == Tries::Once {
+    async fn list(&self, tries: RetryPolicy) -> Result<GroupMachines, CallError> {
+        if tries == RetryPolicy::Once {
             return read::list(self.work).await;
         }
         let mut attempts = self.work.attempts();
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
     }
 
     /// Reports a size that was written within a row of attempts.
-    fn wrote(&self, row: Row, from: i32, version: &GroupVersion, machines: &[ArcStr]) {
+    fn wrote(&self, row: RetryBudget, from: i32, version: &GroupVersion, machines: &[ArcStr]) {
         let rows = self.rows.lock();
         let (attempts, elapsed) =
             rows.get(&row).map_or((1, Duration::ZERO), |attempts| (attempts.made(), attempts.elapsed()));
@@ -190,9 +190,9 @@ impl<'a> Run<'a> {
                 Effect::Begin(row) => {
                     self.rows.lock().insert(row, work.attempts());
                 }
-                effect @ (Effect::Answer(..) | Effect::PutOff(_)) => left.push(effect),
+                effect @ (Effect::Answer(..) | Effect::Deferred(_)) => left.push(effect),
                 Effect::Undeletable(machines) => work.couldnt_delete(&machines),
-                Effect::SizeWritten { from, version } => self.wrote(Row::Size, from, &version, &[]),
+                Effect::SizeWritten { from, version } => self.wrote(RetryBudget::Size, from, &version, &[]),
                 Effect::SizeLeft(size) => tracing::info!(group = %id, size, "size is left as it is"),
                 Effect::SizeSpared(why) => {
                     tracing::info!(group = %id, "the size is left as it is: {}", answer::not_done(id, &why));
@@ -276,7 +276,7 @@ async fn mark(work: &Work, entry: &Entry, call: MarkCall) -> MarkOutcome {
             MarkOutcome::IsOfGroup(seen.map(|seen| seen.map(is_of_group)))
         }
         MarkCall::Read => MarkOutcome::Life(read::life(work, &machine_of(entry)).await),
-        MarkCall::ReadWhole => MarkOutcome::Whole(read::whole(work, &machine_of(entry)).await),
+        MarkCall::ReadDetails => MarkOutcome::Details(read::whole(work, &machine_of(entry)).await),
         MarkCall::ReadGroup => MarkOutcome::Group(read::group(work).await),
         MarkCall::Set(version) => {
             let value = entry.ticket.mark();

@@ -62,16 +62,6 @@ impl Interner {
         texts.known.insert(text.clone());
         text
     }
-
-    /// Returns the number of texts, including unused ones.
-    pub fn len(&self) -> usize {
-        self.texts.lock().known.len()
-    }
-
-    /// Returns true if there is no text.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 #[cfg(test)]
@@ -91,7 +81,8 @@ mod tests {
         for index in 0..10_000 {
             interner.intern(&index.to_string());
         }
-        assert!(interner.len() <= SWEEP_FLOOR / TEXT_WEIGHT, "{} texts are left", interner.len());
+        let left = interner.texts.lock().known.len();
+        assert!(left <= SWEEP_FLOOR / TEXT_WEIGHT, "{left} texts are left");
         assert!(ArcStr::ptr_eq(&held, &interner.intern("held")));
     }
 

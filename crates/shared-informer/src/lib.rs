@@ -6,6 +6,9 @@
 //!
 //! This crate must never know what the objects mean, never write to the API server, and never log what an object holds.
 //!
+//! Without the default feature `client` it has no informers: it decodes objects from JSON, and needs neither tokio nor a
+//! client.
+//!
 //! ```
 //! use shared_informer::{Event, Factory, Projection, Query, Settings};
 //! use k8s_openapi::api::core::v1::Node;
@@ -164,84 +167,20 @@
 //! # }
 //! ```
 
-#[cfg(feature = "client")]
-mod backoff;
-#[cfg(feature = "client")]
-mod bookmark;
-#[cfg(feature = "client")]
-mod compare;
 mod document;
-#[cfg(feature = "client")]
-mod event;
-#[cfg(feature = "client")]
-mod factory;
-#[cfg(feature = "client")]
-mod failure;
-#[cfg(feature = "client")]
-mod handle;
-#[cfg(feature = "client")]
-mod hook;
 mod identity;
 #[cfg(feature = "client")]
-mod index;
+mod informer;
 mod intern;
-#[cfg(feature = "client")]
-mod kept;
-#[cfg(feature = "client")]
-mod lister;
 mod object;
-#[cfg(feature = "client")]
-mod progress;
 mod projection;
-#[cfg(feature = "client")]
-mod query;
-#[cfg(feature = "client")]
-mod queue;
-#[cfg(feature = "client")]
-mod reflector;
-#[cfg(feature = "client")]
-mod settings;
-#[cfg(feature = "client")]
-mod slot;
-#[cfg(feature = "client")]
-mod status;
-#[cfg(feature = "client")]
-mod store;
-#[cfg(feature = "client")]
-mod stream;
-#[cfg(feature = "client")]
-mod tasks;
-#[cfg(feature = "client")]
-mod tombstones;
-#[cfg(feature = "client")]
-mod wire;
-
-#[cfg(all(test, feature = "client"))]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-mod tests;
 
 #[cfg(feature = "client")]
-#[doc(hidden)]
-pub use self::compare::{ReadFrames, read_frames};
+pub use self::informer::*;
 pub use self::{
     document::{Document, Identified, Identity, IdentityText, from_object},
     identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     intern::Interner,
     object::{DecodeError, Object},
     projection::Projection,
-};
-#[cfg(feature = "client")]
-pub use self::{
-    event::{Event, Handler},
-    factory::Factory,
-    handle::{Informer, Registration},
-    hook::{ErrorHook, Phase, WatchError},
-    index::UnknownIndex,
-    lister::{AsOf, Lister, NamespaceLister},
-    query::{Namespaces, Query},
-    settings::Settings,
-    slot::HandlerOptions,
-    status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
-    store::Store,
-    tasks::{Spawner, Task},
 };

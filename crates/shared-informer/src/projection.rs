@@ -37,7 +37,7 @@ pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
     careful: Arc<Careful<T>>,
-    identity: Option<IdentityOf<T>>,
+    pub(super) identity: Option<IdentityOf<T>>,
 }
 
 impl<T> Projection<T> {
@@ -101,11 +101,6 @@ impl<T> Projection<T> {
         Self { identity: Some(identity), ..self }
     }
 
-    #[cfg(feature = "client")]
-    pub(super) fn identity(&self) -> Option<IdentityOf<T>> {
-        self.identity
-    }
-
     /// Returns the name, which is part of the key that informers are shared by.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
@@ -118,7 +113,8 @@ impl<T> Projection<T> {
         self.read_quickly(json, texts).or_else(|| self.read_carefully(json, texts))
     }
 
-    /// Reads an object only by the tree-based path, for comparisons.
+    /// Reads an object by the tree-based path alone, for tests that compare the two paths.
+    #[doc(hidden)]
     #[must_use]
     pub fn read_carefully(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         let metadata = metadata_of(json, texts)?;
@@ -134,7 +130,9 @@ impl<T> Projection<T> {
         Some(Object { metadata, content })
     }
 
-    /// Reads an object in one pass; `None` if the tree-based path is needed.
+    /// Reads an object in one pass; `None` if the tree-based path is needed. Public for tests, like
+    /// [`Self::read_carefully`].
+    #[doc(hidden)]
     #[must_use]
     pub fn read_quickly(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
         let (metadata, content) = catch_unwind(AssertUnwindSafe(|| (self.quick)(json, texts))).ok()??;

@@ -1,8 +1,14 @@
-//! A client of few lines: what it sends stands here, and no library adds to it.
+//! A client of few lines, to which no library adds anything, and servers of a test's own routes on loopback.
 
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{Router, extract::State, routing::post};
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
 };
 
 /// Returns the status and body of a GET request.
@@ -15,4 +21,26 @@ pub async fn get(address: &str, path: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or_else(|| panic!("{path}: {head:?}")), body.to_owned())
+}
+
+/// Serves routes on a free port, until the task is aborted or the test's runtime ends.
+pub async fn serve(router: Router) -> (SocketAddr, JoinHandle<()>) {
+    serve_at(([127, 0, 0, 1], 0).into(), router).await
+}
+
+/// The same at an address, such as one where a server was before.
+pub async fn serve_at(address: SocketAddr, router: Router) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (address, tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }))
+}
+
+/// Returns the route `/services/<token>` of a Slack-like receiver, and the JSON of all messages it has accepted.
+pub fn receiver() -> (Router, watch::Receiver<Vec<Value>>) {
+    let (send, received) = watch::channel(Vec::new());
+    let keep = |State(send): State<Arc<watch::Sender<Vec<Value>>>>, body: String| async move {
+        send.send_modify(|received| received.push(serde_json::from_str(&body).unwrap()));
+        "ok"
+    };
+    (Router::new().route("/services/{token}", post(keep)).with_state(Arc::new(send)), received)
 }

@@ -11,7 +11,7 @@ mod wait;
 
 pub use self::{
     certificate::Certificate,
-    http::get,
+    http::{get, receiver, serve, serve_at},
     process::{Process, Program},
     said::Said,
     wait::{PATIENCE, Wait, soon, until, until_true},

@@ -1,7 +1,7 @@
 //! Log targets that were renamed: for one release, a filter that names an old target means the new one too.
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 12] = [
+const MOVED: [(&str, &str); 17] = [
     ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
     ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
@@ -14,6 +14,11 @@ const MOVED: [(&str, &str); 12] = [
     ("capi_autoscaler_provider::scale", "scale"),
     ("capi_autoscaler_provider::server", "server"),
     ("capi_autoscaler_provider::traces", "traces"),
+    ("shared_informer::hook", "shared_informer::informer::hook"),
+    ("shared_informer::index", "shared_informer::informer::index"),
+    ("shared_informer::reflector", "shared_informer::informer::reflector"),
+    ("shared_informer::slot", "shared_informer::informer::delivery"),
+    ("shared_informer::stream", "shared_informer::informer::stream"),
 ];
 
 /// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come last,

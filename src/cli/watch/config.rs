@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt, fs};
 use change_stream::{
     changes::{FieldSelector, LabelSelector},
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
-    watch::{Config, Narrowing, Wanted, WantedBy, Where},
+    watch::{Config, NamespaceSelection, Narrowing, ResourceQuery, ResourceRef},
 };
 use connect::{ClusterRef, WorkloadSource};
 
@@ -50,7 +50,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
         let narrowing = narrowing(&args, cluster.as_ref())?;
         let ignore = args.ignore.iter().map(|text| text.parse().map_err(|error| wrong("--ignore", text, &error)));
         let stream = Config {
-            wanted: wanted(&args, narrowing.as_ref())?,
+            resources: resources(&args, narrowing.as_ref())?,
             namespaces: namespaces(&args, cluster.as_ref())?,
             ignore: ignore.collect::<Result<_, _>>()?,
             target: args.target.into(),
@@ -78,9 +78,9 @@ fn plain(text: &str) -> UsageError {
     UsageError::Watch(text.to_owned())
 }
 
-fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Where, UsageError> {
+fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<NamespaceSelection, UsageError> {
     if args.all_namespaces {
-        return Ok(Where::All);
+        return Ok(NamespaceSelection::All);
     }
     let names = args.namespace.iter().flat_map(|value| value.split(','));
     let names: BTreeSet<_> = names.map(|name| name.trim().to_owned()).collect();
@@ -89,11 +89,11 @@ fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Where, U
         return Err(wrong("--namespace", bad, &reason));
     }
     match (names.is_empty(), cluster) {
-        (false, _) => Ok(Where::Named(names)),
+        (false, _) => Ok(NamespaceSelection::Named(names)),
         // The objects of a workload cluster have nothing to do with the Cluster's namespace.
-        (true, _) if args.target == Target::Workload => Ok(Where::All),
-        (true, Some(cluster)) => Ok(Where::Named(BTreeSet::from([cluster.namespace().to_owned()]))),
-        (true, None) => Ok(Where::OfContext),
+        (true, _) if args.target == Target::Workload => Ok(NamespaceSelection::All),
+        (true, Some(cluster)) => Ok(NamespaceSelection::Named(BTreeSet::from([cluster.namespace().to_owned()]))),
+        (true, None) => Ok(NamespaceSelection::OfContext),
     }
 }
 
@@ -104,7 +104,7 @@ fn narrowing(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Option<Na
     Ok(Some(Narrowing { group, cluster: cluster.name().to_owned() }))
 }
 
-fn wanted(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<Wanted>, UsageError> {
+fn resources(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<ResourceQuery>, UsageError> {
     let labels = match given(args.selector.as_deref()) {
         Some(text) => {
             Some(text.parse::<LabelSelector>().map_err(|error| wrong("--selector", text, &error))?.to_string())
@@ -129,22 +129,22 @@ fn wanted(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<Wanted>
         return Err(wrong("RESOURCE", bad, &"name a resource, such as machines or Machine.cluster.x-k8s.io"));
     }
     if !names.is_empty() {
-        let by_name = |name: &&str| Wanted {
-            by: WantedBy::Name((*name).to_owned()),
+        let by_name = |name: &&str| ResourceQuery {
+            by: ResourceRef::Name((*name).to_owned()),
             labels: labels.clone(),
             fields: fields.clone(),
         };
         return Ok(names.iter().map(by_name).collect());
     }
     if args.target == Target::Workload {
-        return Ok(vec![Wanted { by: WantedBy::Name("nodes.v1".into()), labels, fields }]);
+        return Ok(vec![ResourceQuery { by: ResourceRef::Name("nodes.v1".into()), labels, fields }]);
     }
     let group = capi_group(&args.capi_group)?;
     let version = capi_version(args.capi_version.as_deref())?;
     let kinds = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
     let kind = |kind: &str| {
-        let by = WantedBy::Kind { group: group.to_owned(), version: version.clone(), kind: kind.to_owned() };
-        let wanted = Wanted { by, labels: labels.clone(), fields: fields.clone() };
+        let by = ResourceRef::Kind { group: group.to_owned(), version: version.clone(), kind: kind.to_owned() };
+        let wanted = ResourceQuery { by, labels: labels.clone(), fields: fields.clone() };
         match narrowing {
             Some(narrowing) => narrowing.of_kind(wanted, kind),
             None => wanted,

@@ -150,8 +150,8 @@ fn events_as_a_real_api_server_writes_them_come_together_and_are_not_looked_at_b
         body.extend(event(["ADDED", "MODIFIED", "DELETED"][number % 3], object, &Mutation::None));
         body.push(b'\n');
     }
-    let ReadFrames { found, pages, looked_at } = read(&body, body.len(), false);
-    assert_eq!((found.len(), pages, looked_at), (objects.len() + 1, 1, 0), "what has come together is one page");
+    let ReadFrames { found, pages, parsed_bytewise } = read(&body, body.len(), false);
+    assert_eq!((found.len(), pages, parsed_bytewise), (objects.len() + 1, 1, 0), "what has come together is one page");
     assert!(objects.len() > 10 && found.iter().all(|frame| !frame.starts_with("Garbled")), "{found:?}");
 }
 

@@ -17,7 +17,7 @@ use axum::{Router, body::Bytes, extract::State, http::StatusCode, response::Into
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
 use super::{Destination, Limits, Notifier, Pace, Rule, SinkKind, UrlSource};
 use crate::changes::{Change, Filter, Identity, Kind};
@@ -98,12 +98,10 @@ async fn receive(State(shared): State<Arc<Shared>>, body: Bytes) -> axum::respon
 
 impl Receiver {
     async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let answers = Mutex::new(answers.into_iter().collect());
         let shared = Arc::new(Shared { answers, received: watch::Sender::new(Vec::new()) });
         let router = Router::new().route("/{*path}", post(receive)).with_state(Arc::clone(&shared));
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let (address, task) = testkit::serve(router).await;
         let receiver = Self { address, shared, task, folder: tempfile::tempdir().unwrap() };
         std::fs::write(receiver.file(), format!("{}\n", receiver.url())).unwrap();
         receiver

@@ -19,9 +19,9 @@ const LIKE: f64 = 0.82;
 
 /// A resource to watch, with its selectors.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Wanted {
+pub struct ResourceQuery {
     /// The name or kind of the resource.
-    pub by: WantedBy,
+    pub by: ResourceRef,
     /// The label selector.
     pub labels: Option<String>,
     /// The field selector.
@@ -30,7 +30,7 @@ pub struct Wanted {
 
 /// The reference to a resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum WantedBy {
+pub enum ResourceRef {
     /// A name from the user.
     Name(String),
     /// A kind of Cluster API that is watched by default.
@@ -114,7 +114,7 @@ impl Resource {
     }
 }
 
-impl fmt::Display for WantedBy {
+impl fmt::Display for ResourceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => write!(f, "{name:?}"),
@@ -175,10 +175,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If there is none of this name or kind, or it can't be watched.
-    pub fn find(&self, wanted: &WantedBy) -> Result<&Resource, NotFound> {
+    pub fn find(&self, wanted: &ResourceRef) -> Result<&Resource, NotFound> {
         let found = match wanted {
-            WantedBy::Name(name) => self.by_name(name),
-            WantedBy::Kind { group, version, kind } => self.resources.iter().find(|resource| {
+            ResourceRef::Name(name) => self.by_name(name),
+            ResourceRef::Kind { group, version, kind } => self.resources.iter().find(|resource| {
                 let own = &resource.kind;
                 own.kind == *kind
                     && own.group == *group
@@ -189,7 +189,7 @@ impl Catalog {
             Some(resource) if resource.watchable => Ok(resource),
             Some(resource) => Err(NotFound::NotWatchable(resource.name())),
             None => {
-                let (WantedBy::Name(name) | WantedBy::Kind { kind: name, .. }) = wanted;
+                let (ResourceRef::Name(name) | ResourceRef::Kind { kind: name, .. }) = wanted;
                 Err(NotFound::Unknown { wanted: wanted.to_string(), like: self.like(name) })
             }
         }
@@ -197,8 +197,8 @@ impl Catalog {
 
     /// Returns the resources of the same name in other groups.
     #[must_use]
-    pub fn others(&self, wanted: &WantedBy, found: &Resource) -> Vec<String> {
-        let WantedBy::Name(name) = wanted else { return Vec::new() };
+    pub fn others(&self, wanted: &ResourceRef, found: &Resource) -> Vec<String> {
+        let ResourceRef::Name(name) = wanted else { return Vec::new() };
         if name.contains('.') {
             return Vec::new();
         }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use connect::{ClusterRef, Source, WorkloadSource};
 
-use super::{Narrowing, Wanted};
+use super::{Narrowing, ResourceQuery};
 use crate::{changes::Pattern, notify::Rule};
 
 /// The configuration of a watch.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The resources to watch.
-    pub wanted: Vec<Wanted>,
+    pub resources: Vec<ResourceQuery>,
     /// The namespaces.
-    pub namespaces: Where,
+    pub namespaces: NamespaceSelection,
     /// The paths that are ignored.
     pub ignore: Vec<Pattern>,
     /// The cluster.
@@ -34,7 +34,7 @@ pub struct Config {
 
 /// The watched namespaces.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Where {
+pub enum NamespaceSelection {
     /// All namespaces.
     All,
     /// The namespaces that were named.

@@ -8,7 +8,7 @@ use shared_informer::{Factory, Informer, Namespaces, Projection, Query, Registra
 use tokio::time::{Instant, sleep};
 
 use super::{
-    catalog::{Catalog, Resource, Wanted},
+    catalog::{Catalog, Resource, ResourceQuery},
     narrowing::Narrowing,
     reporter::{Known, Outlet, Reporter},
     rights,
@@ -63,7 +63,7 @@ impl Shared {
     /// Starts to watch a resource; `appeared` is true if it was installed during the watch.
     pub(super) fn start(
         &self,
-        wanted: &Wanted,
+        wanted: &ResourceQuery,
         resource: Resource,
         appeared: bool,
         before: Option<&Following>,
@@ -95,7 +95,7 @@ impl Shared {
     }
 
     /// Follows a resource for ever.
-    pub(super) async fn follow(self: Arc<Self>, mut wanted: Wanted, first: Option<Following>) {
+    pub(super) async fn follow(self: Arc<Self>, mut wanted: ResourceQuery, first: Option<Following>) {
         let mut following = if let Some(following) = first {
             following
         } else {
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// Waits until the resource is served, and then narrows `wanted` to the Cluster.
-    async fn wait_for(&self, wanted: &mut Wanted) -> Resource {
+    async fn wait_for(&self, wanted: &mut ResourceQuery) -> Resource {
         let mut said = Some(format!("{} is not served; waiting for it", wanted.by));
         loop {
             if let Some(resource) = self.look_up(wanted, &mut said).await {
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Finds the resource as the API server serves it now. `missing` is logged once if it isn't served.
-    async fn look_up(&self, wanted: &Wanted, missing: &mut Option<String>) -> Option<Resource> {
+    async fn look_up(&self, wanted: &ResourceQuery, missing: &mut Option<String>) -> Option<Resource> {
         match Catalog::discover(&self.client).await {
             Ok(catalog) => {
                 let found = catalog.find(&wanted.by).ok().cloned();

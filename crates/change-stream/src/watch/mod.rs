@@ -19,8 +19,8 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
-    catalog::{Catalog, NotFound, Resource, Wanted, WantedBy},
-    config::{Config, Target, Where},
+    catalog::{Catalog, NotFound, Resource, ResourceQuery, ResourceRef},
+    config::{Config, NamespaceSelection, Target},
     error::StartError,
     follow::Pace,
     narrowing::Narrowing,
@@ -151,20 +151,20 @@ async fn connect(config: &Config) -> Result<Clients, StartError> {
     }
 }
 
-fn namespaces(place: &Where, client: &Client) -> Namespaces {
+fn namespaces(place: &NamespaceSelection, client: &Client) -> Namespaces {
     match place {
-        Where::All => Namespaces::All,
-        Where::Named(names) => Namespaces::Only(names.clone()),
-        Where::OfContext => Namespaces::Only(BTreeSet::from([client.default_namespace().to_owned()])),
+        NamespaceSelection::All => Namespaces::All,
+        NamespaceSelection::Named(names) => Namespaces::Only(names.clone()),
+        NamespaceSelection::OfContext => Namespaces::Only(BTreeSet::from([client.default_namespace().to_owned()])),
     }
 }
 
 /// Finds each wanted resource by discovery; `None` for one that isn't served.
-async fn resolve(client: &Client, config: &Config) -> Result<Vec<(Wanted, Option<Resource>)>, StartError> {
+async fn resolve(client: &Client, config: &Config) -> Result<Vec<(ResourceQuery, Option<Resource>)>, StartError> {
     let catalog = Catalog::discover(client).await.map_err(|error| StartError::Discovery(cause(&error)))?;
-    let mut found: Vec<(Wanted, Option<Resource>)> = Vec::new();
-    for wanted in &config.wanted {
-        let by_default = matches!(wanted.by, WantedBy::Kind { .. });
+    let mut found: Vec<(ResourceQuery, Option<Resource>)> = Vec::new();
+    for wanted in &config.resources {
+        let by_default = matches!(wanted.by, ResourceRef::Kind { .. });
         let resource = match catalog.find(&wanted.by) {
             Ok(resource) => Some(resource),
             Err(NotFound::Unknown { .. }) if config.allow_missing || by_default => None,
@@ -180,14 +180,14 @@ async fn resolve(client: &Client, config: &Config) -> Result<Vec<(Wanted, Option
             (Some(narrowing), Some(resource)) => narrowing.of_resource(wanted.clone(), resource),
             (None, _) | (_, None) => wanted.clone(),
         };
-        let same = |(other, known): &(Wanted, Option<Resource>)| {
+        let same = |(other, known): &(ResourceQuery, Option<Resource>)| {
             *other == narrowed || (known.is_some() && known.as_ref() == resource && other.labels == narrowed.labels)
         };
         if !found.iter().any(same) {
             found.push((narrowed, resource.cloned()));
         }
     }
-    if let [(Wanted { by: by @ WantedBy::Kind { .. }, .. }, None), ..] = &found[..]
+    if let [(ResourceQuery { by: by @ ResourceRef::Kind { .. }, .. }, None), ..] = &found[..]
         && found.iter().all(|(_, resource)| resource.is_none())
         && !config.allow_missing
     {
@@ -201,9 +201,9 @@ async fn check(
     client: &Client,
     config: &Config,
     namespaces: &Namespaces,
-    found: &[(Wanted, Option<Resource>)],
+    found: &[(ResourceQuery, Option<Resource>)],
 ) -> Result<(), StartError> {
-    let explicit = matches!(config.namespaces, Where::Named(_));
+    let explicit = matches!(config.namespaces, NamespaceSelection::Named(_));
     if explicit && !config.allow_missing {
         rights::check_namespaces(client, namespaces).await?;
     }
@@ -227,7 +227,7 @@ async fn check(
 }
 
 /// Logs what is watched, since a quiet cluster shows nothing for long.
-fn say_what(config: &Config, namespaces: &Namespaces, found: &[(Wanted, Option<Resource>)]) {
+fn say_what(config: &Config, namespaces: &Namespaces, found: &[(ResourceQuery, Option<Resource>)]) {
     let resources: Vec<_> = found
         .iter()
         .map(|(wanted, resource)| match resource {

@@ -1,7 +1,7 @@
 //! `--cluster`: narrows each of Cluster API's own kinds to one Cluster, for default kinds and named ones. Kinds whose
 //! objects don't all name their Cluster are left as they are.
 
-use super::catalog::{Resource, Wanted};
+use super::catalog::{Resource, ResourceQuery};
 
 /// The label by which Cluster API's objects name their Cluster.
 const CLUSTER_LABEL: &str = "cluster-name";
@@ -19,13 +19,13 @@ pub struct Narrowing {
 
 impl Narrowing {
     /// Narrows `wanted` to the Cluster if it is this resource.
-    pub(super) fn of_resource(&self, wanted: Wanted, resource: &Resource) -> Wanted {
+    pub(super) fn of_resource(&self, wanted: ResourceQuery, resource: &Resource) -> ResourceQuery {
         if resource.kind.group == self.group { self.of_kind(wanted, &resource.kind.kind) } else { wanted }
     }
 
     /// Narrows `wanted` to the Cluster, for a kind of Cluster API. It is idempotent.
     #[must_use]
-    pub fn of_kind(&self, mut wanted: Wanted, kind: &str) -> Wanted {
+    pub fn of_kind(&self, mut wanted: ResourceQuery, kind: &str) -> ResourceQuery {
         let and = |own: &mut Option<String>, more: String| match own {
             Some(own) if own.split(',').any(|part| part == more) => {}
             Some(own) => *own = format!("{own},{more}"),

@@ -12,7 +12,7 @@ use shared_informer::Namespaces;
 use thiserror::Error;
 
 use super::{
-    catalog::{Resource, Wanted},
+    catalog::{Resource, ResourceQuery},
     config::Config,
 };
 use crate::changes::Kind;
@@ -28,7 +28,7 @@ pub enum Refusal {
         verb: &'static str,
         /// The resource with its group.
         resource: String,
-        /// Where.
+        /// The namespace, or all of them, as text.
         place: String,
         /// The message of the API server.
         reason: String,
@@ -40,7 +40,7 @@ pub enum Refusal {
     Refused {
         /// The resource with its group.
         resource: String,
-        /// Where.
+        /// The namespace, or all of them, as text.
         place: String,
         /// The selectors, with the flags that set them.
         selectors: String,
@@ -60,7 +60,7 @@ pub(super) async fn check(
     client: &Client,
     resource: &Resource,
     namespaces: &Namespaces,
-    wanted: &Wanted,
+    wanted: &ResourceQuery,
 ) -> Result<(), Refusal> {
     let places: Vec<Option<&str>> = match namespaces {
         Namespaces::All => vec![None],
@@ -90,7 +90,7 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
 
 /// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. Without the
 /// permission to read it, there is no warning.
-pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[(Wanted, Option<Resource>)]) {
+pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[(ResourceQuery, Option<Resource>)]) {
     let Some(cluster) = &config.cluster else { return };
     let is_cluster = |resource: &&Resource| {
         let group = config.narrowing.as_ref().map(|narrowing| &narrowing.group);
@@ -110,7 +110,7 @@ struct Attempt<'a> {
     resource: &'a Resource,
     api: ApiResource,
     place: Option<&'a str>,
-    wanted: &'a Wanted,
+    wanted: &'a ResourceQuery,
 }
 
 impl Attempt<'_> {

@@ -15,10 +15,7 @@ use http::{Request, Response, Uri};
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::{
-    net::TcpListener,
-    sync::{mpsc, watch},
-};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt as _;
 
@@ -259,14 +256,11 @@ impl FakeApi {
 
     /// Serves over HTTP on loopback.
     pub async fn serve(&self) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let api = self.clone();
         let router = Router::new().fallback(move |request: Request<Body>| async move {
             api.answer(request.uri()).unwrap_or_else(|error| refusal(500, &error.to_string()))
         });
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        address
+        testkit::serve(router).await.0
     }
 
     fn answer(&self, uri: &Uri) -> io::Result<Response<Body>> {

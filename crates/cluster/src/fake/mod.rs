@@ -71,7 +71,7 @@ impl World {
         let informers = Settings {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
-            most_objects: MOST_OBJECTS,
+            max_objects: MOST_OBJECTS,
             ..Settings::default()
         };
         let runtime = Handle::current();

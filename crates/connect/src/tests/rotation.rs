@@ -13,16 +13,22 @@ use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::me
 use parking_lot::Mutex;
 use serde_json::json;
 use testkit::until;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::kubeconfig;
 use crate::{Access, Clients, ClusterRef, Source, WorkloadSource, access::Periods};
 
-const OFTEN: Periods =
-    Periods { files: Duration::from_millis(10), secret: Duration::from_millis(10), least: Duration::from_millis(1) };
+const OFTEN: Periods = Periods {
+    files: Duration::from_millis(10),
+    secret: Duration::from_millis(10),
+    min_interval: Duration::from_millis(1),
+};
 /// Longer than any test runs: only a refused request causes a read.
-const WHEN_REFUSED: Periods =
-    Periods { files: Duration::from_secs(3600), secret: Duration::from_secs(3600), least: Duration::from_millis(1) };
+const WHEN_REFUSED: Periods = Periods {
+    files: Duration::from_secs(3600),
+    secret: Duration::from_secs(3600),
+    min_interval: Duration::from_millis(1),
+};
 
 /// An API server that accepts one token and has one Secret.
 #[derive(Clone, Default)]
@@ -47,13 +53,11 @@ impl Cluster {
     }
 
     async fn serve(&self) -> (SocketAddr, JoinHandle<()>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/version", get(version))
             .route("/api/v1/namespaces/team-a/secrets/prod-kubeconfig", get(secret))
             .with_state(self.clone());
-        (address, tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }))
+        testkit::serve(router).await
     }
 }
 

@@ -5,8 +5,8 @@
 use std::mem;
 
 use super::{
-    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Mark, Marked, NotDone, NotMarked, Now, Outcome, Row,
-    Steps, Tries, machine_of,
+    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Mark, Marked, NotDone, NotMarked, Now, Outcome,
+    RetryBudget, RetryPolicy, Steps, machine_of,
     mark::{Marks, mark_that_stays},
     take_back::{TakeBack, TakenBack},
 };
@@ -113,7 +113,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         bounds: Bounds,
         marked: Marked<T>,
     ) -> Self {
-        let (failures, effects) = (Map::<T, _>::default(), vec![Effect::Begin(Row::Lower)]);
+        let (failures, effects) = (Map::<T, _>::default(), vec![Effect::Begin(RetryBudget::Lower)]);
         let (rejected_at, stage) = (None, Stage::Round);
         let (lowered, open) = (0, 0);
         Self { rule, version, uids, together, bounds, marked, rejected_at, lowered, failures, stage, open, effects }
@@ -182,7 +182,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         for entry in &round.wanted {
             let why = match self.marked.failures.get(&entry.uid) {
                 Some(NotMarked::Joined) => NotLowered::Spared(NotDone::Refused(Refusal::HasJoined(entry.name.clone()))),
-                Some(NotMarked::Going) => NotLowered::Spared(NotDone::Going(entry.name.clone())),
+                Some(NotMarked::GoesByItself) => NotLowered::Spared(NotDone::GoesByItself(entry.name.clone())),
                 Some(NotMarked::Failed(error)) if error.failure() == Failure::Final => {
                     self.effects.push(Effect::Undeletable(vec![machine_of(entry)]));
                     NotLowered::Refused(NotDone::Failed(error.clone()))
@@ -199,21 +199,21 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         }
         if let Some(error) = self.open_mark(&round) {
             self.stage = Stage::PauseMarks(round);
-            return vec![Call::Pause(Row::Lower, error)];
+            return vec![Call::Pause(RetryBudget::Lower, error)];
         }
         let going = self.going(&round);
         if going.is_empty() {
             return self.lower(round, Set::<T>::default());
         }
         self.stage = Stage::List(round);
-        vec![Call::List(Tries::Once)]
+        vec![Call::List(RetryPolicy::Once)]
     }
 
     /// Returns the failure of a mark that may succeed later.
     fn open_mark(&self, round: &Round<T>) -> Option<T::Failed> {
         round.wanted.iter().find_map(|entry| match self.marked.failures.get(&entry.uid)? {
             NotMarked::Failed(error) => Some(error.clone()),
-            NotMarked::Joined | NotMarked::Going => None,
+            NotMarked::Joined | NotMarked::GoesByItself => None,
         })
     }
 
@@ -266,7 +266,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         }
         self.rejected_at = is_rejected.then(|| self.version.clone());
         self.stage = Stage::Pause(round, error.clone());
-        vec![Call::Pause(Row::Lower, error)]
+        vec![Call::Pause(RetryBudget::Lower, error)]
     }
 
     /// Handles a size that the API server refuses for good.
@@ -285,7 +285,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
     fn give_back(&mut self, round: &Round<T>, failing: Failing<T>) -> Vec<Call<T>> {
         let failing = with_their_requests(failing, &round.wanted, &self.together);
         let entries = failing.iter().map(|(entry, _)| entry.clone()).collect();
-        self.effects.push(Effect::Begin(Row::TakeBack));
+        self.effects.push(Effect::Begin(RetryBudget::TakeBack));
         self.stage = Stage::TakeBack(Box::new(TakeBack::new(self.version.clone(), entries)), failing);
         Vec::new()
     }
@@ -318,7 +318,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
             Stage::Mark(round, _) => self.judge(round),
             Stage::ReadAfterMarks => {
                 self.stage = Stage::ReadAfterMarks;
-                vec![Call::ReadGroup(Tries::Of(Row::Lower))]
+                vec![Call::ReadGroup(RetryPolicy::Of(RetryBudget::Lower))]
             }
             Stage::Lower(round, filled) => self.lower(round, filled),
             Stage::Failed(round, to, error) => self.failed(round, to, error),
@@ -331,7 +331,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
             }
             Stage::Read(round) => {
                 self.stage = Stage::Read(round);
-                vec![Call::ReadGroup(Tries::Of(Row::Lower))]
+                vec![Call::ReadGroup(RetryPolicy::Of(RetryBudget::Lower))]
             }
             Stage::TakeBack(mut take_back, failing) => {
                 let calls = take_back.next(now);

@@ -4,17 +4,19 @@
 use std::{collections::VecDeque, mem};
 
 use super::{
-    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, Row, Steps as _, Tries,
-    View,
+    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, RetryBudget,
+    RetryPolicy, Steps as _, View,
     learn::{Known, Learn},
     replace::Replace,
     tickets::Tickets,
 };
-use crate::{Accepted, Bounds, Listed, Log, Map, Named, Policy, Refusal, Request, Rule, Seen, Types, given_up};
+use crate::{
+    Accepted, Bounds, GroupMachines, GroupState, Log, Map, Named, Policy, Refusal, Request, Rule, Types, given_up,
+};
 
 /// A request that is neither answered nor carried out.
 #[derive(Clone, Debug)]
-pub(super) struct Asked<T: Types> {
+pub(super) struct PendingRequest<T: Types> {
     pub(super) caller: CallerId,
     pub(super) request: Request<T>,
     /// The result of its last acceptance.
@@ -26,7 +28,7 @@ pub(super) struct Asked<T: Types> {
     pub(super) maybe_logged: bool,
 }
 
-impl<T: Types> Asked<T> {
+impl<T: Types> PendingRequest<T> {
     pub(super) fn new(caller: CallerId, request: Request<T>, given_up: usize) -> Self {
         Self { caller, request, accepted: Accepted::default(), given_up, maybe_logged: false }
     }
@@ -48,9 +50,9 @@ pub(super) struct Decided<T: Calls> {
     /// The version whose log has the accepted requests.
     pub(super) version: T::Group,
     pub(super) bounds: Bounds,
-    pub(super) accepted: Vec<Asked<T>>,
+    pub(super) accepted: Vec<PendingRequest<T>>,
     /// The group's Machines, if they were counted for the decision.
-    pub(super) listed: Listed<T>,
+    pub(super) listed: GroupMachines<T>,
     /// The versions of Machines that never joined, for their marks to test.
     pub(super) versions: Map<T, T::Version>,
 }
@@ -59,7 +61,7 @@ pub(super) struct Decided<T: Calls> {
 #[derive(Clone, Debug)]
 pub(super) struct Decision<T: Calls, P> {
     rule: Rule<P>,
-    asked: Vec<Asked<T>>,
+    pending: Vec<PendingRequest<T>>,
     /// `None` before the first round.
     tickets: Option<Tickets<T>>,
     /// The version that was read for the next round.
@@ -79,7 +81,7 @@ enum Stage<T: Calls> {
     Round,
     Learn(Box<Learn<T>>, Box<Round<T>>),
     /// Machines are being replaced, one at a time, for requests that the minimum doesn't permit.
-    Replace(VecDeque<(Asked<T>, Replace<T>)>, Box<Decided<T>>, Option<Log<T>>),
+    Replace(VecDeque<(PendingRequest<T>, Replace<T>)>, Box<Decided<T>>, Option<Log<T>>),
     Write(Box<Decided<T>>, Option<Log<T>>),
     Failed(T::Group, T::Failed),
     Pause(T::Failed),
@@ -97,10 +99,10 @@ struct Round<T: Calls> {
 }
 
 impl<T: Calls, P: Policy> Decision<T, P> {
-    pub(super) fn new(rule: Rule<P>, asked: Vec<Asked<T>>) -> Self {
+    pub(super) fn new(rule: Rule<P>, pending: Vec<PendingRequest<T>>) -> Self {
         Self {
             rule,
-            asked,
+            pending,
             tickets: None,
             read: None,
             rejected_at: None,
@@ -108,7 +110,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             maybe_logged: false,
             stage: Stage::Round,
             open: 0,
-            effects: vec![Effect::Begin(Row::Log)],
+            effects: vec![Effect::Begin(RetryBudget::Log)],
         }
     }
 
@@ -173,14 +175,14 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             Stage::Failed(version, error) => self.failed(version, error),
             Stage::Read => {
                 self.stage = Stage::Read;
-                vec![Call::ReadGroup(Tries::Of(Row::Log))]
+                vec![Call::ReadGroup(RetryPolicy::Of(RetryBudget::Log))]
             }
             Stage::Pause(_) | Stage::End(_) => Vec::new(),
         }
     }
 
     fn round(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
-        if self.asked.is_empty() {
+        if self.pending.is_empty() {
             return Vec::new();
         }
         let view = match now.view() {
@@ -196,9 +198,9 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         if tickets.are_in(&log) {
             // A write whose response was lost was applied: none of its requests is refused any more, nor ends with its
             // caller.
-            let asked = mem::take(&mut self.asked).into_iter();
-            let accepted = asked.map(|one| Asked { maybe_logged: true, ..one }).collect();
-            let (listed, versions) = (Listed::default(), Map::<T, _>::default());
+            let pending = mem::take(&mut self.pending).into_iter();
+            let accepted = pending.map(|one| PendingRequest { maybe_logged: true, ..one }).collect();
+            let (listed, versions) = (GroupMachines::default(), Map::<T, _>::default());
             let decided = Decided { version, bounds: view.bounds, accepted, listed, versions };
             self.stage = Stage::End(Some(Box::new(decided)));
             return Vec::new();
@@ -209,8 +211,8 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         self.abandon(now);
         let replicas = version.spec().replicas;
         let came_down = self.first_size.get_or_insert(replicas).saturating_sub(replicas);
-        let named = self.asked.iter().flat_map(|one| &one.request.machines);
-        let counts = self.asked.iter().any(|one| one.request.replicas + one.request.instances > 0);
+        let named = self.pending.iter().flat_map(|one| &one.request.machines);
+        let counts = self.pending.iter().any(|one| one.request.replicas + one.request.instances > 0);
         let (learn, calls) = Learn::begin((&version, &log), named, counts, now);
         let round = Round { view, version, log, came_down };
         self.stage = Stage::Learn(Box::new(learn), Box::new(round));
@@ -219,9 +221,9 @@ impl<T: Calls, P: Policy> Decision<T, P> {
 
     /// Ends the requests whose callers have left.
     fn abandon(&mut self, now: &impl Now<T>) {
-        let (gone, waiting) = mem::take(&mut self.asked).into_iter().partition(|one| now.has_left(one.caller));
-        self.asked = waiting;
-        let gone: Vec<Asked<T>> = gone;
+        let (gone, waiting) = mem::take(&mut self.pending).into_iter().partition(|one| now.has_left(one.caller));
+        self.pending = waiting;
+        let gone: Vec<PendingRequest<T>> = gone;
         self.effects.extend(gone.into_iter().map(|one| Effect::Answer(one.caller, Err(NotDone::Abandoned))));
     }
 
@@ -240,12 +242,12 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             self.stage = Stage::Failed(round.version, error);
             return;
         }
-        if self.asked.is_empty() {
+        if self.pending.is_empty() {
             return;
         }
         let Some(ticket) = self.tickets.as_ref().map(|tickets| tickets.current().clone()) else { return };
-        let remembered = self.asked.iter().map(|one| one.given_up).sum();
-        let seen = Seen {
+        let remembered = self.pending.iter().map(|one| one.given_up).sum();
+        let state = GroupState {
             log: &round.log,
             replicas: round.version.spec().replicas,
             bounds: round.view.bounds,
@@ -255,10 +257,10 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             counts_deleting: now.counts_deleting(),
             given_up: given_up(&round.log, &known.listed, round.came_down, remembered),
         };
-        let mut acceptance = self.rule.acceptance(seen, ticket);
+        let mut acceptance = self.rule.acceptance(state, ticket);
         let (mut accepted, mut replaced) = (Vec::new(), VecDeque::new());
         let maybe_logged = self.maybe_logged;
-        for mut one in mem::take(&mut self.asked) {
+        for mut one in mem::take(&mut self.pending) {
             if let Some(rollout) = &round.view.rollout
                 && !self.rule.admits_in_rollout(&mut one.request, &round.log, &known.lives)
             {
@@ -266,7 +268,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
                 continue;
             }
             match acceptance.accept(&one.request) {
-                Ok(to) => accepted.push(Asked { accepted: to, maybe_logged, ..one }),
+                Ok(to) => accepted.push(PendingRequest { accepted: to, maybe_logged, ..one }),
                 Err(Refusal::BelowMin(below)) if !maybe_logged => {
                     let replace = Replace::new(one.request.clone(), round.log.clone(), below);
                     replaced.push_back((one, replace));
@@ -289,7 +291,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     /// Returns the failure if no other request is left.
     fn keep_read(&mut self, known: &Known<T>) -> Result<(), T::Failed> {
         let (mut ready, mut open, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-        for one in mem::take(&mut self.asked) {
+        for one in mem::take(&mut self.pending) {
             let unread = one.request.machines.iter().filter(|named| known.unread.contains_key(&named.uid));
             let unread: Vec<_> = unread.cloned().collect();
             let failure = unread.first().and_then(|named| known.unread.get(&named.uid)).cloned();
@@ -311,17 +313,17 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         if ready.is_empty()
             && let Some(failure) = failures.iter().find(may_help).or(failures.first())
         {
-            self.asked = open;
+            self.pending = open;
             return Err(failure.clone());
         }
         for (one, failure) in open.into_iter().zip(failures) {
             if self.maybe_logged {
                 self.answer(one.caller, NotDone::Failed(failure));
             } else {
-                self.effects.push(Effect::PutOff(one.caller));
+                self.effects.push(Effect::Deferred(one.caller));
             }
         }
-        self.asked = ready;
+        self.pending = ready;
         Ok(())
     }
 
@@ -338,11 +340,11 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         }
         self.rejected_at = is_rejected.then_some(version);
         self.stage = Stage::Pause(error.clone());
-        vec![Call::Pause(Row::Log, error)]
+        vec![Call::Pause(RetryBudget::Log, error)]
     }
 
     fn note_undeletable(&mut self) {
-        let machines = self.asked.iter().flat_map(|one| &one.request.machines);
+        let machines = self.pending.iter().flat_map(|one| &one.request.machines);
         self.effects.push(Effect::Undeletable(machines.cloned().collect()));
     }
 
@@ -351,7 +353,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     }
 
     fn refuse_all(&mut self, why: &NotDone<T>) -> Vec<Call<T>> {
-        for one in mem::take(&mut self.asked) {
+        for one in mem::take(&mut self.pending) {
             self.answer(one.caller, why.clone());
         }
         self.stage = Stage::End(None);
@@ -378,7 +380,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
                 // The write may have been applied: then the next round finds these requests in the log.
                 self.maybe_logged |= error.failure() == Failure::Unknown;
                 let Decided { version, accepted, .. } = *decided;
-                self.asked = accepted;
+                self.pending = accepted;
                 Stage::Failed(version, error)
             }
             (Stage::Pause(_), Outcome::Paused(_, true)) => Stage::Read,

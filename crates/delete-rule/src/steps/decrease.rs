@@ -6,7 +6,7 @@ use std::mem;
 
 use super::{
     Call, CallerId, Calls, Carry, Effect, FailedCall as _, Failure, Group as _, Marked, NotDone, NotLowered, Now,
-    Outcome, Resize, Row, Steps, Tries, learn::Learn, tickets::Tickets,
+    Outcome, Resize, RetryBudget, RetryPolicy, Steps, learn::Learn, tickets::Tickets,
 };
 use crate::{Bounds, Complete, Entry, Life, Log, Named, Policy, Rule, Set, Shrinking};
 
@@ -74,7 +74,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             maybe_logged: false,
             stage: Stage::Round,
             open: 0,
-            effects: vec![Effect::Begin(Row::Log)],
+            effects: vec![Effect::Begin(RetryBudget::Log)],
         }
     }
 
@@ -112,11 +112,11 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             },
             Stage::Failed(error) => {
                 self.stage = Stage::Pause(error.clone());
-                vec![Call::Pause(Row::Log, error)]
+                vec![Call::Pause(RetryBudget::Log, error)]
             }
             Stage::Read => {
                 self.stage = Stage::Read;
-                vec![Call::ReadGroup(Tries::Of(Row::Log))]
+                vec![Call::ReadGroup(RetryPolicy::Of(RetryBudget::Log))]
             }
             Stage::Lower(mut carry, giving, soft) => {
                 let calls = carry.next(now);
@@ -176,7 +176,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
 
     /// Chooses the Machines and replicas to give up, never a Machine that has a Node.
     fn choose(&self, log: &Log<T>, now: &impl Now<T>) -> Result<Giving<T>, NotDone<T>> {
-        let there = now.there(log);
+        let there = now.unlogged_machines(log);
         let (replicas, mut machines) = (self.version.spec().replicas, there.waiting);
         let shrinking = self.rule.shrink(log, replicas, self.bounds.min, self.delta, (there.with_node, machines.len()));
         let Shrinking { machines: most, others } = shrinking.map_err(NotDone::Size)?;

@@ -4,14 +4,14 @@
 use std::{collections::VecDeque, mem};
 
 use super::{
-    Call, CallerId, Calls, Carry, Effect, Group as _, Mark, Marked, NotDone, NotLowered, Now, Outcome, Resize, Steps,
-    decision::{Asked, Decided, Decision},
+    Call, CallerId, Calls, Carry, Effect, Group as _, Mark, Marked, NotDone, NotLowered, Now, Outcome, Resize,
+    SIDE_BY_SIDE, Steps,
+    decision::{Decided, Decision, PendingRequest},
     mark::Marks,
 };
-use crate::{Bounds, Complete, Entry, Life, Listed, Log, Map, Named, Phase, Places, Policy, Request, Rule, Set};
-
-/// The number of Machines that are marked concurrently.
-pub const SIDE_BY_SIDE: usize = 16;
+use crate::{
+    Bounds, Complete, Entry, GroupMachines, Life, Log, Map, Named, Phase, Placeholders, Policy, Request, Rule, Set,
+};
 
 /// A batch of deletions in progress.
 #[derive(Clone, Debug)]
@@ -33,9 +33,9 @@ struct Batch<T: Calls, P> {
     version: T::Group,
     bounds: Bounds,
     /// The requests that aren't answered yet.
-    deletes: Vec<Asked<T>>,
+    deletes: Vec<PendingRequest<T>>,
     /// The group's Machines, if they were counted for the last acceptance.
-    listed: Listed<T>,
+    listed: GroupMachines<T>,
     /// The versions of Machines that never joined, for their marks to test.
     versions: Map<T, T::Version>,
     /// True if the log has wanted Machines of the batch, so that it goes on without its callers.
@@ -57,7 +57,7 @@ enum Stage<T: Calls, P> {
     /// The size is being lowered for replicas and instances without a Machine.
     GiveUp(Box<Resize<T, P>>, Log<T>),
     /// The Machines that needed nothing are being read again.
-    Look {
+    CheckMachines {
         log: Log<T>,
         given_up: Result<(), NotDone<T>>,
         lives: Map<T, Result<Life, T::Failed>>,
@@ -110,8 +110,9 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
     }
 
     fn decide(&mut self, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) {
-        let asked = requests.into_iter().map(|(caller, request, given_up)| Asked::new(caller, request, given_up));
-        self.decision = Some(Decision::new(self.rule, asked.collect()));
+        let pending =
+            requests.into_iter().map(|(caller, request, given_up)| PendingRequest::new(caller, request, given_up));
+        self.decision = Some(Decision::new(self.rule, pending.collect()));
     }
 
     /// Returns true if further requests may join. None may after a failure.
@@ -145,7 +146,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
             version: version.clone(),
             bounds,
             deletes: Vec::new(),
-            listed: Listed::default(),
+            listed: GroupMachines::default(),
             versions: Map::<T, _>::default(),
             is_logged: false,
             waiting: VecDeque::new(),
@@ -196,7 +197,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
             self.stage = Stage::End;
             return;
         };
-        let uids = |one: &Asked<T>| one.machines().map(|named| named.uid.clone()).collect::<Set<T>>();
+        let uids = |one: &PendingRequest<T>| one.machines().map(|named| named.uid.clone()).collect::<Set<T>>();
         let requests: Vec<_> = batch.deletes.iter().map(uids).collect();
         let all = requests.iter().flatten().cloned().collect();
         let (marked, version) = (mem::take(&mut batch.marked), batch.version.clone());
@@ -239,22 +240,24 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         let replicas: usize = batch.deletes.iter().map(|one| one.accepted.replicas).sum();
         let instances: usize = batch.deletes.iter().map(|one| one.request.instances).sum();
         if replicas + instances == 0 {
-            self.stage = Stage::look(log, Ok(()));
+            self.stage = Stage::check_machines(log, Ok(()));
             return;
         }
         let lowered = i32::try_from(carry.lowered()).unwrap_or(i32::MAX);
         let from = batch.version.spec().replicas.saturating_sub(lowered);
         let listed = (!has_machines).then(|| batch.listed.clone());
-        let places = (Places { replicas, instances, from }, batch.bounds, listed);
-        let resize = Resize::give_up(self.rule, version, places, batch.only_caller());
+        let placeholders = (Placeholders { replicas, instances, from }, batch.bounds, listed);
+        let resize = Resize::give_up(self.rule, version, placeholders, batch.only_caller());
         self.stage = Stage::GiveUp(Box::new(resize), log);
     }
 
     /// Reads the Machines that have no entry: they were deleted or gone already, or another copy has taken them back.
-    fn look(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
-        let (Stage::Look { log, open, .. }, Some(batch)) = (&mut self.stage, &self.batch) else { return Vec::new() };
+    fn check_machines(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let (Stage::CheckMachines { log, open, .. }, Some(batch)) = (&mut self.stage, &self.batch) else {
+            return Vec::new();
+        };
         let is_open = |named: &&Named<T>| log.get(&named.uid).is_none() && now.has_machine(named);
-        let named = batch.deletes.iter().flat_map(Asked::machines).filter(is_open);
+        let named = batch.deletes.iter().flat_map(PendingRequest::machines).filter(is_open);
         let reads: Vec<_> = named.cloned().map(Call::Read).collect();
         *open = reads.len();
         reads
@@ -262,7 +265,9 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
 
     /// Answers the remaining callers.
     fn answer(&mut self) {
-        let Stage::Look { log, given_up, lives, .. } = mem::replace(&mut self.stage, Stage::End) else { return };
+        let Stage::CheckMachines { log, given_up, lives, .. } = mem::replace(&mut self.stage, Stage::End) else {
+            return;
+        };
         let Some(batch) = &mut self.batch else { return };
         for one in mem::take(&mut batch.deletes) {
             let mut end = Ok(());
@@ -304,7 +309,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
                     if end.is_ok() && instances > 0 {
                         self.effects.push(Effect::ChosenByProvider(instances));
                     }
-                    self.stage = Stage::look(log, end.map(drop));
+                    self.stage = Stage::check_machines(log, end.map(drop));
                     return true;
                 }
                 None => self.stage = Stage::GiveUp(resize, log),
@@ -320,8 +325,8 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
 }
 
 impl<T: Calls, P> Stage<T, P> {
-    fn look(log: Log<T>, given_up: Result<(), NotDone<T>>) -> Self {
-        Self::Look { log, given_up, lives: Map::<T, _>::default(), open: 0 }
+    fn check_machines(log: Log<T>, given_up: Result<(), NotDone<T>>) -> Self {
+        Self::CheckMachines { log, given_up, lives: Map::<T, _>::default(), open: 0 }
     }
 }
 
@@ -340,18 +345,18 @@ impl<T: Calls, P: Policy> Steps<T> for Deletion<T, P> {
                     self.effects.extend(resize.effects());
                     calls
                 }
-                Stage::Look { open: 0, lives, .. } if lives.is_empty() => {
-                    let reads = self.look(now);
+                Stage::CheckMachines { open: 0, lives, .. } if lives.is_empty() => {
+                    let reads = self.check_machines(now);
                     if reads.is_empty() {
                         self.answer();
                     }
                     reads
                 }
-                Stage::Look { open: 0, .. } => {
+                Stage::CheckMachines { open: 0, .. } => {
                     self.answer();
                     Vec::new()
                 }
-                Stage::Look { .. } | Stage::End => return Vec::new(),
+                Stage::CheckMachines { .. } | Stage::End => return Vec::new(),
             };
             if !calls.is_empty() || !self.go_on() {
                 return calls;
@@ -377,11 +382,11 @@ impl<T: Calls, P: Policy> Steps<T> for Deletion<T, P> {
             }
             (Stage::Lower(carry), outcome) => carry.took(outcome),
             (Stage::GiveUp(resize, _), outcome) => resize.took(outcome),
-            (Stage::Look { lives, open, .. }, Outcome::Life(uid, life)) => {
+            (Stage::CheckMachines { lives, open, .. }, Outcome::Life(uid, life)) => {
                 lives.insert(uid, life);
                 *open = open.saturating_sub(1);
             }
-            (Stage::Look { .. } | Stage::End, _) => {}
+            (Stage::CheckMachines { .. } | Stage::End, _) => {}
         }
     }
 

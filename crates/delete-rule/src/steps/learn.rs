@@ -1,8 +1,8 @@
 //! The states of the Machines that a request names, not from before the group's present size: by the watch where it has come
 //! far enough, else by reading them (docs/design/delete-rule.md, step 2).
 
-use super::{Call, Calls, Now, Outcome, Tries, Whole};
-use crate::{Life, Listed, Log, Map, Named, Set};
+use super::{Call, Calls, Details, Now, Outcome, RetryPolicy};
+use crate::{GroupMachines, Life, Log, Map, Named, Set};
 
 /// The known states of Machines.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Known<T: Calls> {
     /// The Machines that couldn't be read, with the failure.
     pub(super) unread: Map<T, T::Failed>,
     /// All Machines of the group; empty if no request names a placeholder or a Machine that is being deleted.
-    pub(super) listed: Listed<T>,
+    pub(super) listed: GroupMachines<T>,
 }
 
 /// The lookup of Machines that aren't in the log.
@@ -52,14 +52,14 @@ impl<T: Calls> Learn<T> {
             joined: Set::<T>::default(),
             versions: Map::<T, _>::default(),
             unread: Map::<T, _>::default(),
-            listed: Listed::default(),
+            listed: GroupMachines::default(),
         };
         let mut learn = Self { known, counts, open: 0, stage: Stage::Read };
         let mut calls = Vec::new();
         for (life, named) in now.lives(version, &named).into_iter().zip(named) {
             match life {
                 // No watch proves that a Machine hasn't joined.
-                Some(Life::Alive) | None if named.never_joined => calls.push(Call::ReadWhole(named)),
+                Some(Life::Alive) | None if named.never_joined => calls.push(Call::ReadDetails(named)),
                 Some(life) => {
                     learn.known.lives.insert(named.uid, life);
                 }
@@ -77,7 +77,7 @@ impl<T: Calls> Learn<T> {
         }
         if self.counts || self.known.lives.values().any(|life| *life == Life::Deleting) {
             (self.stage, self.open) = (Stage::List, 1);
-            return Some(Call::List(Tries::Once));
+            return Some(Call::List(RetryPolicy::Once));
         }
         self.stage = Stage::End(None);
         None
@@ -90,7 +90,7 @@ impl<T: Calls> Learn<T> {
             Outcome::Life(uid, Ok(life)) => {
                 self.known.lives.insert(uid, life);
             }
-            Outcome::Whole(uid, Ok(Whole { life, has_joined, version, .. })) => {
+            Outcome::Details(uid, Ok(Details { life, has_joined, version, .. })) => {
                 if has_joined {
                     self.known.joined.insert(uid.clone());
                 } else if let Some(version) = version {
@@ -98,7 +98,7 @@ impl<T: Calls> Learn<T> {
                 }
                 self.known.lives.insert(uid, life);
             }
-            Outcome::Life(uid, Err(error)) | Outcome::Whole(uid, Err(error)) => {
+            Outcome::Life(uid, Err(error)) | Outcome::Details(uid, Err(error)) => {
                 self.known.unread.insert(uid, error);
             }
             Outcome::Listed(listed) => self.took_list(listed),
@@ -107,7 +107,7 @@ impl<T: Calls> Learn<T> {
     }
 
     /// Takes a list of the group's Machines, and updates the known ones to that same moment.
-    fn took_list(&mut self, listed: Result<Listed<T>, T::Failed>) {
+    fn took_list(&mut self, listed: Result<GroupMachines<T>, T::Failed>) {
         self.stage = Stage::End(None);
         match listed {
             Ok(listed) => {

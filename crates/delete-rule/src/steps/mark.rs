@@ -4,7 +4,7 @@
 use std::mem;
 
 use super::{
-    Call, Calls, Effect, FailedCall as _, Failure, Group as _, NotMarked, Now, Outcome, SIDE_BY_SIDE, Steps, Whole,
+    Call, Calls, Details, Effect, FailedCall as _, Failure, Group as _, NotMarked, Now, Outcome, SIDE_BY_SIDE, Steps,
 };
 use crate::{Complete, Entry, Life, Marking, Phase, Policy, Rule};
 
@@ -15,8 +15,8 @@ pub enum MarkCall<T: Calls> {
     ReadOwner,
     /// Checks if the Machine exists: [`MarkOutcome::Life`].
     Read,
-    /// Reads everything that shows if the Machine has joined: [`MarkOutcome::Whole`].
-    ReadWhole,
+    /// Reads everything that shows if the Machine has joined: [`MarkOutcome::Details`].
+    ReadDetails,
     /// Reads the group: [`MarkOutcome::Group`].
     ReadGroup,
     /// Marks the Machine under the entry's ticket, if it has this version; any version if `None`: [`MarkOutcome::Set`].
@@ -31,7 +31,7 @@ pub enum MarkOutcome<T: Calls> {
     /// The Machine's life.
     Life(Result<Life, T::Failed>),
     /// The Machine.
-    Whole(Result<Whole<T>, T::Failed>),
+    Details(Result<Details<T>, T::Failed>),
     /// The group.
     Group(Result<T::Group, T::Failed>),
     /// The Machine's life after the patch; gone if no Machine has its name.
@@ -57,7 +57,7 @@ pub struct Mark<T: Calls, P = Complete> {
     /// The version in which the Machine had no Node, if known.
     version: Option<T::Version>,
     /// True until the Machine was read again because a watch has shown its Node; the result of that read counts.
-    looks_again: bool,
+    may_reread: bool,
     stage: Stage<T>,
 }
 
@@ -75,15 +75,15 @@ enum Stage<T: Calls> {
         is_needed: bool,
     },
     Set(Option<T::Version>),
-    Asked(Asked<T>),
+    Waiting(Awaited<T>),
     End(Result<Life, NotMarked<T>>),
 }
 
 #[derive(Clone, Debug)]
-enum Asked<T: Calls> {
+enum Awaited<T: Calls> {
     IsOfGroup,
     Life(Option<T::Failed>),
-    Whole {
+    Details {
         is_needed: bool,
     },
     Group {
@@ -99,7 +99,7 @@ enum Asked<T: Calls> {
 impl<T: Calls, P: Policy> Mark<T, P> {
     /// Begins the mark of an entry, with the version in which its Machine had no Node, if that is known and matters.
     pub fn new(rule: Rule<P>, entry: Entry<T>, version: Option<T::Version>) -> Self {
-        Self { rule, entry, version, looks_again: true, stage: Stage::Begin }
+        Self { rule, entry, version, may_reread: true, stage: Stage::Begin }
     }
 
     /// Returns the Machine's life as the mark has shown it, once it has ended.
@@ -113,94 +113,94 @@ impl<T: Calls, P: Policy> Mark<T, P> {
     }
 
     fn advance(&mut self, now: &impl Now<T>) -> Option<MarkCall<T>> {
-        let (asked, call) = match mem::replace(&mut self.stage, Stage::Begin) {
-            Stage::Begin if !now.knows_group_of(&self.entry) => (Asked::IsOfGroup, MarkCall::ReadOwner),
+        let (awaited, call) = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Begin if !now.knows_group_of(&self.entry) => (Awaited::IsOfGroup, MarkCall::ReadOwner),
             Stage::Begin | Stage::Decide => self.decide(now),
-            Stage::Read(failure) => (Asked::Life(failure), MarkCall::Read),
-            Stage::ReadGroup { version, is_needed } => (Asked::Group { version, is_needed }, MarkCall::ReadGroup),
+            Stage::Read(failure) => (Awaited::Life(failure), MarkCall::Read),
+            Stage::ReadGroup { version, is_needed } => (Awaited::Group { version, is_needed }, MarkCall::ReadGroup),
             // `nodeRef` may lag behind, so that the Machine still has the version in which it was read without a Node.
-            Stage::Set(Some(_)) if self.looks_again && now.has_node(&self.entry) => {
-                self.looks_again = false;
-                (Asked::Whole { is_needed: true }, MarkCall::ReadWhole)
+            Stage::Set(Some(_)) if self.may_reread && now.has_node(&self.entry) => {
+                self.may_reread = false;
+                (Awaited::Details { is_needed: true }, MarkCall::ReadDetails)
             }
-            Stage::Set(version) => (Asked::Set { is_pending: true }, MarkCall::Set(version)),
-            stage @ (Stage::Asked(_) | Stage::End(_)) => {
+            Stage::Set(version) => (Awaited::Set { is_pending: true }, MarkCall::Set(version)),
+            stage @ (Stage::Waiting(_) | Stage::End(_)) => {
                 self.stage = stage;
                 return None;
             }
         };
-        self.stage = Stage::Asked(asked);
+        self.stage = Stage::Waiting(awaited);
         Some(call)
     }
 
-    fn decide(&mut self, now: &impl Now<T>) -> (Asked<T>, MarkCall<T>) {
+    fn decide(&mut self, now: &impl Now<T>) -> (Awaited<T>, MarkCall<T>) {
         let is_needed = !now.is_marked_by_another(&self.entry);
         if !self.spares_joined() {
             return if is_needed {
-                (Asked::Set { is_pending: false }, MarkCall::Set(None))
+                (Awaited::Set { is_pending: false }, MarkCall::Set(None))
             } else {
-                (Asked::Life(None), MarkCall::Read)
+                (Awaited::Life(None), MarkCall::Read)
             };
         }
         // Somebody else's mark tests no version, and `nodeRef` may lag behind the Node, so the Machine is read instead.
         match self.version.take().filter(|_| is_needed && !now.has_node(&self.entry)) {
-            Some(version) => (Asked::Set { is_pending: true }, MarkCall::Set(Some(version))),
-            None => (Asked::Whole { is_needed }, MarkCall::ReadWhole),
+            Some(version) => (Awaited::Set { is_pending: true }, MarkCall::Set(Some(version))),
+            None => (Awaited::Details { is_needed }, MarkCall::ReadDetails),
         }
     }
 
     /// Takes the outcome of a call.
     pub(super) fn take(&mut self, outcome: MarkOutcome<T>) {
-        let asked = match mem::replace(&mut self.stage, Stage::Begin) {
-            Stage::Asked(asked) => asked,
+        let awaited = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Waiting(awaited) => awaited,
             stage => {
                 self.stage = stage;
                 return;
             }
         };
-        let stage = match (asked, outcome) {
-            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(true)))) => Stage::Decide,
-            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(false)))) => self.leave(Unmarked::NotOfGroup),
-            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(None)))
-            | (Asked::Set { is_pending: true }, MarkOutcome::Set(Ok(Life::Gone))) => self.is_gone(),
+        let stage = match (awaited, outcome) {
+            (Awaited::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(true)))) => Stage::Decide,
+            (Awaited::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(false)))) => self.leave(Unmarked::NotOfGroup),
+            (Awaited::IsOfGroup, MarkOutcome::IsOfGroup(Ok(None)))
+            | (Awaited::Set { is_pending: true }, MarkOutcome::Set(Ok(Life::Gone))) => self.is_gone(),
             // The mark has failed although the Machine exists, or a read has failed.
-            (Asked::Life(Some(failure)), MarkOutcome::Life(Ok(Life::Alive | Life::Deleting)))
+            (Awaited::Life(Some(failure)), MarkOutcome::Life(Ok(Life::Alive | Life::Deleting)))
             | (
                 _,
                 MarkOutcome::IsOfGroup(Err(failure))
                 | MarkOutcome::Life(Err(failure))
-                | MarkOutcome::Whole(Err(failure))
+                | MarkOutcome::Details(Err(failure))
                 | MarkOutcome::Group(Err(failure)),
             ) => failed(failure),
-            (Asked::Life(_), MarkOutcome::Life(Ok(life))) => Stage::End(Ok(life)),
-            (Asked::Whole { is_needed }, MarkOutcome::Whole(Ok(whole))) => self.judge(whole, is_needed),
-            (Asked::Group { version, is_needed }, MarkOutcome::Group(Ok(group))) => {
+            (Awaited::Life(_), MarkOutcome::Life(Ok(life))) => Stage::End(Ok(life)),
+            (Awaited::Details { is_needed }, MarkOutcome::Details(Ok(whole))) => self.judge(whole, is_needed),
+            (Awaited::Group { version, is_needed }, MarkOutcome::Group(Ok(group))) => {
                 self.after_group(&group, version, is_needed)
             }
             // Another Machine has its name by now, or another write came between.
-            (Asked::Set { is_pending: false }, MarkOutcome::Set(Err(failure)))
+            (Awaited::Set { is_pending: false }, MarkOutcome::Set(Err(failure)))
                 if failure.failure().is_of_the_object() =>
             {
                 Stage::Read(Some(failure))
             }
             // A Machine that has changed since it was read is read again by the next attempt.
-            (Asked::Set { .. }, MarkOutcome::Set(marked)) => Stage::End(marked.map_err(NotMarked::Failed)),
-            (asked, _) => Stage::Asked(asked),
+            (Awaited::Set { .. }, MarkOutcome::Set(marked)) => Stage::End(marked.map_err(NotMarked::Failed)),
+            (awaited, _) => Stage::Waiting(awaited),
         };
         self.stage = match stage {
-            Stage::End(Ok(Life::Gone)) if !self.rule.0.lowers_for_gone() => Stage::End(Err(NotMarked::Going)),
+            Stage::End(Ok(Life::Gone)) if !self.rule.0.lowers_for_gone() => Stage::End(Err(NotMarked::GoesByItself)),
             stage => stage,
         };
     }
 
-    fn judge(&self, whole: Whole<T>, is_needed: bool) -> Stage<T> {
-        let Whole { life, has_joined, version, ticket } = whole;
+    fn judge(&self, whole: Details<T>, is_needed: bool) -> Stage<T> {
+        let Details { life, has_joined, version, ticket } = whole;
         match self.rule.marking(&self.entry, life, has_joined, ticket.as_ref()) {
             Marking::Mark => Stage::ReadGroup { version, is_needed },
             Marking::Marked => Stage::End(Ok(life)),
             Marking::NotNeeded => Stage::End(Ok(Life::Gone)),
             Marking::Joined => Stage::End(Err(NotMarked::Joined)),
-            Marking::Going => Stage::End(Err(NotMarked::Going)),
+            Marking::GoesByItself => Stage::End(Err(NotMarked::GoesByItself)),
         }
     }
 
@@ -216,7 +216,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
     /// Handles a Machine that is gone. A smaller size for its soft entry would take another Machine.
     fn is_gone(&self) -> Stage<T> {
         let is_spared = self.entry.soft && self.entry.phase == Phase::Wanted;
-        Stage::End(if is_spared { Err(NotMarked::Going) } else { Ok(Life::Gone) })
+        Stage::End(if is_spared { Err(NotMarked::GoesByItself) } else { Ok(Life::Gone) })
     }
 
     fn leave(&self, why: Unmarked<T>) -> Stage<T> {

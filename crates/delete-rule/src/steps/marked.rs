@@ -23,7 +23,7 @@ pub enum NotMarked<T: Calls> {
     Joined,
     /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
     /// another one.
-    Going,
+    GoesByItself,
 }
 
 impl<T: Calls> Default for Marked<T> {

@@ -20,7 +20,7 @@ use std::fmt::Debug;
 pub use self::{
     carry::{Carry, NotLowered},
     decrease::Decrease,
-    deletion::{Deletion, SIDE_BY_SIDE},
+    deletion::Deletion,
     mark::{Mark, MarkCall, MarkOutcome, Unmarked},
     marked::{Marked, NotMarked},
     replace::{Candidate, NotReplaced, Replaceable},
@@ -28,9 +28,12 @@ pub use self::{
     settle::{MarkedMember, Settle},
 };
 use crate::{
-    Bounds, Entry, Followed, Life, Listed, Log, Lowering, Named, Policy, Refusal, Request, Rule, SizeError, SizedBy,
-    Spec, Types, replacement::Replaced,
+    Bounds, Entry, Followed, GroupMachines, Life, Log, Lowering, Named, Policy, Refusal, Request, Rule, SizeError,
+    SizedBy, Spec, Types, replacement::Replaced,
 };
+
+/// The number of Machines that are marked concurrently.
+pub const SIDE_BY_SIDE: usize = 16;
 
 /// The types that the caller of the API server provides.
 pub trait Calls: Types {
@@ -132,7 +135,7 @@ pub trait Now<T: Calls> {
     fn has_node(&self, entry: &Entry<T>) -> bool;
 
     /// Returns the Machines that exist and are in no log, by the watch.
-    fn there(&self, log: &Log<T>) -> There<T>;
+    fn unlogged_machines(&self, log: &Log<T>) -> UnloggedMachines<T>;
 
     /// Returns the group's version, including own reads and writes, and the followed entries of its log; `None` if it
     /// isn't a node group.
@@ -170,7 +173,7 @@ pub struct View<T: Calls> {
 
 /// The Machines of a group that aren't being deleted and are in no log.
 #[derive(Clone, Debug)]
-pub struct There<T: Types> {
+pub struct UnloggedMachines<T: Types> {
     /// The number of Machines that have a Node.
     pub with_node: i32,
     /// The Machines that have no Node, in the order in which they are given up.
@@ -179,7 +182,7 @@ pub struct There<T: Types> {
 
 /// A series of attempts that share one retry budget, which [`Effect::Begin`] resets.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Row {
+pub enum RetryBudget {
     /// Logging accepted requests.
     Log,
     /// Marking Machines and lowering the size for them.
@@ -194,11 +197,11 @@ pub enum Row {
 
 /// The attempts that a read may make.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Tries {
+pub enum RetryPolicy {
     /// One attempt.
     Once,
     /// The attempts left in a series.
-    Of(Row),
+    Of(RetryBudget),
     /// A new series of attempts.
     Anew,
 }
@@ -207,17 +210,17 @@ pub enum Tries {
 #[derive(Clone, Debug)]
 pub enum Call<T: Calls> {
     /// Reads the group: [`Outcome::Group`].
-    ReadGroup(Tries),
+    ReadGroup(RetryPolicy),
     /// Reads the group, and checks if this writer has written its size: [`Outcome::Size`].
     ReadSize(T::Writer),
     /// Checks if a Machine exists: [`Outcome::Life`].
     Read(Named<T>),
-    /// Reads a Machine that is given up as one that never joined: [`Outcome::Whole`].
-    ReadWhole(Named<T>),
+    /// Reads a Machine that is given up as one that never joined: [`Outcome::Details`].
+    ReadDetails(Named<T>),
     /// Reads the version of an entry's Machine: [`Outcome::Version`].
     ReadVersion(Entry<T>),
     /// Lists the group's Machines: [`Outcome::Listed`].
-    List(Tries),
+    List(RetryPolicy),
     /// Writes the log, if spec and log are unchanged: [`Outcome::Written`].
     WriteLog {
         /// The version that is tested.
@@ -269,7 +272,7 @@ pub enum Call<T: Calls> {
         replaced: Replaced<T::Uid>,
     },
     /// Waits before another attempt after a failure, if there is to be one: [`Outcome::Paused`].
-    Pause(Row, T::Failed),
+    Pause(RetryBudget, T::Failed),
 }
 
 /// The outcome of a call.
@@ -282,11 +285,11 @@ pub enum Outcome<T: Calls> {
     /// The life of a Machine.
     Life(T::Uid, Result<Life, T::Failed>),
     /// A Machine that is given up as one that never joined.
-    Whole(T::Uid, Result<Whole<T>, T::Failed>),
+    Details(T::Uid, Result<Details<T>, T::Failed>),
     /// The version of an entry's Machine; `None` if it is gone or couldn't be read.
     Version(Entry<T>, Option<T::Version>),
     /// The group's Machines.
-    Listed(Result<Listed<T>, T::Failed>),
+    Listed(Result<GroupMachines<T>, T::Failed>),
     /// The group's version after a write.
     Written(Result<T::Group, T::Failed>),
     /// The outcome of a call for the mark of an entry's Machine.
@@ -298,12 +301,12 @@ pub enum Outcome<T: Calls> {
     /// The last replacement was written.
     WrittenReplaced(Result<(), T::Failed>),
     /// True if another attempt is to be made.
-    Paused(Row, bool),
+    Paused(RetryBudget, bool),
 }
 
 /// A Machine with everything that shows if it has joined.
 #[derive(Clone, Debug)]
-pub struct Whole<T: Calls> {
+pub struct Details<T: Calls> {
     /// The Machine's life.
     pub life: Life,
     /// True if the Machine is alive and has a Node.
@@ -318,11 +321,11 @@ pub struct Whole<T: Calls> {
 #[derive(Clone, Debug)]
 pub enum Effect<T: Calls> {
     /// A series of attempts begins.
-    Begin(Row),
+    Begin(RetryBudget),
     /// A caller is answered.
     Answer(CallerId, Result<(), NotDone<T>>),
     /// The request of a caller is deferred to a batch of its own.
-    PutOff(CallerId),
+    Deferred(CallerId),
     /// The API server has refused to delete these Machines, or has sent no response.
     Undeletable(Vec<Named<T>>),
     /// The size was written, as a later read shows.
@@ -381,7 +384,7 @@ pub enum NotDone<T: Calls> {
     /// The log names a Machine that isn't of this group.
     Stranger(T::Name),
     /// The Machine goes by itself, so that the size isn't lowered for it.
-    Going(T::Name),
+    GoesByItself(T::Name),
     /// Another copy has given up the deletion of a Machine.
     GivenUp(T::Name),
     /// The size would be below the minimum, and no Machine was replaced, or not all.

@@ -8,7 +8,7 @@
 
 use std::mem;
 
-use super::{Call, Calls, Effect, FailedCall as _, Failure, NotDone, Now, Outcome, Row, Steps};
+use super::{Call, Calls, Effect, FailedCall as _, Failure, NotDone, Now, Outcome, RetryBudget, Steps};
 use crate::{
     Log, Named, Request, SizeError,
     replacement::{self, Replaced, Replacement, WallTime},
@@ -92,12 +92,12 @@ enum Stage<T: Calls> {
     PauseWrite(Chosen<T>, Replaced<T::Uid>, T::Failed),
     Delete(Chosen<T>),
     PauseDelete(Chosen<T>, T::Failed),
-    Asked(Asked<T>),
+    Waiting(Awaited<T>),
     End(Result<(), NotDone<T>>),
 }
 
 #[derive(Clone, Debug)]
-enum Asked<T: Calls> {
+enum Awaited<T: Calls> {
     Write(Chosen<T>, Replaced<T::Uid>),
     PauseWrite(Chosen<T>, Replaced<T::Uid>, T::Failed),
     Delete(Chosen<T>),
@@ -136,7 +136,7 @@ impl<T: Calls> Replace<T> {
         };
         let Some(candidate) = known.first else { return self.leave(NotReplaced::Refused) };
         let others = known.named - 1;
-        self.effects.push(Effect::Begin(Row::Replace));
+        self.effects.push(Effect::Begin(RetryBudget::Replace));
         match replacement::decide(last.as_ref(), &candidate.machine.uid, known.joined, known.now) {
             Replacement::Begin(replaced) => Stage::Write(Chosen { candidate, others, next: replaced.next() }, replaced),
             Replacement::Continue(last) => Stage::Delete(Chosen { candidate, others, next: last.next() }),
@@ -178,66 +178,66 @@ impl<T: Calls> Steps<T> for Replace<T> {
         if matches!(self.stage, Stage::Begin) {
             self.stage = self.begin(now);
         }
-        let (asked, call) = match mem::replace(&mut self.stage, Stage::Begin) {
+        let (awaited, call) = match mem::replace(&mut self.stage, Stage::Begin) {
             Stage::Write(chosen, replaced) => {
                 let call = Call::WriteReplaced { note: chosen.candidate.note.clone(), replaced: replaced.clone() };
-                (Asked::Write(chosen, replaced), call)
+                (Awaited::Write(chosen, replaced), call)
             }
             Stage::PauseWrite(chosen, replaced, failure) => {
-                let call = Call::Pause(Row::Replace, failure.clone());
-                (Asked::PauseWrite(chosen, replaced, failure), call)
+                let call = Call::Pause(RetryBudget::Replace, failure.clone());
+                (Awaited::PauseWrite(chosen, replaced, failure), call)
             }
             Stage::Delete(chosen) => {
                 let Candidate { machine, version, .. } = chosen.candidate.clone();
-                (Asked::Delete(chosen), Call::Delete { machine, version: Some(version) })
+                (Awaited::Delete(chosen), Call::Delete { machine, version: Some(version) })
             }
             Stage::PauseDelete(chosen, failure) => {
-                let call = Call::Pause(Row::Replace, failure.clone());
-                (Asked::PauseDelete(chosen, failure), call)
+                let call = Call::Pause(RetryBudget::Replace, failure.clone());
+                (Awaited::PauseDelete(chosen, failure), call)
             }
-            stage @ (Stage::Begin | Stage::Asked(_) | Stage::End(_)) => {
+            stage @ (Stage::Begin | Stage::Waiting(_) | Stage::End(_)) => {
                 self.stage = stage;
                 return Vec::new();
             }
         };
-        self.stage = Stage::Asked(asked);
+        self.stage = Stage::Waiting(awaited);
         vec![call]
     }
 
     fn took(&mut self, outcome: Outcome<T>) {
-        let asked = match mem::replace(&mut self.stage, Stage::Begin) {
-            Stage::Asked(asked) => asked,
+        let awaited = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Waiting(awaited) => awaited,
             stage => {
                 self.stage = stage;
                 return;
             }
         };
-        self.stage = match (asked, outcome) {
-            (Asked::Write(chosen, _), Outcome::WrittenReplaced(Ok(()))) => {
-                self.effects.push(Effect::Begin(Row::Replace));
+        self.stage = match (awaited, outcome) {
+            (Awaited::Write(chosen, _), Outcome::WrittenReplaced(Ok(()))) => {
+                self.effects.push(Effect::Begin(RetryBudget::Replace));
                 Stage::Delete(chosen)
             }
             // Another copy was faster, or the watch is behind: the caller will retry.
-            (Asked::Write(..), Outcome::WrittenReplaced(Err(failure))) if failure.failure().is_of_the_object() => {
+            (Awaited::Write(..), Outcome::WrittenReplaced(Err(failure))) if failure.failure().is_of_the_object() => {
                 failed(failure)
             }
-            (Asked::Write(chosen, replaced), Outcome::WrittenReplaced(Err(failure))) => {
+            (Awaited::Write(chosen, replaced), Outcome::WrittenReplaced(Err(failure))) => {
                 Stage::PauseWrite(chosen, replaced, failure)
             }
-            (Asked::PauseWrite(chosen, replaced, _), Outcome::Paused(_, true)) => Stage::Write(chosen, replaced),
-            (Asked::Delete(chosen), Outcome::Deleted(_, Ok(is_own))) => self.deleted(chosen, is_own),
-            (Asked::Delete(chosen), Outcome::Deleted(_, Err(failure))) => match failure.failure() {
+            (Awaited::PauseWrite(chosen, replaced, _), Outcome::Paused(_, true)) => Stage::Write(chosen, replaced),
+            (Awaited::Delete(chosen), Outcome::Deleted(_, Ok(is_own))) => self.deleted(chosen, is_own),
+            (Awaited::Delete(chosen), Outcome::Deleted(_, Err(failure))) => match failure.failure() {
                 // The Machine has changed, as it would have by joining.
                 Failure::Conflict => failed(failure),
                 Failure::Rejected => self.couldnt(chosen, failure),
                 Failure::Unknown | Failure::NotNow | Failure::Final => Stage::PauseDelete(chosen, failure),
             },
-            (Asked::PauseDelete(chosen, _), Outcome::Paused(_, true)) => Stage::Delete(chosen),
+            (Awaited::PauseDelete(chosen, _), Outcome::Paused(_, true)) => Stage::Delete(chosen),
             (
-                Asked::PauseWrite(chosen, _, failure) | Asked::PauseDelete(chosen, failure),
+                Awaited::PauseWrite(chosen, _, failure) | Awaited::PauseDelete(chosen, failure),
                 Outcome::Paused(_, false),
             ) => self.couldnt(chosen, failure),
-            (asked, _) => Stage::Asked(asked),
+            (awaited, _) => Stage::Waiting(awaited),
         };
     }
 

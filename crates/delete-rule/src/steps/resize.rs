@@ -5,19 +5,20 @@
 use std::mem;
 
 use super::{
-    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, Row, Steps, Tries,
+    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, RetryBudget,
+    RetryPolicy, Steps,
 };
-use crate::{Bounds, Complete, Fate, Listed, Places, Policy, Rule, SizedBy, size};
+use crate::{Bounds, Complete, Fate, GroupMachines, Placeholders, Policy, Rule, SizedBy, size};
 
 /// The size to be reached.
 #[derive(Clone, Debug)]
 enum Aim<T: Calls> {
     Increase(i32, Bounds),
     GiveUp {
-        places: Places,
+        placeholders: Placeholders,
         bounds: Bounds,
         /// The group's Machines, if they were counted a moment ago and nothing was written since.
-        listed: Option<Listed<T>>,
+        listed: Option<GroupMachines<T>>,
     },
     /// Gives up at most this many replicas without a Machine.
     GiveWay {
@@ -32,7 +33,7 @@ impl<T: Calls> Aim<T> {
     fn counts(&self) -> bool {
         match self {
             Self::Increase(..) => false,
-            Self::GiveUp { places, .. } => places.replicas > 0,
+            Self::GiveUp { placeholders, .. } => placeholders.replicas > 0,
             Self::GiveWay { .. } => true,
         }
     }
@@ -61,7 +62,7 @@ pub struct Resize<T: Calls, P = Complete> {
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Round,
-    Counted(Listed<T>),
+    Counted(GroupMachines<T>),
     Write(i32),
     Failed(i32, T::Failed),
     /// The pause is over; true if another attempt may be made.
@@ -80,10 +81,10 @@ impl<T: Calls, P: Policy> Resize<T, P> {
     pub(super) fn give_up(
         rule: Rule<P>,
         version: T::Group,
-        (places, bounds, listed): (Places, Bounds, Option<Listed<T>>),
+        (placeholders, bounds, listed): (Placeholders, Bounds, Option<GroupMachines<T>>),
         caller: Option<CallerId>,
     ) -> Self {
-        Self::new(rule, version, Aim::GiveUp { places, bounds, listed }, caller)
+        Self::new(rule, version, Aim::GiveUp { placeholders, bounds, listed }, caller)
     }
 
     /// Lowers the size by at most `most`, as far as there are placeholders. It stays at or above the minimum, and the
@@ -103,7 +104,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
             was_rejected: false,
             stage: Stage::Round,
             open: 0,
-            effects: vec![Effect::Begin(Row::Size)],
+            effects: vec![Effect::Begin(RetryBudget::Size)],
         }
     }
 
@@ -128,7 +129,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
                     self.unanswered = Some((self.replicas(), to));
                 }
                 self.stage = Stage::Failed(to, error.clone());
-                vec![Call::Pause(Row::Size, error)]
+                vec![Call::Pause(RetryBudget::Size, error)]
             }
             Stage::Paused(to, error, is_tried_again) => self.paused(to, error, is_tried_again, now),
             stage @ (Stage::Write(_) | Stage::End(_)) => {
@@ -144,35 +145,35 @@ impl<T: Calls, P: Policy> Resize<T, P> {
                 size::increase(self.version.spec().replicas, *delta, *bounds).map_err(NotDone::Size)
             }
             Aim::GiveWay { .. } if self.version.log().is_err() => Ok(self.replicas()),
-            Aim::GiveUp { places, listed, .. } => match listed.take() {
-                None if places.replicas > 0 => return vec![Call::List(Tries::Anew)],
+            Aim::GiveUp { placeholders, listed, .. } => match listed.take() {
+                None if placeholders.replicas > 0 => return vec![Call::List(RetryPolicy::Anew)],
                 // The Machines were counted a moment ago, or don't matter.
                 listed => {
                     self.stage = Stage::Counted(listed.unwrap_or_default());
                     return Vec::new();
                 }
             },
-            Aim::GiveWay { .. } => return vec![Call::List(Tries::Anew)],
+            Aim::GiveWay { .. } => return vec![Call::List(RetryPolicy::Anew)],
         };
         self.aimed(to, now)
     }
 
     /// Returns the size to write, given the group's Machines.
-    fn aim_counted(&self, listed: &Listed<T>, now: &impl Now<T>) -> Result<i32, NotDone<T>> {
+    fn aim_counted(&self, listed: &GroupMachines<T>, now: &impl Now<T>) -> Result<i32, NotDone<T>> {
         // A log that can't be read was refused before this.
         let (log, replicas) = (self.version.log().unwrap_or_default(), self.replicas());
         match &self.aim {
             Aim::Increase(..) => Ok(replicas),
-            Aim::GiveUp { places, bounds, .. } => {
-                let left = match places.replicas {
+            Aim::GiveUp { placeholders, bounds, .. } => {
+                let left = match placeholders.replicas {
                     0 => 0,
-                    _ => self.rule.placeholders(&log, replicas, listed, places.instances),
+                    _ => self.rule.placeholders(&log, replicas, listed, placeholders.instances),
                 };
-                self.rule.give_up(&log, replicas, *bounds, left, *places).map_err(NotDone::Refused)
+                self.rule.give_up(&log, replicas, *bounds, left, *placeholders).map_err(NotDone::Refused)
             }
             Aim::GiveWay { most, min } => {
                 let left = self.rule.placeholders(&log, replicas, listed, 0);
-                let with_node = || now.there(&log).with_node;
+                let with_node = || now.unlogged_machines(&log).with_node;
                 self.rule.give_way(&log, replicas, *min, left.min(*most), with_node).map_err(NotDone::Size)
             }
         }

@@ -6,11 +6,11 @@
 use std::{collections::VecDeque, mem};
 
 use super::{
-    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Mark, NotMarked, Now, Outcome, Row, SIDE_BY_SIDE, Steps,
-    Tries, machine_of,
+    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Mark, NotMarked, Now, Outcome, RetryBudget, RetryPolicy,
+    SIDE_BY_SIDE, Steps, machine_of,
     mark::{Marks, mark_that_stays},
 };
-use crate::{Complete, Entry, Finish, Followed, Life, Log, Look, LookCall, Map, Member, Policy, Rule};
+use crate::{Complete, Entry, Finish, Followed, Life, Log, Map, Member, Policy, Reconcile, ReconcileCall, Rule};
 
 /// A Machine of the group whose mark can be removed.
 pub trait MarkedMember<T: Calls>: Member<T> {
@@ -24,13 +24,13 @@ pub trait MarkedMember<T: Calls>: Member<T> {
 #[derive(Clone, Debug)]
 pub struct Settle<T: Calls, M, P = Complete> {
     rule: Rule<P>,
-    look: Look<T, M, P>,
+    reconcile: Reconcile<T, M, P>,
     /// The version that was viewed, and the size of the MachineSets then.
     viewed: (T::Group, i64),
     /// The calls of the current stage that aren't made yet.
-    waiting: VecDeque<LookCall<T, M>>,
+    waiting: VecDeque<ReconcileCall<T, M>>,
     /// The entries whose Machines are being read or deleted.
-    asked: Map<T, Entry<T>>,
+    awaited: Map<T, Entry<T>>,
     marks: Marks<T, P>,
     /// The log and its followed entries, once the group was read.
     read: Read<T, P>,
@@ -54,7 +54,7 @@ enum Read<T: Calls, P> {
 /// The next step, or the call whose outcome is awaited.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
-    Look,
+    Pass,
     /// The entries that are over are removed from the log of this version.
     Forget(T::Group),
     Write(Log<T>),
@@ -76,14 +76,14 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
     ) -> Self {
         Self {
             rule,
-            look: rule.look(steps),
+            reconcile: rule.reconcile(steps),
             viewed: (version, size_of_sets),
             waiting: VecDeque::new(),
-            asked: Map::<T, _>::default(),
+            awaited: Map::<T, _>::default(),
             marks: Marks::new(),
             read: Read::Not,
             failure: None,
-            stage: Stage::Look,
+            stage: Stage::Pass,
             open: 0,
             effects: Vec::new(),
         }
@@ -100,7 +100,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
     }
 
     /// Returns the calls of the pass that can be made now.
-    fn look(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+    fn pass(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         if matches!(self.read, Read::JustNow) {
             self.read = match self.group(now) {
                 Some((log, followed)) => Read::Log(log, followed),
@@ -121,46 +121,46 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
                 Read::Log(log, followed) => Some((log, followed)),
                 Read::Not | Read::JustNow => None,
             };
-            self.waiting.extend(self.look.next(read));
+            self.waiting.extend(self.reconcile.next(read));
             if self.waiting.is_empty() {
-                self.end_look(now);
+                self.end_pass(now);
                 return calls;
             }
         }
     }
 
     /// Begins a call of the pass. Returns `None` if its outcome is known, or if the call isn't needed any more.
-    fn begin(&mut self, call: LookCall<T, M>, now: &impl Now<T>) -> Option<Call<T>> {
+    fn begin(&mut self, call: ReconcileCall<T, M>, now: &impl Now<T>) -> Option<Call<T>> {
         match call {
             // The group doesn't wait for a Machine of another group.
-            LookCall::Read(entry) if now.is_stranger(&entry) => {
-                self.look.took_life(entry, Life::Gone);
+            ReconcileCall::Read(entry) if now.is_stranger(&entry) => {
+                self.reconcile.took_life(entry, Life::Gone);
                 None
             }
-            LookCall::Read(entry) => {
+            ReconcileCall::Read(entry) => {
                 let named = machine_of(&entry);
-                self.asked.insert(entry.uid.clone(), entry);
+                self.awaited.insert(entry.uid.clone(), entry);
                 Some(Call::Read(named))
             }
-            LookCall::ReadGroup => Some(Call::ReadGroup(Tries::Once)),
-            LookCall::Delete(entry) => {
+            ReconcileCall::ReadGroup => Some(Call::ReadGroup(RetryPolicy::Once)),
+            ReconcileCall::Delete(entry) => {
                 // The call is made right after this check.
                 let (log, followed) = self.group(now)?;
-                if !self.look.permits(&entry, (&log, &followed)) {
+                if !self.reconcile.permits(&entry, (&log, &followed)) {
                     return None;
                 }
                 let machine = machine_of(&entry);
-                self.asked.insert(entry.uid.clone(), entry);
+                self.awaited.insert(entry.uid.clone(), entry);
                 Some(Call::Delete { machine, version: None })
             }
-            LookCall::Mark(entry) => {
+            ReconcileCall::Mark(entry) => {
                 self.marks.begin(Mark::new(self.rule, entry, None));
                 self.marks.next(now).pop()
             }
-            LookCall::Unmark(machine) => {
+            ReconcileCall::Unmark(machine) => {
                 Some(Call::Unmark { name: machine.name(), ticket: machine.ticket()?, version: machine.version() })
             }
-            LookCall::List => Some(Call::List(Tries::Once)),
+            ReconcileCall::List => Some(Call::List(RetryPolicy::Once)),
         }
     }
 
@@ -170,11 +170,11 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         Some((version.log().ok()?, followed))
     }
 
-    fn end_look(&mut self, now: &impl Now<T>) {
-        self.stage = if self.look.is_idle() {
+    fn end_pass(&mut self, now: &impl Now<T>) {
+        self.stage = if self.reconcile.is_idle() {
             Stage::End
         } else {
-            self.effects.push(Effect::Begin(Row::Log));
+            self.effects.push(Effect::Begin(RetryBudget::Log));
             Stage::Forget(now.followed(self.rule).map_or_else(|| self.viewed.0.clone(), |(version, _)| version))
         };
     }
@@ -182,7 +182,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
     /// Removes the entries that are over from the log that the write tests.
     fn forget(&mut self, version: T::Group, now: &impl Now<T>) -> Vec<Call<T>> {
         let are_followed = |log: &Log<T>| self.group(now).is_some_and(|(_, followed)| followed.has_all(log));
-        let left = version.log().ok().and_then(|log| self.look.left_of(&log, are_followed));
+        let left = version.log().ok().and_then(|log| self.reconcile.left_of(&log, are_followed));
         let Some(left) = left else { return Vec::new() };
         self.stage = Stage::Write(left.clone());
         vec![Call::WriteLog { seen: version, log: left }]
@@ -191,18 +191,18 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
     /// Takes the next step and returns its calls; none if another step follows.
     fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         match mem::replace(&mut self.stage, Stage::End) {
-            Stage::Look => {
-                self.stage = Stage::Look;
-                self.look(now)
+            Stage::Pass => {
+                self.stage = Stage::Pass;
+                self.pass(now)
             }
             Stage::Forget(version) => self.forget(version, now),
             Stage::Failed(failure) => {
                 self.stage = Stage::Pause(failure.clone());
-                vec![Call::Pause(Row::Log, failure)]
+                vec![Call::Pause(RetryBudget::Log, failure)]
             }
             Stage::Read => {
                 self.stage = Stage::Reading;
-                vec![Call::ReadGroup(Tries::Of(Row::Log))]
+                vec![Call::ReadGroup(RetryPolicy::Of(RetryBudget::Log))]
             }
             stage @ (Stage::Write(_) | Stage::Pause(_) | Stage::Reading | Stage::End) => {
                 self.stage = stage;
@@ -219,16 +219,16 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
     fn took_of_look(&mut self, outcome: Outcome<T>) {
         self.effects.extend(mark_that_stays(&outcome));
         match outcome {
-            Outcome::Life(uid, life) => match (self.asked.remove(&uid), life) {
-                (Some(entry), Ok(life)) => self.look.took_life(entry, life),
+            Outcome::Life(uid, life) => match (self.awaited.remove(&uid), life) {
+                (Some(entry), Ok(life)) => self.reconcile.took_life(entry, life),
                 (_, Err(failure)) => self.fail(failure),
                 (None, Ok(_)) => {}
             },
             Outcome::Group(Ok(_)) => {
-                self.look.took_group();
+                self.reconcile.took_group();
                 self.read = Read::JustNow;
             }
-            Outcome::Deleted(uid, deleted) => match (self.asked.remove(&uid), deleted) {
+            Outcome::Deleted(uid, deleted) => match (self.awaited.remove(&uid), deleted) {
                 (Some(entry), Ok(true)) => self.effects.push(Effect::DeletedByName(entry)),
                 // The Machine is gone, or another one has its name.
                 (_, Err(failure)) if failure.failure() != Failure::Conflict => self.fail(failure),
@@ -241,7 +241,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
             }
             // The Machine has changed, so it is looked at again.
             Outcome::Unmarked(_, Err(failure)) if failure.failure() == Failure::Rejected => {}
-            Outcome::Listed(Ok(listed)) => self.look.took_list(&listed.alive, self.viewed.1),
+            Outcome::Listed(Ok(listed)) => self.reconcile.took_list(&listed.alive, self.viewed.1),
             Outcome::Group(Err(failure)) | Outcome::Unmarked(_, Err(failure)) | Outcome::Listed(Err(failure)) => {
                 self.fail(failure);
             }
@@ -251,7 +251,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
 
     /// Reports the entries that have left the log.
     fn forgot(&mut self, left: &Log<T>) {
-        let over = self.look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
+        let over = self.reconcile.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
         self.effects.push(Effect::Over(over.cloned().collect()));
     }
 }
@@ -259,8 +259,8 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
 impl<T: Calls, M: MarkedMember<T>, P: Policy> Steps<T> for Settle<T, M, P> {
     fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         let mut calls = Vec::new();
-        if self.open > 0 && matches!(self.stage, Stage::Look) {
-            calls = self.look(now);
+        if self.open > 0 && matches!(self.stage, Stage::Pass) {
+            calls = self.pass(now);
         }
         while calls.is_empty() && self.open == 0 && !self.has_ended() {
             calls = self.advance(now);
@@ -272,9 +272,9 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Steps<T> for Settle<T, M, P> {
     fn took(&mut self, outcome: Outcome<T>) {
         self.open = self.open.saturating_sub(1);
         self.stage = match (mem::replace(&mut self.stage, Stage::End), outcome) {
-            (Stage::Look, outcome) => {
+            (Stage::Pass, outcome) => {
                 self.took_of_look(outcome);
-                Stage::Look
+                Stage::Pass
             }
             (Stage::Write(left), Outcome::Written(Ok(_))) => {
                 self.forgot(&left);

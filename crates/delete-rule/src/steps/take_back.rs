@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use super::{Call, Calls, Group as _, NotDone, Now, Outcome, Row, Tries};
+use super::{Call, Calls, Group as _, NotDone, Now, Outcome, RetryBudget, RetryPolicy};
 use crate::{Entry, Log, Phase, Set};
 
 /// Entries that are being taken back.
@@ -61,15 +61,15 @@ impl<T: Calls> TakeBack<T> {
             Stage::Write => self.write(now),
             Stage::Failed(error) => {
                 self.stage = Stage::Failed(error.clone());
-                vec![Call::Pause(Row::TakeBack, error)]
+                vec![Call::Pause(RetryBudget::TakeBack, error)]
             }
             Stage::Read => {
                 self.stage = Stage::Read;
-                vec![Call::ReadGroup(Tries::Of(Row::TakeBack))]
+                vec![Call::ReadGroup(RetryPolicy::Of(RetryBudget::TakeBack))]
             }
             Stage::Versions(seen) if !seen.is_empty() => {
                 self.stage = Stage::Log(seen);
-                vec![Call::ReadGroup(Tries::Once)]
+                vec![Call::ReadGroup(RetryPolicy::Once)]
             }
             Stage::Unmark(marks) => marks
                 .into_iter()

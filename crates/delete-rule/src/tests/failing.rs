@@ -10,8 +10,8 @@ use proptest::{collection::vec, prelude::*};
 use super::steps::world::{Failed, Version};
 use super::*;
 use crate::steps::{
-    Call, CallerId, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome, Replaceable,
-    Resize, Steps, There, View, Whole,
+    Call, CallerId, Decrease, Deletion, Details, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome,
+    Replaceable, Resize, Steps, UnloggedMachines, View,
 };
 
 /// The maximum number of calls that a command may make in these tests.
@@ -79,10 +79,10 @@ impl World {
         self.machines.borrow().get(uid).copied().unwrap_or((Life::Gone, false))
     }
 
-    fn listed(&self) -> Listed {
+    fn listed(&self) -> GroupMachines {
         let machines = self.machines.borrow();
         let alive = machines.iter().filter(|(_, (life, _))| *life == Life::Alive).map(|(uid, _)| uid.clone());
-        Listed { alive: alive.collect(), ..Listed::default() }
+        GroupMachines { alive: alive.collect(), ..GroupMachines::default() }
     }
 
     /// Writes the group if it is unchanged since `seen`.
@@ -133,7 +133,7 @@ impl World {
             Call::Lower { .. } => "lower",
             Call::Resize { .. } => "resize",
             Call::Mark(_, MarkCall::Set(_)) => "mark",
-            Call::Read(_) | Call::ReadWhole(_) | Call::ReadVersion(_) | Call::Mark(..) => "read",
+            Call::Read(_) | Call::ReadDetails(_) | Call::ReadVersion(_) | Call::Mark(..) => "read",
             Call::Delete { .. } => "delete",
             Call::Unmark { .. } => "unmark",
             Call::WriteReplaced { .. } => "write replaced",
@@ -156,11 +156,11 @@ impl World {
                 let life = failure.map_or_else(|| Ok(self.machine(&named.uid).0), Err);
                 Outcome::Life(named.uid, life)
             }
-            Call::ReadWhole(named) => {
+            Call::ReadDetails(named) => {
                 let (life, has_node) = self.machine(&named.uid);
                 let version = (life == Life::Alive).then_some(1);
-                let whole = Whole { life, has_joined: has_node, version, ticket: None };
-                Outcome::Whole(named.uid, failure.map_or(Ok(whole), Err))
+                let whole = Details { life, has_joined: has_node, version, ticket: None };
+                Outcome::Details(named.uid, failure.map_or(Ok(whole), Err))
             }
             Call::ReadVersion(entry) => Outcome::Version(entry, failure.is_none().then_some(1)),
             Call::List(_) => Outcome::Listed(failure.map_or_else(|| Ok(self.listed()), Err)),
@@ -202,10 +202,10 @@ impl World {
         match call {
             MarkCall::ReadOwner => MarkOutcome::IsOfGroup(failure.map_or(Ok(Some(true)), Err)),
             MarkCall::Read => MarkOutcome::Life(failure.map_or(Ok(life), Err)),
-            MarkCall::ReadWhole => {
+            MarkCall::ReadDetails => {
                 let version = (life == Life::Alive).then_some(1);
                 let ticket = self.marks.borrow().get(&entry.uid).cloned();
-                MarkOutcome::Whole(failure.map_or(Ok(Whole { life, has_joined, version, ticket }), Err))
+                MarkOutcome::Details(failure.map_or(Ok(Details { life, has_joined, version, ticket }), Err))
             }
             MarkCall::ReadGroup => MarkOutcome::Group(failure.map_or_else(|| Ok(self.group.borrow().clone()), Err)),
             MarkCall::Set(_) => {
@@ -238,7 +238,7 @@ impl World {
                     let end = end.map_err(|why| format!("{why:?}"));
                     self.answers.borrow_mut().entry(caller).or_default().push(end);
                 }
-                Effect::PutOff(caller) => {
+                Effect::Deferred(caller) => {
                     self.answers.borrow_mut().entry(caller).or_default().push(Err("put off".to_owned()));
                 }
                 _ => {}
@@ -312,12 +312,12 @@ impl Now<Text> for World {
         false
     }
 
-    fn there(&self, log: &DeletionLog) -> There<Text> {
+    fn unlogged_machines(&self, log: &DeletionLog) -> UnloggedMachines<Text> {
         let machines = self.machines.borrow();
         let there = machines.iter().filter(|(uid, (life, _))| *life == Life::Alive && log.get(uid).is_none());
         let (joined, waiting): (Vec<_>, Vec<_>) = there.partition(|(_, (_, has_node))| *has_node);
         let never_joined = |(uid, _): &(&String, _)| Named { never_joined: true, ..named(uid) };
-        There {
+        UnloggedMachines {
             with_node: i32::try_from(joined.len()).unwrap_or_default(),
             waiting: waiting.iter().map(never_joined).collect(),
         }

@@ -213,10 +213,10 @@ fn a_mark_is_taken_off_when_it_is_ours_and_belongs_to_nothing(
 #[case::a_soft_one_that_waits("a~", Life::Alive, false, None, Marking::Mark)]
 #[case::a_soft_one_that_has_joined("a~", Life::Alive, true, None, Marking::Joined)]
 #[case::a_soft_one_that_has_joined_since_it_was_marked("a~", Life::Alive, true, Some("t"), Marking::Marked)]
-#[case::a_soft_one_that_goes_anyway("a~", Life::Deleting, false, None, Marking::Going)]
-#[case::a_soft_one_that_goes_anyway_with_an_older_mark("a~", Life::Deleting, false, Some("u"), Marking::Going)]
+#[case::a_soft_one_that_goes_anyway("a~", Life::Deleting, false, None, Marking::GoesByItself)]
+#[case::a_soft_one_that_goes_anyway_with_an_older_mark("a~", Life::Deleting, false, Some("u"), Marking::GoesByItself)]
 #[case::a_soft_one_that_goes_and_has_its_mark("a~", Life::Deleting, false, Some("t"), Marking::Marked)]
-#[case::a_soft_one_that_is_gone("a~", Life::Gone, false, None, Marking::Going)]
+#[case::a_soft_one_that_is_gone("a~", Life::Gone, false, None, Marking::GoesByItself)]
 fn one_that_never_joined_is_marked_only_while_it_has_no_node(
     #[case] text: &str,
     #[case] life: Life,
@@ -258,8 +258,8 @@ fn placeholders_are_given_up_by_what_is_there_now(
     #[case] expected: Result<i32, &'static str>,
 ) {
     let log = if replicas == 3 { log(&["a"]) } else { log(&["a!"]) };
-    let places = Places { replicas: named, instances, from };
-    let given_up: Result<_, Refusal> = RULE.give_up(&log, replicas, BOUNDS, left, places);
+    let placeholders = Placeholders { replicas: named, instances, from };
+    let given_up: Result<_, Refusal> = RULE.give_up(&log, replicas, BOUNDS, left, placeholders);
     assert_eq!(given_up.map_err(|refusal| word(&refusal)), expected);
 }
 

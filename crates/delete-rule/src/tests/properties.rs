@@ -32,10 +32,10 @@ proptest! {
         log in any_log(), lives in any_lives(), replicas in 0..8_i32, names in prop::collection::btree_set("[a-f]", 1..4),
     ) {
         let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
-        let listed = Listed { alive, ..Listed::default() };
+        let listed = GroupMachines { alive, ..GroupMachines::default() };
         let group = Group { replicas, log: log.clone(), lives, listed, ..Group::default() };
         let request = Request { machines: names.iter().map(|name| named(name)).collect(), ..Request::default() };
-        let mut acceptance = RULE.acceptance(group.seen(), "new".into());
+        let mut acceptance = RULE.acceptance(group.state(), "new".into());
         if acceptance.accept(&request).is_ok() {
             let after = acceptance.log().unwrap_or(&log).clone();
             let new = after.entries().len() - log.entries().len();
@@ -94,10 +94,10 @@ proptest! {
     fn an_era_never_begins_earlier(versions in prop::collection::vec((1..50_u64, any_log()), 1..12)) {
         let uid = Uid::from("group");
         let version = |number, log| Version { uid: &uid, generation: 1, number: Some(number), log };
-        let mut era = Era::<Text>::new(&version(0, LogSeen::None));
+        let mut era = Era::<Text>::new(&version(0, LogState::None));
         for (number, log) in &versions {
             let before = era.since();
-            RULE.see(&mut era, &version(*number, LogSeen::Read(log)));
+            RULE.see(&mut era, &version(*number, LogState::Read(log)));
             prop_assert!(era.since() >= before);
             prop_assert!(log.entries().iter().all(|entry| RULE.believed_since(&era, &entry.uid).is_none()));
         }

@@ -1,7 +1,7 @@
 //! The memory of the copies of the program.
 
 use super::{
-    few::Few,
+    ring::Ring,
     set::{SLOTS, Set},
 };
 
@@ -39,7 +39,7 @@ pub struct Memory {
     /// The number of sizes that were written since, at most 3.
     pub behind: u8,
     /// The tickets that it knows.
-    pub tickets: Few<u8, 8>,
+    pub tickets: Ring<u8, 8>,
     /// The versions of Machines that it knows, by its own numbering.
     pub versions: [u8; SLOTS],
     /// The Machines that haven't changed since it read their versions.

@@ -1,10 +1,10 @@
 //! The state of the model at one moment: the objects at the API server, the versions that controllers haven't seen yet,
 //! the memory of the copies of the program, and that of the checker. No rule may be decided here.
 
-mod few;
 mod ledger;
 mod memory;
 mod objects;
+mod ring;
 mod set;
 
 use std::hash::BuildHasher;
@@ -12,10 +12,10 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 pub use self::{
-    few::Few,
     ledger::{Fault, Ledger},
     memory::{Listing, Memory},
     objects::{CacheView, Deployment, Entry, Life, Machine, MachineSet, Past, Phase},
+    ring::Ring,
     set::{SLOTS, Set, name},
 };
 
@@ -75,13 +75,13 @@ pub struct World {
     /// The writer of the last size if that is a copy whose command goes on, otherwise 0.
     pub sized_by: u8,
     /// The versions of the MachineDeployment, from the one that its controller saw last.
-    pub deployments: Few<Deployment, 4>,
+    pub deployments: Ring<Deployment, 4>,
     /// The versions of the MachineSet, and during a rollout of the old one, from the one that its controller saw last.
-    pub sets: [Few<MachineSet, 4>; 2],
+    pub sets: [Ring<MachineSet, 4>; 2],
     /// The snapshots of the Machines, from the one that the MachineSet controller saw last.
-    pub seen: Few<CacheView, 4>,
+    pub seen: Ring<CacheView, 4>,
     /// The Machines at the moments that the program's caches may show; the last one is the present.
-    pub pasts: Few<Past, 4>,
+    pub pasts: Ring<Past, 4>,
     /// The Machines that have left the log since the first of these moments.
     pub left_log: Set,
     /// True if no reconcile of the generation that the MachineSet controller saw last has ended without an error. Not
@@ -128,13 +128,13 @@ impl World {
             replicas,
             log: [Entry::default(); SLOTS],
             sized_by: 0,
-            deployments: Few::of(deployment),
+            deployments: Ring::of(deployment),
             sets: [
-                Few::of(set(deployment, nodes + pending + missing)),
-                if old > 0 { Few::of(set(deployment, old)) } else { Few::default() },
+                Ring::of(set(deployment, nodes + pending + missing)),
+                if old > 0 { Ring::of(set(deployment, old)) } else { Ring::default() },
             ],
-            seen: Few::of(CacheView::of(&machines)),
-            pasts: Few::of(Past::of(&machines)),
+            seen: Ring::of(CacheView::of(&machines)),
+            pasts: Ring::of(Past::of(&machines)),
             left_log: Set(0),
             is_unacted: false,
             in_flight: InFlight::default(),
@@ -222,7 +222,7 @@ impl World {
         for deployment in self.deployments.all_mut() {
             deployment.since = deployment.since.saturating_sub(count);
         }
-        for set in self.sets.iter_mut().flat_map(Few::all_mut) {
+        for set in self.sets.iter_mut().flat_map(Ring::all_mut) {
             set.copied.since = set.copied.since.saturating_sub(count);
         }
     }
@@ -302,7 +302,7 @@ impl World {
 
     /// Outdates all caches that haven't reached this moment.
     pub fn outdate_caches(&mut self) {
-        self.pasts = Few::of(Past::of(&self.machines));
+        self.pasts = Ring::of(Past::of(&self.machines));
         self.left_log = Set(0);
     }
 
@@ -347,9 +347,9 @@ impl World {
             || self.budget.decreases > 0
             || self.copies.iter().any(|memory| memory.may_view);
         let unasked = if counts_all { Set(0) } else { self.logged() | self.left_log };
-        let mut kept = Few::of(now);
+        let mut kept = Ring::of(now);
         if is_viewed {
-            kept = Few::of(self.pasts.all()[0].with(unasked, now));
+            kept = Ring::of(self.pasts.all()[0].with(unasked, now));
             for past in &self.pasts.all()[1..] {
                 let past = past.with(unasked, now);
                 if kept.last() != past {

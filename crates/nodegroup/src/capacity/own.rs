@@ -33,8 +33,8 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
     }
 }
 
-/// Returns the resources of the annotation `resources`: those that no other annotation can name; an amount of 0 makes
-/// the Node have none of a resource. An unknown key with the prefix is a typing error and so a problem.
+/// Returns the resources of the annotation `resources`, which holds those without an annotation of their own. An amount of
+/// 0 removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typing error.
 #[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

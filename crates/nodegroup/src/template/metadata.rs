@@ -6,7 +6,7 @@ use capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, Scalabl
 
 use super::{ARCH, Built, Context, OS, REGION, ZONE};
 use crate::{
-    LearnedFrom, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
+    ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
     capacity::own,
     labels::{self, LABELS},
     observed::{ObservedLabels, OtherZone, Values},
@@ -108,7 +108,7 @@ fn put_observed(context: &Context<'_>, labels: &mut SourcedMap<String>, takes: i
     }
     let agreed = nodes.observed.into_iter().flat_map(ObservedLabels::agreed);
     for (key, value, node) in agreed.filter(|(key, ..)| takes(key)) {
-        let from = LearnedFrom { node: node.clone(), sibling: None };
+        let from = ObservedNode { node: node.clone(), sibling: None };
         put(labels, key, value.to_string(), Source::Learned(Box::new(from)));
     }
 }

@@ -28,7 +28,7 @@ impl SizeWriter {
         Self(format!("{PROGRAM}-{:016x}", RandomState::new().hash_one(0_u8)))
     }
 
-    /// Returns who has changed the size last, as seen from this command.
+    /// Returns the writer that has changed the size last, as seen from this command.
     #[must_use]
     pub fn of(&self, entries: &[ManagedFieldsEntry]) -> SizedBy {
         let mut sized_by = SizedBy::Nobody;

@@ -1,7 +1,7 @@
 //! One version of a group's object: what a write is decided on and tested against.
 
 use capi::{ScalableResource, Uid};
-use delete_rule::LogSeen;
+use delete_rule::LogState;
 use shared_informer::ResourceVersion;
 
 use crate::{DeletionLog, LogError, SharedLog, deletion_log::Types};
@@ -50,8 +50,8 @@ impl GroupVersion {
     #[must_use]
     pub fn seen(&self) -> delete_rule::Version<'_, Types> {
         let log = match &self.log {
-            None => LogSeen::None,
-            Some(log) => log.known().map_or(LogSeen::Unread, LogSeen::Read),
+            None => LogState::None,
+            Some(log) => log.known().map_or(LogState::Unread, LogState::Read),
         };
         delete_rule::Version {
             uid: &self.uid,

@@ -86,7 +86,7 @@ pub(crate) fn delete(
         0
     };
     let time = later(&request.time, grace);
-    let deleted = mark_or_remove(store, target, place, options.propagation, Going { time: &time, grace });
+    let deleted = mark_or_remove(store, target, place, options.propagation, Deletion { time: &time, grace });
     attend(store, place, &request.time);
     settle(store, &request.time);
     deleted.ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))
@@ -128,12 +128,12 @@ fn later(time: &str, seconds: u64) -> String {
 
 /// The time at which an object is to be gone, and its grace period in seconds.
 #[derive(Debug, Clone, Copy)]
-struct Going<'t> {
+struct Deletion<'t> {
     time: &'t str,
     grace: u64,
 }
 
-impl<'t> Going<'t> {
+impl<'t> Deletion<'t> {
     /// Deletes at once: an object that is deleted with another one has no grace period.
     fn now(time: &'t str) -> Self {
         Self { time, grace: 0 }
@@ -146,7 +146,7 @@ fn mark_or_remove(
     target: &Target,
     place: &Place,
     propagation: Propagation,
-    going: Going<'_>,
+    deletion: Deletion<'_>,
 ) -> Option<Deleted> {
     let object = store.get(place)?.clone();
     let mut next = Value::clone(object.value());
@@ -158,17 +158,17 @@ fn mark_or_remove(
         Propagation::Orphan => wanted.push(ORPHAN.to_owned()),
     }
     set_finalizers(&mut next, &wanted);
-    if wanted.is_empty() && going.grace == 0 && !is_namespace(target) {
+    if wanted.is_empty() && deletion.grace == 0 && !is_namespace(target) {
         return store.remove(place).map(|last| Deleted::Gone(Arc::clone(last.value())));
     }
     let given = next["metadata"]["deletionGracePeriodSeconds"].as_u64();
-    if given.is_some_and(|given| going.grace < given) {
-        next["metadata"]["deletionTimestamp"] = json!(going.time);
-        next["metadata"]["deletionGracePeriodSeconds"] = json!(going.grace);
+    if given.is_some_and(|given| deletion.grace < given) {
+        next["metadata"]["deletionTimestamp"] = json!(deletion.time);
+        next["metadata"]["deletionGracePeriodSeconds"] = json!(deletion.grace);
     }
     if text(&next, "deletionTimestamp").is_empty() {
-        next["metadata"]["deletionTimestamp"] = json!(going.time);
-        next["metadata"]["deletionGracePeriodSeconds"] = json!(going.grace);
+        next["metadata"]["deletionTimestamp"] = json!(deletion.time);
+        next["metadata"]["deletionGracePeriodSeconds"] = json!(deletion.grace);
         if let Some(generation) = next["metadata"]["generation"].as_i64() {
             next["metadata"]["generation"] = json!(generation + 1);
         }
@@ -224,7 +224,7 @@ fn attend(store: &mut Store, place: &Place, time: &str) {
             let has_own = store.dependents(&own).next().is_some();
             if !marked {
                 let propagation = if has_own { Propagation::Foreground } else { Propagation::Background };
-                mark_or_remove(store, &target, &dependent, propagation, Going::now(time));
+                mark_or_remove(store, &target, &dependent, propagation, Deletion::now(time));
                 attend(store, &dependent, time);
             }
         }
@@ -288,7 +288,7 @@ fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
     let mut left = false;
     for held in inside {
         let Some(target) = Target::stored(store, held.kind) else { continue };
-        mark_or_remove(store, &target, &held, Propagation::Background, Going::now(time));
+        mark_or_remove(store, &target, &held, Propagation::Background, Deletion::now(time));
         left |= store.get(&held).is_some();
     }
     let holds = store.get(place).is_some_and(|object| finalizers(object.value()).next().is_some());
@@ -332,7 +332,7 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     if !there.is_empty() {
         disown(store, dependent, &absent);
     } else if text(object.value(), "deletionTimestamp").is_empty() {
-        mark_or_remove(store, &target, dependent, Propagation::Background, Going::now(time));
+        mark_or_remove(store, &target, dependent, Propagation::Background, Deletion::now(time));
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Context,
-    conditions::{self, Says},
+    conditions::{self, ConditionContent},
     object::Object,
     plan::{Plan, Side},
 };
@@ -39,10 +39,10 @@ pub(crate) fn plan(cluster: &Arc<Value>, context: &Context<'_>) -> Plan {
         ("ControlPlaneAvailable", true, "Available"),
         ("Deleting", false, "NotDeleting"),
     ] {
-        conditions::set(&mut after, contract, &Says::new(kind, status, reason), context.now);
+        conditions::set(&mut after, contract, &ConditionContent::new(kind, status, reason), context.now);
     }
     for kind in ["Ready", "InfrastructureReady", "ControlPlaneInitialized", "ControlPlaneReady"] {
-        conditions::set_old(&mut after, contract, &Says::new(kind, true, ""), context.now);
+        conditions::set_old(&mut after, contract, &ConditionContent::new(kind, true, ""), context.now);
     }
     plan.change(Side::Management, cluster, after);
     plan

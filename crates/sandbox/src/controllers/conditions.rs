@@ -9,7 +9,7 @@ use crate::settings::Contract;
 
 /// The content of a condition.
 #[derive(Clone, Copy)]
-pub(crate) struct Says<'a> {
+pub(crate) struct ConditionContent<'a> {
     pub(crate) kind: &'a str,
     /// The status; `None` is Unknown.
     pub(crate) status: Option<bool>,
@@ -17,7 +17,7 @@ pub(crate) struct Says<'a> {
     pub(crate) message: &'a str,
 }
 
-impl<'a> Says<'a> {
+impl<'a> ConditionContent<'a> {
     pub(crate) fn new(kind: &'a str, status: bool, reason: &'a str) -> Self {
         Self { kind, status: Some(status), reason, message: "" }
     }
@@ -32,7 +32,7 @@ impl<'a> Says<'a> {
 }
 
 /// Sets a condition of v1beta2 at the path of the contract version.
-pub(crate) fn set(object: &mut Value, contract: Contract, says: &Says<'_>, now: Timestamp) {
+pub(crate) fn set(object: &mut Value, contract: Contract, says: &ConditionContent<'_>, now: Timestamp) {
     let place = match contract {
         Contract::V1Beta1 => "/status/v1beta2/conditions",
         Contract::V1Beta2 => "/status/conditions",
@@ -48,7 +48,7 @@ pub(crate) fn set(object: &mut Value, contract: Contract, says: &Says<'_>, now: 
 }
 
 /// Sets a condition of v1beta1, which has a reason only if it isn't True.
-pub(crate) fn set_old(object: &mut Value, contract: Contract, says: &Says<'_>, now: Timestamp) {
+pub(crate) fn set_old(object: &mut Value, contract: Contract, says: &ConditionContent<'_>, now: Timestamp) {
     let place = match contract {
         Contract::V1Beta1 => "/status/conditions",
         Contract::V1Beta2 => "/status/deprecated/v1beta1/conditions",
@@ -63,7 +63,7 @@ pub(crate) fn set_old(object: &mut Value, contract: Contract, says: &Says<'_>, n
 }
 
 /// Sets a condition of the core API, as on Nodes.
-pub(crate) fn set_core(object: &mut Value, says: &Says<'_>, now: Timestamp) {
+pub(crate) fn set_core(object: &mut Value, says: &ConditionContent<'_>, now: Timestamp) {
     let condition = json!({
         "type": says.kind,
         "status": status(says.status),
@@ -137,14 +137,14 @@ mod tests {
         let mut object = json!({ "metadata": { "generation": 3 } });
         let start = Timestamp::UNIX_EPOCH;
         let later = after(start, Duration::from_secs(60));
-        set(&mut object, contract, &Says::new("Ready", false, "NotReady"), start);
-        set_old(&mut object, contract, &Says::new("Ready", false, "NotReady"), start);
-        set(&mut object, contract, &Says::new("Ready", false, "StillNotReady"), later);
+        set(&mut object, contract, &ConditionContent::new("Ready", false, "NotReady"), start);
+        set_old(&mut object, contract, &ConditionContent::new("Ready", false, "NotReady"), start);
+        set(&mut object, contract, &ConditionContent::new("Ready", false, "StillNotReady"), later);
         let condition = &object.pointer(new).unwrap()[0];
         assert_eq!(condition["reason"], "StillNotReady");
         assert_eq!(condition["observedGeneration"], 3);
         assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:00:00Z");
-        set(&mut object, contract, &Says::new("Ready", true, "Ready"), later);
+        set(&mut object, contract, &ConditionContent::new("Ready", true, "Ready"), later);
         assert!(is_true(&object, contract, "Ready"));
         assert_eq!(object.pointer(new).unwrap()[0]["lastTransitionTime"], "1970-01-01T00:01:00Z");
         assert_eq!(object.pointer(old).unwrap()[0]["severity"], "Info");

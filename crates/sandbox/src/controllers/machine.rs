@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Context,
     capacity::Hardware,
-    conditions::{self, Says},
+    conditions::{self, ConditionContent},
     keys,
     node::{self, NodeOf},
     object::Object,
@@ -337,9 +337,14 @@ fn is_held(machine: &Value, hook: &str) -> bool {
 fn say_deleting(machine: &mut Value, reason: &'static str, context: &Context<'_>) {
     let (contract, now) = (context.settings.contract, context.now);
     machine.set("/status/phase", json!("Deleting"));
-    conditions::set(machine, contract, &Says::new("Deleting", true, reason), now);
-    conditions::set(machine, contract, &Says::new("Ready", false, "NotReady").because("it is being deleted"), now);
-    conditions::set_old(machine, contract, &Says::new("Ready", false, "Deleting"), now);
+    conditions::set(machine, contract, &ConditionContent::new("Deleting", true, reason), now);
+    conditions::set(
+        machine,
+        contract,
+        &ConditionContent::new("Ready", false, "NotReady").because("it is being deleted"),
+        now,
+    );
+    conditions::set_old(machine, contract, &ConditionContent::new("Ready", false, "Deleting"), now);
 }
 
 fn status(machine: &mut Value, infrastructure: Infrastructure, node: Option<&Value>, context: &Context<'_>) {
@@ -395,51 +400,59 @@ fn fail(machine: &mut Value, contract: Contract) {
 fn set_conditions(machine: &mut Value, infrastructure: Infrastructure, node: Option<&Value>, context: &Context<'_>) {
     let (contract, now) = (context.settings.contract, context.now);
     let bootstrap = match infrastructure {
-        Infrastructure::WaitsForBootstrap => Says::new("BootstrapConfigReady", false, "NotReady"),
+        Infrastructure::WaitsForBootstrap => ConditionContent::new("BootstrapConfigReady", false, "NotReady"),
         Infrastructure::Coming | Infrastructure::NoCapacity | Infrastructure::Failed | Infrastructure::Ready => {
-            Says::new("BootstrapConfigReady", true, "Ready")
+            ConditionContent::new("BootstrapConfigReady", true, "Ready")
         }
     };
-    let not_ready = || Says::new("InfrastructureReady", false, "NotReady");
+    let not_ready = || ConditionContent::new("InfrastructureReady", false, "NotReady");
     let ready = match infrastructure {
         Infrastructure::WaitsForBootstrap => not_ready().because("waiting for bootstrap data"),
         Infrastructure::Coming => not_ready().because("the server is being made"),
         Infrastructure::NoCapacity => not_ready()
             .because("InsufficientInstanceCapacity: the cloud has no server of this type left in this zone; trying on"),
         Infrastructure::Failed => not_ready().because("the server could not be made: its image does not exist"),
-        Infrastructure::Ready => Says::new("InfrastructureReady", true, "Ready"),
+        Infrastructure::Ready => ConditionContent::new("InfrastructureReady", true, "Ready"),
     };
     let healthy = node.is_some_and(node::is_ready);
     let joined = machine.text("/status/nodeRef/name").is_some();
     let (node_healthy, node_ready) = match node {
-        Some(_) if healthy => {
-            (Says::new("NodeHealthy", true, "NodeHealthy"), Says::new("NodeReady", true, "NodeReady"))
-        }
-        Some(_) => (Says::new("NodeHealthy", false, "NodeNotHealthy"), Says::new("NodeReady", false, "NodeNotReady")),
-        None if joined => {
-            (Says::unknown("NodeHealthy", "NodeDoesNotExist"), Says::unknown("NodeReady", "NodeDoesNotExist"))
-        }
-        None => (Says::unknown("NodeHealthy", "InspectionFailed"), Says::unknown("NodeReady", "InspectionFailed")),
+        Some(_) if healthy => (
+            ConditionContent::new("NodeHealthy", true, "NodeHealthy"),
+            ConditionContent::new("NodeReady", true, "NodeReady"),
+        ),
+        Some(_) => (
+            ConditionContent::new("NodeHealthy", false, "NodeNotHealthy"),
+            ConditionContent::new("NodeReady", false, "NodeNotReady"),
+        ),
+        None if joined => (
+            ConditionContent::unknown("NodeHealthy", "NodeDoesNotExist"),
+            ConditionContent::unknown("NodeReady", "NodeDoesNotExist"),
+        ),
+        None => (
+            ConditionContent::unknown("NodeHealthy", "InspectionFailed"),
+            ConditionContent::unknown("NodeReady", "InspectionFailed"),
+        ),
     };
     let whole = healthy && infrastructure == Infrastructure::Ready;
-    let whole_says = |kind, no| Says::new(kind, whole, if whole { kind } else { no });
+    let whole_says = |kind, no| ConditionContent::new(kind, whole, if whole { kind } else { no });
     for old in [
-        Says::new("Ready", whole, "WaitingForNodeRef"),
-        Says { kind: "BootstrapReady", ..bootstrap },
-        Says { reason: "WaitingForInfrastructure", ..ready },
-        Says { kind: "NodeHealthy", ..node_healthy },
+        ConditionContent::new("Ready", whole, "WaitingForNodeRef"),
+        ConditionContent { kind: "BootstrapReady", ..bootstrap },
+        ConditionContent { reason: "WaitingForInfrastructure", ..ready },
+        ConditionContent { kind: "NodeHealthy", ..node_healthy },
     ] {
         conditions::set_old(machine, contract, &old, now);
     }
     for says in [
         whole_says("Available", "NotReady"),
         whole_says("Ready", "NotReady"),
-        Says::new("UpToDate", true, "UpToDate"),
-        Says { kind: "BootstrapConfigReady", ..bootstrap },
+        ConditionContent::new("UpToDate", true, "UpToDate"),
+        ConditionContent { kind: "BootstrapConfigReady", ..bootstrap },
         ready,
         node_healthy,
         node_ready,
-        Says::new("Deleting", false, "NotDeleting"),
+        ConditionContent::new("Deleting", false, "NotDeleting"),
     ] {
         conditions::set(machine, contract, &says, now);
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Context,
-    conditions::{self, Says},
+    conditions::{self, ConditionContent},
     keys,
     machine_set::DefaultSize as _,
     names,
@@ -308,7 +308,7 @@ fn status(deployment: &mut Value, children: &[Child], strategy: Strategy, contex
         Strategy::OnDelete => desired,
     };
     let enough = available >= least;
-    let says = |kind, is, yes, no| Says::new(kind, is, if is { yes } else { no });
+    let says = |kind, is, yes, no| ConditionContent::new(kind, is, if is { yes } else { no });
     for says in [
         says("Available", enough, "Available", "NotAvailable"),
         says("RollingOut", rolls, "RollingOut", "NotRollingOut"),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     Context,
     capacity::Hardware,
-    conditions::{self, Says},
+    conditions::{self, ConditionContent},
     keys,
     machine::provider_id,
     machine_set::DefaultSize as _,
@@ -219,7 +219,7 @@ pub(super) fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], con
         }
         Contract::V1Beta2 => pool.set("/status/upToDateReplicas", json!(ids.len())),
     }
-    let says = Says::new("InfrastructureReady", ids.len() >= wanted, "NotReady");
+    let says = ConditionContent::new("InfrastructureReady", ids.len() >= wanted, "NotReady");
     conditions::set(pool, contract, &says, context.now);
     conditions::set_old(pool, contract, &says, context.now);
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Context,
-    conditions::{self, Says},
+    conditions::{self, ConditionContent},
     keys,
     object::{self, Object},
     plan::{Plan, Side},
@@ -214,17 +214,17 @@ fn status(set: &mut Value, machines: &[Arc<Value>], context: &Context<'_>) {
     let shrinks = wanted < total;
     let all_ready = ready == total;
     for says in [
-        Says::new("ScalingUp", grows, if grows { "ScalingUp" } else { "NotScalingUp" }),
-        Says::new("ScalingDown", shrinks, if shrinks { "ScalingDown" } else { "NotScalingDown" }),
-        Says::new("MachinesReady", all_ready, if all_ready { "Ready" } else { "NotReady" }),
-        Says::new("Deleting", false, "NotDeleting"),
+        ConditionContent::new("ScalingUp", grows, if grows { "ScalingUp" } else { "NotScalingUp" }),
+        ConditionContent::new("ScalingDown", shrinks, if shrinks { "ScalingDown" } else { "NotScalingDown" }),
+        ConditionContent::new("MachinesReady", all_ready, if all_ready { "Ready" } else { "NotReady" }),
+        ConditionContent::new("Deleting", false, "NotDeleting"),
     ] {
         conditions::set(set, contract, &says, context.now);
     }
     for says in [
-        Says::new("Ready", all_ready, "WaitingForMachines"),
-        Says::new("MachinesReady", all_ready, "WaitingForMachines"),
-        Says::new("Resized", total == wanted, if grows { "ScalingUp" } else { "ScalingDown" }),
+        ConditionContent::new("Ready", all_ready, "WaitingForMachines"),
+        ConditionContent::new("MachinesReady", all_ready, "WaitingForMachines"),
+        ConditionContent::new("Resized", total == wanted, if grows { "ScalingUp" } else { "ScalingDown" }),
     ] {
         conditions::set_old(set, contract, &says, context.now);
     }

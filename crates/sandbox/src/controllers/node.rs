@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     capacity::Hardware,
-    conditions::{self, Says},
+    conditions::{self, ConditionContent},
     keys,
     object::{self, Object},
 };
@@ -73,7 +73,7 @@ impl NodeOf<'_> {
             ("DiskPressure", "KubeletHasNoDiskPressure"),
             ("PIDPressure", "KubeletHasSufficientPID"),
         ] {
-            conditions::set_core(&mut node, &Says::new(pressure, false, reason), now);
+            conditions::set_core(&mut node, &ConditionContent::new(pressure, false, reason), now);
         }
         node
     }
@@ -107,7 +107,7 @@ impl NodeOf<'_> {
 /// Sets the Ready condition of a Node.
 pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
     let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
-    conditions::set_core(node, &Says::new("Ready", ready, reason), now);
+    conditions::set_core(node, &ConditionContent::new("Ready", ready, reason), now);
 }
 
 /// Returns true if its kubelet reports it as Ready.

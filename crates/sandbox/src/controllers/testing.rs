@@ -1,10 +1,24 @@
 //! Objects for the controllers' tests.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{CapiVersion, Context, names::Names};
-use crate::settings::Settings;
+use crate::settings::{Settings, Times};
+
+/// Times whose sums are all different.
+pub(crate) const TIMES: Times = Times {
+    react: Duration::ZERO,
+    bootstrap: Duration::from_secs(1),
+    provision: Duration::from_secs(10),
+    join: Duration::from_secs(20),
+    ready: Duration::from_secs(5),
+    drain: Duration::from_secs(3),
+    terminate: Duration::from_secs(7),
+    slow_factor: 10,
+};
 
 pub(crate) fn context<'a>(settings: &'a Settings, names: &'a mut Names) -> Context<'a> {
     Context { now: Timestamp::UNIX_EPOCH, settings, version: CapiVersion::default(), names }

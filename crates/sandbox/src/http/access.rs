@@ -7,17 +7,16 @@ use serde_json::{Value, json};
 use super::{
     Server,
     answer::{Answer, json_answer},
-    handle::{Received, parse_object},
 };
 use crate::{api::Refusal, faults::About};
 
-/// Answers a SelfSubjectAccessReview.
-pub(super) fn access_review(server: &Server, received: &Received) -> Result<Answer, Refusal> {
-    if received.parts.method != Method::POST {
+/// Answers a SelfSubjectAccessReview. A body that can't be read, as from commands that send protobuf, is `None`, and gets
+/// the same answer as an empty review.
+pub(super) fn access_review(server: &Server, method: &Method, review: Option<Value>) -> Result<Answer, Refusal> {
+    if method != Method::POST {
         return Err(Refusal::method_not_allowed());
     }
-    // A body that can't be read, as from commands that send protobuf, gets the same answer as an empty review.
-    let mut review = parse_object(received).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let mut review = review.filter(Value::is_object).unwrap_or_else(|| json!({}));
     let refused = review.pointer("/spec/resourceAttributes").and_then(|asked| refused(server, asked));
     review["kind"] = json!("SelfSubjectAccessReview");
     review["apiVersion"] = json!("authorization.k8s.io/v1");

@@ -39,7 +39,7 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
     }
     let form = accepted(&received.parts.headers).unwrap_or(Form::Plain);
     if received.route == Route::AccessReview {
-        return access_review(server, received);
+        return access_review(server, &received.parts.method, parse_object(received).ok());
     }
     if received.parts.method != Method::GET && received.parts.method != Method::HEAD {
         return Err(Refusal::method_not_allowed());
@@ -363,7 +363,7 @@ fn protobuf_refused() -> Refusal {
     refusal
 }
 
-pub(super) fn parse_object(received: &Received) -> Result<Value, Refusal> {
+fn parse_object(received: &Received) -> Result<Value, Refusal> {
     match content_type(&received.parts.headers, &received.query) {
         ContentType::Json => parse_json(&received.body),
         ContentType::Yaml => parse_yaml(&received.body),

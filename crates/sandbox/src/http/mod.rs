@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Api, Refusal},
     clock::after,
-    faults::{About, Effect, Faults, Struck},
+    faults::{About, ActiveEffect, Effect, Faults},
     kubeconfig,
     requests::{Request, Requests},
 };
@@ -204,8 +204,8 @@ async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answ
     let number = note(server, &received);
     let target = target_of(&received.parts);
     let about = About { method: received.parts.method.as_str(), verb, target: &target };
-    let struck = server.faults.strike(&about);
-    let answer = with_faults(server, &received, struck).await?;
+    let active = server.faults.effects_on(&about);
+    let answer = with_faults(server, &received, active).await?;
     server.requests.answered(number, answer.status().as_u16());
     Ok(answer)
 }
@@ -225,23 +225,23 @@ fn note(server: &Server, received: &Received) -> u64 {
     })
 }
 
-async fn with_faults(server: &Server, received: &Received, struck: Vec<Struck>) -> Result<Answer, Cut> {
+async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEffect>) -> Result<Answer, Cut> {
     let (mut cut_after, mut garbage) = (false, false);
     let mut answer_gates = Vec::new();
-    for mut struck in struck {
-        match struck.effect {
+    for mut active in active {
+        match active.effect {
             Effect::Delay(by) => {
                 let clock = server.api.clock();
                 clock.wait_until(after(clock.now(), by)).await;
             }
             Effect::Hold => {
                 // A hold without a handle can't be released any more.
-                let _ = struck.gate.wait_for(|open| *open).await;
+                let _ = active.gate.wait_for(|open| *open).await;
             }
             Effect::Answer { status, headers, body } => return Ok(made_up(status, headers, body)),
             Effect::CutBefore => return Err(Cut),
             Effect::CutAfter => cut_after = true,
-            Effect::HoldAnswer => answer_gates.push(struck.gate),
+            Effect::HoldAnswer => answer_gates.push(active.gate),
             Effect::Garbage => garbage = true,
             // Watches apply these faults themselves.
             Effect::Watch(_) => {}

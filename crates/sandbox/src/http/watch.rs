@@ -231,7 +231,7 @@ impl Watch {
     fn meet_faults(&mut self) {
         let about = About { method: &self.query.method, verb: "watch", target: &self.query.target };
         let known: Vec<u64> = self.met.keys().copied().collect();
-        self.faults.strike_watch(&about, &mut self.met);
+        self.faults.apply_to_watch(&about, &mut self.met);
         let new: Vec<(u64, WatchFault)> = self
             .met
             .iter()

@@ -22,7 +22,7 @@ impl WatchedMachines for Watched {
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
         let watched = self.0.lock();
         let held = |machine: &Arc<Machine>| {
-            AsOf::Held(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
+            AsOf::Present(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
         };
         if watched.0 < version { AsOf::Behind } else { watched.1.get(key).map_or(AsOf::Absent, held) }
     }

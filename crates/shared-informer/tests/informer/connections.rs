@@ -15,8 +15,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use shared_informer::{AsOf, Factory, Informer, ObjectKey, Projection, Query, Settings};
-use testkit::{PATIENCE, soon, until_true as until};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use testkit::{PATIENCE, serve_at, soon, until_true as until};
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 type Lines = mpsc::UnboundedSender<Result<String, Infallible>>;
@@ -34,11 +34,7 @@ async fn serve(address: SocketAddr, watches: mpsc::UnboundedSender<Lines>) -> (S
 }
 
 async fn serve_api(address: SocketAddr, api: Api) -> (SocketAddr, JoinHandle<()>) {
-    let listener = TcpListener::bind(address).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router = Router::new().route("/apis/example.io/v1/widgets", get(answer)).with_state(api);
-    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (address, server)
+    serve_at(address, Router::new().route("/apis/example.io/v1/widgets", get(answer)).with_state(api)).await
 }
 
 async fn answer(State(Api { watches, streams }): State<Api>, RawQuery(query): RawQuery) -> Response {
@@ -101,7 +97,7 @@ async fn what_was_as_of_a_version_is_known_once_the_list_or_the_watch_has_come_t
     let informer = widgets_of(&factory(address));
     let watch = soon("a watch", opened.recv()).await.unwrap();
     let as_of = |name, version| match informer.lister().as_of(&ObjectKey::cluster(name), version) {
-        AsOf::Held(_) => "held",
+        AsOf::Present(_) => "held",
         AsOf::Absent => "absent",
         AsOf::Behind => "behind",
     };

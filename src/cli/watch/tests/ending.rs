@@ -2,9 +2,6 @@
 
 use std::sync::{Condvar, Mutex};
 
-use axum::{Router, extract::State, routing::post};
-use tokio::net::TcpListener;
-
 use super::*;
 
 /// A reader that blocks until it is opened.
@@ -47,21 +44,14 @@ impl Write for Gone {
 }
 
 /// Starts a Slack-like receiver that keeps its messages, and returns its URL.
-async fn receiver() -> (String, Arc<watch::Sender<Vec<Value>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
-    let received = Arc::new(watch::Sender::new(Vec::new()));
-    let keep = |State(received): State<Arc<watch::Sender<Vec<Value>>>>, body: String| async move {
-        received.send_modify(|received| received.push(serde_json::from_str(&body).unwrap()));
-        "ok"
-    };
-    let router = Router::new().route("/services/{token}", post(keep)).with_state(Arc::clone(&received));
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (url, received)
+async fn receiver() -> (String, watch::Receiver<Vec<Value>>) {
+    let (router, received) = testkit::receiver();
+    let (address, _) = testkit::serve(router).await;
+    (format!("http://{address}/services/T0P-S3CR3T"), received)
 }
 
-async fn messages(received: &watch::Sender<Vec<Value>>, count: usize) -> Vec<Value> {
-    let mut received = received.subscribe();
+async fn messages(received: &watch::Receiver<Vec<Value>>, count: usize) -> Vec<Value> {
+    let mut received = received.clone();
     let enough = received.wait_for(|received| received.len() >= count);
     tokio::time::timeout(PATIENCE, enough).await.expect("messages come").unwrap().clone()
 }

@@ -15,7 +15,7 @@ use axum::{
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, sync::broadcast, task::JoinHandle};
+use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_stream::wrappers::BroadcastStream;
 
 use change_stream::changes::{FieldSelector, LabelSelector};
@@ -81,13 +81,11 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) async fn start(kinds: Vec<FakeKind>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let namespaces = ["default", "team-a", "team-b"].map(str::to_owned).into();
         let served = Mutex::new(Served { kinds, version: 1, namespaces, ..Served::default() });
         let shared = Arc::new(Shared { served, events: broadcast::Sender::new(1000) });
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let (address, task) = testkit::serve(router).await;
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, namespace: team-a}}}}]\n\

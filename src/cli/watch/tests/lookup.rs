@@ -1,7 +1,7 @@
 //! Tests of the resource that a name means.
 
 use super::*;
-use change_stream::watch::{Catalog, NotFound, WantedBy};
+use change_stream::watch::{Catalog, NotFound, ResourceRef};
 use connect::Source;
 
 /// Starts a server with two groups of the same plural, two versions, and a kind that can't be watched.
@@ -51,7 +51,7 @@ async fn a_name_means_what_discovery_says(#[case] name: &str, #[case] expected: 
             fake.aggregate();
         }
         let catalog = catalog(&fake).await;
-        let found = catalog.find(&WantedBy::Name(name.into())).ok();
+        let found = catalog.find(&ResourceRef::Name(name.into())).ok();
         let found = found.map(|resource| format!("{} {}", resource.name(), resource.kind.version));
         assert_eq!(found.as_deref(), expected, "aggregated: {aggregated}");
     }
@@ -70,16 +70,16 @@ async fn aggregated_discovery_takes_two_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_watched_is_reported_as_such() {
     let found = catalog(&served().await).await;
-    let error = found.find(&WantedBy::Name("reviews".into())).unwrap_err();
+    let error = found.find(&ResourceRef::Name("reviews".into())).unwrap_err();
     assert_eq!(error, NotFound::NotWatchable("reviews.authorization.k8s.io".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn others_of_the_same_name_are_known() {
     let catalog = catalog(&served().await).await;
-    let by = WantedBy::Name("clusters".into());
+    let by = ResourceRef::Name("clusters".into());
     assert_eq!(catalog.others(&by, catalog.find(&by).unwrap()), ["clusters.management.example.io"]);
-    let by = WantedBy::Name("clusters.cluster.x-k8s.io".into());
+    let by = ResourceRef::Name("clusters.cluster.x-k8s.io".into());
     assert_eq!(catalog.others(&by, catalog.find(&by).unwrap()), Vec::<String>::new());
 }
 
@@ -91,7 +91,7 @@ async fn a_scope_is_that_of_discovery() {
             fake.aggregate();
         }
         let catalog = catalog(&fake).await;
-        assert!(catalog.find(&WantedBy::Name("pods".into())).unwrap().namespaced);
-        assert!(!catalog.find(&WantedBy::Name("nodes".into())).unwrap().namespaced);
+        assert!(catalog.find(&ResourceRef::Name("pods".into())).unwrap().namespaced);
+        assert!(!catalog.find(&ResourceRef::Name("nodes".into())).unwrap().namespaced);
     }
 }

@@ -29,7 +29,7 @@ fn shown(end: &Result<Life, NotMarked<Text>>) -> String {
         Ok(life) => format!("{life:?}"),
         Err(NotMarked::Failed(Failed(failure))) => format!("failed, {failure:?}"),
         Err(NotMarked::Joined) => "joined".to_owned(),
-        Err(NotMarked::Going) => "going".to_owned(),
+        Err(NotMarked::GoesByItself) => "going".to_owned(),
     }
 }
 

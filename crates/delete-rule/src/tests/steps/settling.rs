@@ -26,21 +26,21 @@ fn settle(world: &World, machines: &[Machine]) -> Settle<Text, Machine> {
 #[test]
 fn what_a_smaller_size_has_left_is_deleted_by_name() {
     let mut world = world(&["a!"]);
-    let mut look = settle(&world, &[machine("a")]);
-    world.run(&mut look);
+    let mut steps = settle(&world, &[machine("a")]);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read a", "read group", "delete a"]);
     assert_eq!(world.ended, ["a deleted"]);
-    assert!(look.has_ended() && look.failure().is_none());
+    assert!(steps.has_ended() && steps.failure().is_none());
 }
 
 #[test]
 fn nothing_is_deleted_by_name_when_another_deletion_is_decided_upon_just_before() {
     let mut world = world(&["a!"]);
-    let mut look = settle(&world, &[machine("a")]);
+    let mut steps = settle(&world, &[machine("a")]);
     world.happens("read group", Happens::Before(|world| world.write(2, log(&["a!", "b"]))));
-    world.run(&mut look);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read a", "read group"], "the smaller size for b could be spent on a");
-    assert!(look.has_ended());
+    assert!(steps.has_ended());
 }
 
 /// No more deletions are decided than can be made at once, so that none is decided before earlier calls have ended.
@@ -54,12 +54,12 @@ fn a_delete_by_name_is_decided_upon_when_it_is_made() {
     world.write(0, log(&entries));
     world.followed = log(&entries);
     let machines: Vec<_> = names.iter().map(|name| machine(name)).collect();
-    let mut look = settle(&world, &machines);
+    let mut steps = settle(&world, &machines);
     world.happens(
         "delete m00",
         Happens::Before(|world| world.write(0, world.group.log.clone().with(log(&["x"]).entries().to_vec()))),
     );
-    world.run(&mut look);
+    world.run(&mut steps);
     let deleted = world.calls.iter().filter(|call| call.starts_with("delete")).count();
     assert_eq!(deleted, 16, "those that were under way");
 }
@@ -73,20 +73,20 @@ fn an_entry_leaves_the_log_once_its_machine_is_known_to_be_gone(
     #[case] left: &[&str],
 ) {
     let mut world = world(&[&format!("{name}!")]);
-    let mut look = settle(&world, &[]);
-    world.run(&mut look);
+    let mut steps = settle(&world, &[]);
+    world.run(&mut steps);
     assert_eq!(world.calls, calls);
     assert_eq!(world.group.log, log(left));
     assert_eq!(world.ended.len(), usize::from(left.is_empty()));
-    assert!(look.has_ended() && look.failure().is_none());
+    assert!(steps.has_ended() && steps.failure().is_none());
 }
 
 #[test]
 fn what_is_over_is_taken_out_of_the_log_that_is_there_then() {
     let mut world = world(&["d!"]);
-    let mut look = settle(&world, &[]);
+    let mut steps = settle(&world, &[]);
     world.happens("log", Happens::Before(|world| world.write(1, log(&["d!", "b"]))));
-    world.run(&mut look);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read d", "log", "pause Log", "read group", "log b"]);
     assert_eq!(world.ended, ["d over"]);
 }
@@ -97,23 +97,23 @@ fn one_failure_holds_up_nothing_else() {
     let mut world = world(&["d!", "e!"]);
     let mut stale = machine("b");
     stale.mark = Some("ours old".into());
-    let mut look = settle(&world, &[stale]);
+    let mut steps = settle(&world, &[stale]);
     world.happens("read d", Happens::Fails(Failure::NotNow));
-    world.run(&mut look);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read d", "read e", "read group", "unmark b", "log d!"]);
     assert_eq!(world.ended, ["e over"]);
-    assert_eq!(look.failure().map(|failed| failed.0), Some(Failure::NotNow));
+    assert_eq!(steps.failure().map(|failed| failed.0), Some(Failure::NotNow));
 }
 
 #[test]
 fn the_write_of_the_log_that_goes_on_failing_is_reported() {
     let mut world = world(&["d!"]);
-    let mut look = settle(&world, &[]);
+    let mut steps = settle(&world, &[]);
     world.happens("log", Happens::Fails(Failure::NotNow));
     world.happens("pause", Happens::Fails(Failure::Final));
-    world.run(&mut look);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read d", "log", "pause Log"]);
-    assert!(look.has_ended() && look.failure().is_some() && world.ended.is_empty());
+    assert!(steps.has_ended() && steps.failure().is_some() && world.ended.is_empty());
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn a_machine_with_the_mark_of_an_acceptance_that_is_over_is_marked_again() {
     world.followed = log(&[]);
     let mut stale = machine("b");
     stale.mark = Some("ours old".into());
-    let mut look = settle(&world, &[stale]);
-    world.run(&mut look);
+    let mut steps = settle(&world, &[stale]);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read group", "mark b"]);
     assert_eq!(world.marks(), ["b: t"]);
-    assert!(look.has_ended());
+    assert!(steps.has_ended());
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn a_soft_entry_leaves_once_nothing_is_left_to_go() {
     let mut world = World::of(3, &["a", "b"]);
     world.write(2, log(&["a~!"]));
     world.followed = log(&["a~!"]);
-    let mut look = settle(&world, &[machine("a"), machine("b")]);
-    world.run(&mut look);
+    let mut steps = settle(&world, &[machine("a"), machine("b")]);
+    world.run(&mut steps);
     assert_eq!(world.calls, ["read group", "list", "log"]);
-    assert!(world.group.log.is_empty() && look.has_ended());
+    assert!(world.group.log.is_empty() && steps.has_ended());
 }

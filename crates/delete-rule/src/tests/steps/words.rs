@@ -9,7 +9,7 @@ pub(super) fn shown(call: &Call<Text>) -> String {
         Call::ReadGroup(_) => "read group".to_owned(),
         Call::ReadSize(_) => "read size".to_owned(),
         Call::Read(named) => format!("read {}", named.name),
-        Call::ReadWhole(named) => format!("whole {}", named.name),
+        Call::ReadDetails(named) => format!("whole {}", named.name),
         Call::ReadVersion(entry) => format!("version {}", entry.name),
         Call::List(_) => "list".to_owned(),
         Call::Lower { lowering, .. } if !lowering.names.is_empty() => {
@@ -22,7 +22,7 @@ pub(super) fn shown(call: &Call<Text>) -> String {
         Call::Mark(entry, call) => match call {
             MarkCall::ReadOwner => format!("owner {}", entry.name),
             MarkCall::Read => format!("read {}", entry.name),
-            MarkCall::ReadWhole => format!("whole {}", entry.name),
+            MarkCall::ReadDetails => format!("whole {}", entry.name),
             MarkCall::ReadGroup => format!("group for {}", entry.name),
             MarkCall::Set(_) => format!("mark {}", entry.name),
         },

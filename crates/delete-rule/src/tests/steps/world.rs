@@ -9,8 +9,8 @@ use super::{
 use crate::{
     replacement::{Replaced, WallTime},
     steps::{
-        Call, CallerId, Calls, Candidate, Effect, FailedCall, Group as _, MarkCall, MarkOutcome, Now, Outcome,
-        Replaceable, Steps, There, Unmarked, View, Whole,
+        Call, CallerId, Calls, Candidate, Details, Effect, FailedCall, Group as _, MarkCall, MarkOutcome, Now, Outcome,
+        Replaceable, Steps, UnloggedMachines, Unmarked, View,
     },
 };
 
@@ -271,9 +271,9 @@ impl World {
                 Outcome::Size(Ok((self.group.clone(), sized_by)))
             }
             Call::Read(named) => Outcome::Life(named.uid.clone(), Ok(self.life(&named.uid))),
-            Call::ReadWhole(named) => {
+            Call::ReadDetails(named) => {
                 let whole = self.whole(&named.uid);
-                Outcome::Whole(named.uid, Ok(whole))
+                Outcome::Details(named.uid, Ok(whole))
             }
             Call::ReadVersion(entry) => {
                 let version = self.machines.get(&entry.uid).map(|machine| machine.version);
@@ -343,7 +343,7 @@ impl World {
                 .contains_key(&entry.uid)
                 .then_some(self.owner != Owner::Another))),
             MarkCall::Read => MarkOutcome::Life(Ok(self.life(&entry.uid))),
-            MarkCall::ReadWhole => MarkOutcome::Whole(Ok(self.whole(&entry.uid))),
+            MarkCall::ReadDetails => MarkOutcome::Details(Ok(self.whole(&entry.uid))),
             MarkCall::ReadGroup => MarkOutcome::Group(Ok(self.group.clone())),
             MarkCall::Set(version) => {
                 let Some(machine) = self.machines.get_mut(&entry.uid) else { return MarkOutcome::Set(Ok(Life::Gone)) };
@@ -356,12 +356,12 @@ impl World {
         }
     }
 
-    fn whole(&self, uid: &Uid) -> Whole<Text> {
+    fn whole(&self, uid: &Uid) -> Details<Text> {
         let (machine, life) = (self.machines.get(uid), self.life(uid));
         let alive = machine.filter(|_| life == Life::Alive);
         let has_joined = alive.is_some_and(|machine| machine.has_node);
         let version = alive.map(|machine| machine.version);
-        Whole { life, has_joined, version, ticket: machine.and_then(|machine| machine.mark.clone()) }
+        Details { life, has_joined, version, ticket: machine.and_then(|machine| machine.mark.clone()) }
     }
 
     fn life(&self, uid: &Uid) -> Life {
@@ -372,12 +372,12 @@ impl World {
         }
     }
 
-    fn list(&self) -> Listed {
+    fn list(&self) -> GroupMachines {
         let of = |is_such: fn(&Machine) -> bool| {
             self.machines.iter().filter(move |(_, machine)| is_such(machine)).map(|(name, _)| name.clone())
         };
         let without_node = of(|machine| machine.deleting && !machine.has_node).map(|name| named(&name));
-        Listed {
+        GroupMachines {
             alive: of(|machine| !machine.deleting).collect(),
             draining: of(|machine| machine.deleting && machine.has_node).collect(),
             without_node: without_node.collect(),
@@ -419,11 +419,11 @@ impl Now<Text> for World {
         self.marked_by_another.contains(&entry.name.as_str())
     }
 
-    fn there(&self, log: &DeletionLog) -> There<Text> {
+    fn unlogged_machines(&self, log: &DeletionLog) -> UnloggedMachines<Text> {
         let machines = self.machines.iter().filter(|(name, machine)| !machine.deleting && log.get(name).is_none());
         let (joined, waiting): (Vec<_>, Vec<_>) = machines.partition(|(_, machine)| machine.has_node);
         let waiting = waiting.into_iter().map(|(name, _)| Named { never_joined: true, ..named(name) });
-        There { with_node: i32::try_from(joined.len()).unwrap(), waiting: waiting.collect() }
+        UnloggedMachines { with_node: i32::try_from(joined.len()).unwrap(), waiting: waiting.collect() }
     }
 
     fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(Version, Followed<Text, P>)> {
@@ -476,7 +476,7 @@ fn failed(call: Call<Text>, failed: Failed) -> Outcome<Text> {
         Call::ReadGroup(_) => Outcome::Group(Err(failed)),
         Call::ReadSize(_) => Outcome::Size(Err(failed)),
         Call::Read(named) => Outcome::Life(named.uid, Err(failed)),
-        Call::ReadWhole(named) => Outcome::Whole(named.uid, Err(failed)),
+        Call::ReadDetails(named) => Outcome::Details(named.uid, Err(failed)),
         Call::ReadVersion(entry) => Outcome::Version(entry, None),
         Call::List(_) => Outcome::Listed(Err(failed)),
         Call::WriteLog { .. } | Call::Lower { .. } | Call::Resize { .. } => Outcome::Written(Err(failed)),
@@ -492,7 +492,7 @@ fn mark_failed(call: &MarkCall<Text>, failed: Failed) -> MarkOutcome<Text> {
     match call {
         MarkCall::ReadOwner => MarkOutcome::IsOfGroup(Err(failed)),
         MarkCall::Read => MarkOutcome::Life(Err(failed)),
-        MarkCall::ReadWhole => MarkOutcome::Whole(Err(failed)),
+        MarkCall::ReadDetails => MarkOutcome::Details(Err(failed)),
         MarkCall::ReadGroup => MarkOutcome::Group(Err(failed)),
         MarkCall::Set(_) => MarkOutcome::Set(Err(failed)),
     }

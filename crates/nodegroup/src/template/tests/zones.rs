@@ -4,7 +4,7 @@ use capi::OWN_CAPACITY_PREFIX;
 use rstest::rstest;
 
 use super::*;
-use crate::{LearnedFrom, observed::OtherZone};
+use crate::{ObservedNode, observed::OtherZone};
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
@@ -147,7 +147,7 @@ fn of_another_groups_nodes_the_type_counts_where_they_agree() {
         build(&group, None, nodes, &TemplateRules::default()).template.unwrap().labels
     };
     let labels = of_type(ONE, None);
-    let from = LearnedFrom { node: "other-1".into(), sibling: Some(observed_resources.group.clone()) };
+    let from = ObservedNode { node: "other-1".into(), sibling: Some(observed_resources.group.clone()) };
     assert_eq!(
         (labels[INSTANCE_TYPE].value.as_str(), &labels[INSTANCE_TYPE].source),
         ("large", &Source::Learned(from.into()))

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{Api, DeleteOptions, PatchKind, Resource, Selection, Subresource},
     clock::Clock,
-    controllers::{keys, object::Object},
+    controllers::{keys, object::Object, testing::TIMES},
     define_cluster_api,
     settings::{BEHAVIOUR_LABEL, Contract, Settings, Times},
     simulation::Simulation,
@@ -30,18 +30,6 @@ struct World {
     contract: Contract,
     simulation: Simulation,
 }
-
-/// Times whose sums are all different.
-const TIMES: Times = Times {
-    react: Duration::ZERO,
-    bootstrap: Duration::from_secs(1),
-    provision: Duration::from_secs(10),
-    join: Duration::from_secs(20),
-    ready: Duration::from_secs(5),
-    drain: Duration::from_secs(3),
-    terminate: Duration::from_secs(7),
-    slow_factor: 10,
-};
 
 impl World {
     fn new(times: Times) -> Self {

@@ -10,24 +10,12 @@ use serde_json::json;
 use super::*;
 use crate::{
     api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
-    controllers::{conditions, keys},
+    controllers::{conditions, keys, testing::TIMES},
     define_cluster_api,
-    settings::{Contract, Times},
+    settings::Contract,
 };
 
 const NAMESPACE: &str = "team-a";
-
-/// Times whose sums are all different.
-const TIMES: Times = Times {
-    react: Duration::ZERO,
-    bootstrap: Duration::from_secs(1),
-    provision: Duration::from_secs(10),
-    join: Duration::from_secs(20),
-    ready: Duration::from_secs(5),
-    drain: Duration::from_secs(3),
-    terminate: Duration::from_secs(7),
-    slow_factor: 10,
-};
 
 struct World {
     api: Api,

@@ -1,0 +1,43 @@
+//! The decision if the Machine of an entry may be marked.
+
+use crate::{Entry, Life, Policy, Rule, Types};
+
+/// The decision about the mark of a wanted entry whose Machine is given up as one that never joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Marking {
+    /// The Machine is to be marked; while it is alive, the write tests the version in which it has no Node.
+    Mark,
+    /// The Machine has the entry's mark, and keeps entry and mark even if it has joined since: a smaller size may
+    /// already be on its way to take it. Without its entry it would be a Machine that nobody has named, and without its
+    /// mark that size would take another one.
+    Marked,
+    /// The Machine is gone and needs no mark.
+    NotNeeded,
+    /// The Machine has joined by now, and its entry is taken back.
+    Joined,
+    /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
+    /// another one.
+    GoesByItself,
+}
+
+impl<P: Policy> Rule<P> {
+    /// Decides about the mark of a wanted entry from a read of its Machine: `has_node` matters only while it is alive,
+    /// and `mark` is the ticket of its mark.
+    pub fn marking<T: Types>(self, entry: &Entry<T>, life: Life, has_node: bool, mark: Option<&T::Ticket>) -> Marking {
+        let is_spared = entry.gives_up() && self.0.spares_joined();
+        match life {
+            Life::Alive | Life::Deleting if mark == Some(&entry.ticket) => Marking::Marked,
+            Life::Gone | Life::Deleting if entry.soft && is_spared => Marking::GoesByItself,
+            Life::Gone => Marking::NotNeeded,
+            Life::Alive if has_node && is_spared => Marking::Joined,
+            Life::Deleting | Life::Alive => Marking::Mark,
+        }
+    }
+
+    /// Returns true if a soft entry is over: its Machine is going, or the group has no more Machines alive than the
+    /// size of its MachineSets. Until then the retry of a failed reconcile may still have to take a Machine, and the
+    /// marks say which one.
+    pub fn is_soft_over(self, is_alive: bool, alive: usize, size: i64) -> bool {
+        !is_alive || crate::as_i64(alive) <= size || !self.0.waits_for_soft()
+    }
+}

@@ -1,0 +1,46 @@
+//! A comparison of the two parsers for the bytes of a watch, for tests and fuzz targets. No informer uses it.
+
+use std::{fmt, sync::Arc};
+
+use futures::io::{BufReader, Cursor};
+
+use super::wire::{Decoder, Frames};
+use crate::{intern::Interner, projection::Projection};
+
+/// The events of a watch, as text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReadFrames {
+    /// Each event up to the first failure, then the failure or the end.
+    pub found: Vec<String>,
+    /// The number of batches in which events were returned.
+    pub pages: usize,
+    /// The number of bytes that were parsed one by one.
+    pub parsed_bytewise: usize,
+}
+
+/// Reads the body of a watch as an informer does, in parts of `part` bytes, up to its end or first failure.
+/// `carefully` parses all of it byte by byte. An event of `longest` bytes is a failure.
+pub async fn read_frames<T: fmt::Debug>(
+    body: &[u8],
+    (part, longest): (usize, usize),
+    projection: &Projection<T>,
+    carefully: bool,
+) -> ReadFrames {
+    let decoder = Decoder { projection: projection.clone(), texts: Arc::new(Interner::default()), secret: false };
+    let mut frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), longest);
+    let (mut found, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = if carefully {
+            frames.next(&decoder, "widgets").await.map(|frame| frame.into_iter().collect())
+        } else {
+            frames.next_batch(&decoder, "widgets").await
+        };
+        match page {
+            Ok(page) if page.is_empty() => break found.push("the end".to_owned()),
+            Ok(page) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
+            Err(failure) => break found.push(format!("{failure:?}")),
+        }
+        pages += 1;
+    }
+    ReadFrames { found, pages, parsed_bytewise: frames.parsed_bytewise }
+}

@@ -1,0 +1,263 @@
+//! Failures of requests to an API server, with texts for people and the reaction of the list-watch loop. Must never
+//! quote an object's content.
+
+use std::{error::Error as StdError, io, time::Duration};
+
+use kube::{core::Status, core::request};
+use serde_json::Value;
+
+use crate::object::text;
+
+/// The reason for which a request, a list page or a watch failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Failure {
+    /// The API server refused, or sent an error within a watch. `code` is 0 if it sent none.
+    #[error("{reason}")]
+    Api {
+        code: u16,
+        reason: String,
+        /// The time after which the server asks clients to retry.
+        retry_after: Option<Duration>,
+    },
+    /// No answer arrived: connection, TLS, credentials, or a cut body.
+    #[error("{0}")]
+    Transport(String),
+    /// No answer arrived in time.
+    #[error("no answer in {0:?}")]
+    Timeout(Duration),
+    /// The watch sent neither an event nor a bookmark.
+    #[error("the watch stalled: no event and no bookmark in {0:?}")]
+    Stalled(Duration),
+    /// The watch ended before its time.
+    #[error("the watch was cut after {0:.1?}")]
+    Cut(Duration),
+    /// A list page is longer than the limit.
+    #[error("a page of the list is longer than {0} bytes")]
+    TooLong(usize),
+    /// The answer isn't of the requested form.
+    #[error("unexpected answer: {0}")]
+    Garbled(String),
+}
+
+impl Failure {
+    /// Returns true if the resource version or the token for the next page has expired, or the server never issued
+    /// it.
+    pub(super) fn is_gone(&self) -> bool {
+        match self {
+            Self::Api { code, reason, .. } => *code == 410 || reason.contains("Too large resource version"),
+            Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::TooLong(_)
+            | Self::Garbled(_) => false,
+        }
+    }
+
+    /// Returns true if the server answered, and the answer is the failure.
+    pub(super) fn is_reported(&self) -> bool {
+        match self {
+            Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) => true,
+            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => false,
+        }
+    }
+
+    /// Returns true if the failure is typical of a server without streamed lists, of one that doesn't allow this
+    /// client to watch, or of one behind a proxy that buffers answers. The list is then requested in pages at once.
+    pub(super) fn refuses_streams(&self) -> bool {
+        match self {
+            Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
+            Self::Garbled(_) | Self::TooLong(_) | Self::Timeout(_) => true,
+            Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
+        }
+    }
+
+    /// Returns true if the server will fail every streamed list in the same way.
+    pub(super) fn lacks_streams(&self) -> bool {
+        match self {
+            Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
+            Self::Stalled(_) => true,
+            Self::Garbled(_) | Self::TooLong(_) | Self::Transport(_) | Self::Timeout(_) | Self::Cut(_) => false,
+        }
+    }
+
+    /// Returns true if the same request may succeed later. Missing permissions count, since they are granted from
+    /// outside.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Api { code, .. } => matches!(code, 401 | 403 | 408 | 429 | 500..=599),
+            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => true,
+            Self::TooLong(_) | Self::Garbled(_) => false,
+        }
+    }
+
+    /// Creates a failure for an answer of the wrong form.
+    pub(super) fn garbled(what: &str, error: &dyn StdError) -> Self {
+        Self::Garbled(first_line(&format!("{what}: {error}")))
+    }
+
+    /// Returns the HTTP status that the API server sent, if any.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { code, .. } => Some(*code).filter(|code| *code > 0),
+            Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::TooLong(_)
+            | Self::Garbled(_) => None,
+        }
+    }
+
+    /// Returns the time after which the server asks clients to retry.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Api { retry_after, .. } => *retry_after,
+            Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::TooLong(_)
+            | Self::Garbled(_) => None,
+        }
+    }
+
+    /// Converts an error of kube's client, for a resource named as by `Query::resource_name`.
+    pub(super) fn of_client(error: &kube::Error, resource: &str) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::of_status(status, resource),
+            other => Self::Transport(chain(other)),
+        }
+    }
+
+    /// Converts a refusal.
+    fn of_status(status: &Status, resource: &str) -> Self {
+        let retry_after = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+        Self::from_parts(status.code, &status.message, &status.reason, u64::from(retry_after), resource)
+    }
+
+    /// Converts an error within a watch: the JSON of a `Status`, read leniently.
+    pub(super) fn of_watch(json: &str, resource: &str) -> Self {
+        let status: Value = serde_json::from_str(json).unwrap_or_default();
+        let code = status["code"].as_u64().unwrap_or(0);
+        let retry_after = status["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+        Self::from_parts(
+            u16::try_from(code).unwrap_or(0),
+            &text(&status["message"]).unwrap_or_default(),
+            &text(&status["reason"]).unwrap_or_default(),
+            retry_after,
+            resource,
+        )
+    }
+
+    fn from_parts(code: u16, message: &str, kind: &str, retry_after: u64, resource: &str) -> Self {
+        let message = first_line(if message.is_empty() { kind } else { message });
+        let reason = match code {
+            401 => format!("unauthorized: {message}"),
+            403 => format!("forbidden: {message}"),
+            404 => format!("not found: the API server doesn't serve {resource} ({message})"),
+            410 => format!("gone: {message}"),
+            429 => format!("too many requests: {message}"),
+            500..=599 => format!("server error {code}: {message}"),
+            0 if message.is_empty() => "refused without a reason".into(),
+            0 => message,
+            other => format!("refused with {other}: {message}"),
+        };
+        Self::Api { code, reason, retry_after: (retry_after > 0).then(|| Duration::from_secs(retry_after)) }
+    }
+}
+
+impl From<request::Error> for Failure {
+    fn from(error: request::Error) -> Self {
+        Self::Garbled(chain(&error))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Transport(chain(&error))
+    }
+}
+
+/// Returns the first line: an error page of a proxy can be long.
+fn first_line(message: &str) -> String {
+    const LIMIT: usize = 300;
+    let line = message.lines().next().unwrap_or_default().trim();
+    match line.char_indices().nth(LIMIT) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+/// Joins an error and its sources, outermost first, without repetitions.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut shown = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && io.kind() == io::ErrorKind::ConnectionRefused
+        {
+            return format!("connection refused: {io}");
+        }
+        let message = error.to_string();
+        if shown.is_empty() {
+            shown = message;
+        } else if !shown.contains(&message) {
+            shown = format!("{shown}: {message}");
+        }
+        // The source of an `io::Error` is the source of its inner error, which itself would be skipped.
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match held {
+            Some(held) => Some(held),
+            None => error.source(),
+        };
+    }
+    first_line(&shown)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, message: &str) -> kube::Error {
+        kube::Error::Api(Status::failure(message, "Reason").with_code(code).boxed())
+    }
+
+    #[rstest::rstest]
+    #[case(401, "Unauthorized", "unauthorized: Unauthorized")]
+    #[case(403, "widgets is forbidden", "forbidden: widgets is forbidden")]
+    #[case(404, "404 page not found", "not found: the API server doesn't serve widgets/v1 (404 page not found)")]
+    #[case(429, "slow down", "too many requests: slow down")]
+    #[case(503, "", "server error 503: Reason")]
+    #[case(0, "something", "something")]
+    #[case(418, "<html>\nteapot</html>", "refused with 418: <html>")]
+    fn refusals_are_reported_in_words(#[case] code: u16, #[case] message: &str, #[case] expected: &str) {
+        let failure = Failure::of_client(&status(code, message), "widgets/v1");
+        assert_eq!(failure.to_string(), expected);
+    }
+
+    #[test]
+    fn a_refused_connection_is_named_first() {
+        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "tcp connect error");
+        let error = kube::Error::Service(Box::new(io::Error::other(refused)));
+        let failure = Failure::of_client(&error, "widgets/v1");
+        assert_eq!(failure.to_string(), "connection refused: tcp connect error");
+    }
+
+    #[rstest::rstest]
+    #[case::expired(r#"{"code":410,"message":"too old resource version: 1 (2)","reason":"Expired"}"#, true)]
+    #[case::from_the_future(r#"{"code":504,"message":"Timeout: Too large resource version: 9, current: 2"}"#, true)]
+    #[case::internal(r#"{"code":500,"message":"oops"}"#, false)]
+    #[case::odd("[]", false)]
+    fn a_version_the_server_does_not_have_is_gone(#[case] json: &str, #[case] gone: bool) {
+        assert_eq!(Failure::of_watch(json, "widgets/v1").is_gone(), gone);
+    }
+
+    #[test]
+    fn a_servers_wish_to_be_left_alone_is_read() {
+        let json = r#"{"code":429,"details":{"retryAfterSeconds":7}}"#;
+        let failure = Failure::of_watch(json, "widgets/v1");
+        assert_eq!(failure.retry_after(), Some(Duration::from_secs(7)));
+    }
+}

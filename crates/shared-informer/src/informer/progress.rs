@@ -1,0 +1,330 @@
+//! The state of a running informer: written by its tasks, read as a [`Status`]. Independent of the object type, so
+//! that a factory can hold all of them in one collection. Must never call anything that could wait for its lock.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    event::Event,
+    failure::Failure,
+    gauge::Gauge,
+    hook::Hooks,
+    query::Query,
+    status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
+};
+use crate::identity::ResourceVersion;
+
+/// The cause of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListCause {
+    First,
+    Gone,
+    ExpiredToken,
+    Error,
+}
+
+/// The record of one informer.
+#[derive(Debug)]
+pub(super) struct Progress {
+    resource: String,
+    namespaces: String,
+    selectors: String,
+    synced: watch::Sender<bool>,
+    stopped: CancellationToken,
+    hooks: Arc<Hooks>,
+    record: Mutex<Record>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    scopes: Vec<ScopeRecord>,
+    last_error: Option<String>,
+    objects: usize,
+    undecodable: usize,
+    nameless: u64,
+    events: EventCounts,
+    lists: ListCounts,
+    watch_errors: u64,
+    decode_errors: u64,
+    handler_panics: u64,
+    handlers: Vec<Weak<Gauge>>,
+    last_event: Option<Instant>,
+    last_list: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct ScopeRecord {
+    /// The namespace's name, for people.
+    namespace: String,
+    /// The namespace that the scope covers; `None` for all.
+    covers: Option<String>,
+    /// The version up to which the server has sent everything; `None` if unknown.
+    reached: Option<u64>,
+    /// The number of objects of the current list that are still to come, if the server reports it.
+    remaining: Option<u64>,
+    listed: bool,
+    /// True while a list is in progress.
+    lists: bool,
+    broken: Option<BrokenScope>,
+}
+
+impl Progress {
+    pub(super) fn new(query: &Query, stopped: CancellationToken) -> Self {
+        let scopes = query.scopes().into_iter().map(|scope| ScopeRecord {
+            covers: scope.namespace.clone(),
+            namespace: scope.namespace.unwrap_or_else(|| query.namespaces.to_string()),
+            reached: None,
+            remaining: None,
+            listed: false,
+            lists: false,
+            broken: None,
+        });
+        let scopes: Vec<_> = scopes.collect();
+        let labels = query.labels.iter().map(|labels| format!("labels {labels}"));
+        let fields = query.fields.iter().map(|fields| format!("fields {fields}"));
+        Self {
+            resource: query.resource_name(),
+            namespaces: query.namespaces.to_string(),
+            selectors: labels.chain(fields).collect::<Vec<_>>().join(", "),
+            synced: watch::Sender::new(scopes.is_empty()),
+            stopped,
+            hooks: Arc::default(),
+            record: Mutex::new(Record { scopes, ..Record::default() }),
+        }
+    }
+
+    pub(super) fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    pub(super) fn hooks(&self) -> &Arc<Hooks> {
+        &self.hooks
+    }
+
+    pub(super) fn has_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits for the first complete list. The error names the missing namespaces.
+    pub(super) async fn wait_for_sync(&self, deadline: Duration) -> Result<(), Unsynced> {
+        let mut synced = self.synced.subscribe();
+        let wait = async {
+            tokio::select! {
+                biased;
+                done = synced.wait_for(|synced| *synced) => done.is_ok(),
+                () = self.stopped.cancelled() => false,
+            }
+        };
+        match tokio::time::timeout(deadline, wait).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(self.unsynced()),
+        }
+    }
+
+    fn unsynced(&self) -> Unsynced {
+        let record = self.record.lock();
+        let missing = || record.scopes.iter().filter(|scope| !scope.listed);
+        let names: Vec<_> = missing().map(|scope| scope.namespace.as_str()).collect();
+        let reason = missing().find_map(|scope| scope.broken.as_ref().map(|b| b.reason.clone()));
+        let unfinished = || format!("the first list is not complete yet, {} objects so far", record.objects);
+        let stopped = self.stopped.is_cancelled().then(|| "stopped".to_owned());
+        Unsynced {
+            resource: self.resource.clone(),
+            namespaces: names.join(", "),
+            reason: stopped.or(reason).unwrap_or_else(unfinished),
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let record = self.record.lock();
+        let broken = record.scopes.iter().filter_map(|scope| scope.broken.as_ref());
+        let broken = broken.min_by_key(|broken| broken.since);
+        Status {
+            resource: self.resource.clone(),
+            namespaces: self.namespaces.clone(),
+            selectors: self.selectors.clone(),
+            synced: self.has_synced(),
+            stopped: self.stopped.is_cancelled(),
+            reason: broken.map(|broken| broken.reason.clone()),
+            last_error: record.last_error.clone(),
+            broken_since: broken.map(|broken| broken.since),
+            objects: record.objects,
+            remaining: record.remaining(),
+            undecodable: record.undecodable,
+            nameless: record.nameless,
+            events: record.events,
+            lists: record.lists,
+            watch_errors: record.watch_errors,
+            decode_errors: record.decode_errors,
+            handler_panics: record.handler_panics,
+            handlers: record.handlers.iter().filter_map(Weak::upgrade).map(|gauge| gauge.status()).collect(),
+            last_event: record.last_event,
+            last_list: record.last_list,
+        }
+    }
+
+    /// Returns the state of each scope, in the order of the query.
+    pub(super) fn scopes(&self) -> Vec<ScopeStatus> {
+        let record = self.record.lock();
+        let scopes = record.scopes.iter().map(|scope| ScopeStatus {
+            namespace: scope.covers.clone(),
+            listed: scope.listed,
+            lists: scope.lists,
+            broken: scope.broken.clone(),
+        });
+        scopes.collect()
+    }
+
+    /// Records the beginning of a scope's list. The reached version is unknown until the list's end, since the
+    /// versions of a restored backup may be smaller.
+    pub(super) fn list_started(&self, scope: usize, cause: ListCause) {
+        let mut record = self.record.lock();
+        if let Some(scope) = record.scopes.get_mut(scope) {
+            scope.reached = None;
+            scope.remaining = None;
+            scope.lists = true;
+        }
+        let lists = &mut record.lists;
+        match cause {
+            ListCause::First => lists.first += 1,
+            ListCause::Gone => lists.gone += 1,
+            ListCause::ExpiredToken => lists.expired_token += 1,
+            ListCause::Error => lists.error += 1,
+        }
+    }
+
+    /// Records the number of a list's objects that are still to come; `None` if the server doesn't report it.
+    pub(super) fn set_remaining(&self, scope: usize, objects: Option<u64>) {
+        if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
+            scope.remaining = objects;
+        }
+    }
+
+    /// Records a streamed list.
+    pub(super) fn list_was_streamed(&self) {
+        self.record.lock().lists.streamed += 1;
+    }
+
+    /// Records that the store has everything of a scope up to this version.
+    pub(super) fn set_reached(&self, scope: usize, version: &str) {
+        if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
+            scope.reached = ResourceVersion::from(version).number();
+            scope.lists = false;
+        }
+    }
+
+    /// Returns the version up to which the store has everything of a namespace.
+    pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
+        let record = self.record.lock();
+        let covers = |scope: &&ScopeRecord| scope.covers.as_deref().is_none_or(|covered| covered == namespace);
+        record.scopes.iter().find(covers)?.reached
+    }
+
+    /// Records the complete list of a scope.
+    pub(super) fn list_ended(&self, scope: usize) {
+        let mut record = self.record.lock();
+        record.last_list = Some(Instant::now());
+        if let Some(scope) = record.scopes.get_mut(scope) {
+            scope.listed = true;
+        }
+    }
+
+    /// Records that the first lists of all awaited scopes are complete.
+    pub(super) fn all_synced(&self) {
+        self.synced.send_replace(true);
+    }
+
+    /// Records a failed list page. Returns true if the scope worked before, or failed for another reason.
+    pub(super) fn list_failed(&self, scope: usize, failure: &Failure) -> bool {
+        self.record.lock().failed(scope, failure)
+    }
+
+    /// Records a watch that couldn't begin, was cut, stalled, or received an error. Returns the same as
+    /// [`Self::list_failed`].
+    pub(super) fn watch_failed(&self, scope: usize, failure: &Failure) -> bool {
+        let mut record = self.record.lock();
+        record.watch_errors += 1;
+        record.failed(scope, failure)
+    }
+
+    /// Records a list page or the beginning of a watch. Returns for how long the scope was broken, if it was.
+    pub(super) fn recovered(&self, scope: usize) -> Option<Duration> {
+        let mut record = self.record.lock();
+        let broken = record.scopes.get_mut(scope)?.broken.take()?;
+        Some(broken.since.elapsed())
+    }
+
+    pub(super) fn event_received(&self) {
+        self.record.lock().last_event = Some(Instant::now());
+    }
+
+    pub(super) fn bookmark_received(&self) {
+        let mut record = self.record.lock();
+        record.last_event = Some(Instant::now());
+        record.events.bookmarks += 1;
+    }
+
+    pub(super) fn nameless_received(&self, items: u64) {
+        self.record.lock().nameless += items;
+    }
+
+    pub(super) fn undecodable_received(&self) {
+        self.record.lock().decode_errors += 1;
+    }
+
+    /// Records a handler, and forgets those whose gauge was dropped.
+    pub(super) fn handler_added(&self, gauge: &Arc<Gauge>) {
+        let handlers = &mut self.record.lock().handlers;
+        handlers.retain(|known| known.strong_count() > 0);
+        handlers.push(Arc::downgrade(gauge));
+    }
+
+    pub(super) fn handler_panicked(&self) {
+        self.record.lock().handler_panics += 1;
+    }
+
+    pub(super) fn count<T>(&self, event: &Event<T>) {
+        let events = &mut self.record.lock().events;
+        match event {
+            Event::Added { .. } => events.added += 1,
+            Event::Updated { .. } => events.updated += 1,
+            Event::Deleted { .. } => events.deleted += 1,
+        }
+    }
+
+    pub(super) fn set_counts(&self, objects: usize, undecodable: usize) {
+        let mut record = self.record.lock();
+        record.objects = objects;
+        record.undecodable = undecodable;
+    }
+}
+
+impl Record {
+    /// Returns the number of objects still to come in the first lists, if every server reports it.
+    fn remaining(&self) -> Option<u64> {
+        self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
+    }
+
+    fn failed(&mut self, scope: usize, failure: &Failure) -> bool {
+        let reason = failure.to_string();
+        self.last_error = Some(reason.clone());
+        let Some(scope) = self.scopes.get_mut(scope) else {
+            return false;
+        };
+        let before = scope.broken.take();
+        let new = before.as_ref().is_none_or(|broken| broken.reason != reason);
+        let now = Instant::now();
+        // Another failure in between doesn't mean that the right was granted.
+        let forbidden_since = before.as_ref().and_then(|broken| broken.forbidden_since);
+        let forbidden_since = forbidden_since.or_else(|| (failure.code() == Some(403)).then_some(now));
+        let since = before.map_or(now, |broken| broken.since);
+        scope.broken = Some(BrokenScope { since, reason, forbidden_since });
+        new
+    }
+}

@@ -1,0 +1,332 @@
+//! The events that wait for one handler, merged by key: at most two per object, however often it changes. Must never
+//! let a handler receive a state older than one it has received, nor a change of an object that it doesn't know.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::event::Event;
+use crate::identity::ObjectKey;
+
+/// The capacity that an empty queue keeps.
+const KEPT: usize = 256;
+
+/// The next call of a handler.
+#[derive(Debug)]
+pub(super) enum Next<T> {
+    /// A change of an object.
+    Event(Event<T>),
+    /// All objects of the first complete list have been delivered.
+    Synced,
+}
+
+/// Waiting events, in the order in which their objects were queued first.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    pending: HashMap<ObjectKey, Waiting<T>>,
+    /// The order of arrival. It is numbered, so that the entry of an object that was created and deleted can be
+    /// removed.
+    order: BTreeMap<u64, Turn>,
+    /// The number of the next arrival.
+    arrival: u64,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Object(ObjectKey),
+    Synced,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    arrival: u64,
+    events: Pending<T>,
+}
+
+#[derive(Debug)]
+enum Pending<T> {
+    One(Event<T>),
+    /// An object was deleted and another one created under its name.
+    Replaced {
+        deleted: Event<T>,
+        added: Event<T>,
+    },
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { pending: HashMap::new(), order: BTreeMap::new(), arrival: 0 }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Adds an event, merged into those that wait for the same object.
+    pub(super) fn push(&mut self, event: Event<T>) {
+        let key = event.key();
+        let Some(waiting) = self.pending.remove(&key) else {
+            let arrival = self.arrive(Turn::Object(key.clone()));
+            self.wait(key, arrival, Pending::One(event));
+            return;
+        };
+        match merge(waiting.events, event) {
+            Some(events) => self.wait(key, waiting.arrival, events),
+            None => {
+                self.order.remove(&waiting.arrival);
+            }
+        }
+    }
+
+    /// Adds the mark of the complete first list behind all current entries.
+    pub(super) fn push_synced(&mut self) {
+        self.arrive(Turn::Synced);
+    }
+
+    /// Returns the number of objects with waiting events.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Removes and returns the next event, if any.
+    pub(super) fn pop(&mut self) -> Option<Next<T>> {
+        let Some((arrival, turn)) = self.order.pop_first() else {
+            // The memory of a long first list isn't kept.
+            self.pending.shrink_to(KEPT);
+            return None;
+        };
+        let key = match turn {
+            Turn::Synced => return Some(Next::Synced),
+            Turn::Object(key) => key,
+        };
+        match self.pending.remove(&key)?.events {
+            Pending::One(event) => Some(Next::Event(event)),
+            Pending::Replaced { deleted, added } => {
+                self.order.insert(arrival, Turn::Object(key.clone()));
+                self.wait(key, arrival, Pending::One(added));
+                Some(Next::Event(deleted))
+            }
+        }
+    }
+
+    fn arrive(&mut self, turn: Turn) -> u64 {
+        let arrival = self.arrival;
+        self.arrival += 1;
+        self.order.insert(arrival, turn);
+        arrival
+    }
+
+    fn wait(&mut self, key: ObjectKey, arrival: u64, events: Pending<T>) {
+        self.pending.insert(key, Waiting { arrival, events });
+    }
+}
+
+/// Merges another event into those that wait for an object. Returns `None` if the handler needs none of them.
+fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
+    let merged = match (waiting, event) {
+        (Pending::One(Event::Added { .. }), Event::Deleted { .. }) => return None,
+        // A store sends no delete after a delete, so the last one is as good as the first.
+        (Pending::One(Event::Updated { .. } | Event::Deleted { .. }), deleted @ Event::Deleted { .. })
+        | (Pending::Replaced { deleted, .. }, Event::Deleted { .. }) => Pending::One(deleted),
+        (
+            Pending::One(Event::Added { initial, .. }),
+            Event::Added { object, .. } | Event::Updated { new: object, .. },
+        ) => Pending::One(Event::Added { object, initial }),
+        (Pending::One(Event::Updated { old, .. }), Event::Added { object: new, .. } | Event::Updated { new, .. }) => {
+            Pending::One(Event::Updated { old, new })
+        }
+        (
+            Pending::One(deleted @ Event::Deleted { .. }) | Pending::Replaced { deleted, .. },
+            Event::Added { object, .. } | Event::Updated { new: object, .. },
+        ) => Pending::Replaced { deleted, added: Event::Added { object, initial: false } },
+    };
+    Some(merged)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Metadata, Object};
+
+    fn object(name: &str, version: u32) -> Arc<Object<u32>> {
+        Arc::new(Object {
+            metadata: Metadata {
+                key: ObjectKey::cluster(name),
+                uid: "".into(),
+                resource_version: version.to_string().into(),
+            },
+            content: Ok(Arc::new(version)),
+        })
+    }
+
+    fn added(name: &str, version: u32) -> Event<u32> {
+        Event::Added { object: object(name, version), initial: true }
+    }
+
+    fn updated(name: &str, old: u32, new: u32) -> Event<u32> {
+        Event::Updated { old: object(name, old), new: object(name, new) }
+    }
+
+    fn deleted(name: &str, last: u32) -> Event<u32> {
+        Event::Deleted { last: object(name, last), found_by_relist: true }
+    }
+
+    fn shown(next: &Next<u32>) -> String {
+        let version = |object: &Arc<Object<u32>>| object.metadata.resource_version.to_string();
+        match next {
+            Next::Synced => "synced".into(),
+            Next::Event(event) => {
+                let name = &event.object().metadata.key.name;
+                match event {
+                    Event::Added { object, initial } => {
+                        let initial = if *initial { "!" } else { "" };
+                        format!("+{name}{}{initial}", version(object))
+                    }
+                    Event::Updated { old, new } => {
+                        format!("{name}{}>{}", version(old), version(new))
+                    }
+                    Event::Deleted { last, .. } => format!("-{name}{}", version(last)),
+                }
+            }
+        }
+    }
+
+    fn drain(queue: &mut Queue<u32>) -> Vec<String> {
+        std::iter::from_fn(|| queue.pop().as_ref().map(shown)).collect()
+    }
+
+    #[rstest::rstest]
+    #[case::add_then_update_is_the_latest_add(vec![added("a", 1), updated("a", 1, 2)], &["+a2!"])]
+    #[case::updates_join_end_to_end(vec![updated("a", 1, 2), updated("a", 2, 3)], &["a1>3"])]
+    #[case::an_object_never_seen_is_never_mentioned(vec![added("a", 1), deleted("a", 2)], &[])]
+    #[case::update_then_delete_is_the_delete(vec![updated("a", 1, 2), deleted("a", 3)], &["-a3"])]
+    #[case::a_replaced_object_is_both(vec![deleted("a", 1), added("a", 2)], &["-a1", "+a2"])]
+    #[case::a_replaced_object_that_changes(vec![deleted("a", 1), added("a", 2), updated("a", 2, 3)], &["-a1", "+a3"])]
+    #[case::a_replaced_object_that_goes(vec![deleted("a", 1), added("a", 2), deleted("a", 3)], &["-a1"])]
+    #[case::objects_come_in_the_order_of_their_first_arrival(
+        vec![added("b", 1), added("a", 2), updated("b", 1, 3), added("c", 4)], &["+b3!", "+a2!", "+c4!"])]
+    fn waiting_events_of_one_object_merge(#[case] events: Vec<Event<u32>>, #[case] expected: &[&str]) {
+        let mut queue = Queue::default();
+        for event in events {
+            queue.push(event);
+        }
+        assert_eq!(drain(&mut queue), expected);
+        assert!(queue.pending.is_empty() && queue.order.is_empty());
+    }
+
+    #[test]
+    fn synced_comes_after_all_that_waited_and_before_what_is_new() {
+        let mut queue = Queue::default();
+        queue.push(added("a", 1));
+        queue.push_synced();
+        queue.push(added("b", 2));
+        queue.push(updated("a", 1, 3));
+        assert_eq!(drain(&mut queue), ["+a3!", "synced", "+b2!"]);
+    }
+
+    #[test]
+    fn room_for_a_long_list_is_given_back() {
+        let mut queue = Queue::default();
+        for n in 0..10_000 {
+            queue.push(added(&n.to_string(), 1));
+        }
+        assert_eq!(drain(&mut queue).len(), 10_000);
+        assert!(queue.pending.capacity() < 1000);
+    }
+
+    #[test]
+    fn objects_that_come_and_go_unseen_take_no_room() {
+        let mut queue = Queue::default();
+        for n in 0..1000 {
+            queue.push(added(&n.to_string(), 1));
+            queue.push(deleted(&n.to_string(), 1));
+        }
+        assert!(queue.order.is_empty() && queue.pending.is_empty());
+    }
+
+    /// A copy of the store that a handler builds, which checks every event against the earlier ones.
+    #[derive(Default)]
+    struct Mirror(HashMap<ObjectKey, u32>);
+
+    impl Mirror {
+        fn take(&mut self, next: Next<u32>) {
+            let Next::Event(event) = next else { return };
+            let (key, reported) = (event.key(), self.0.get(&event.key()).copied());
+            match event {
+                Event::Added { object, .. } => {
+                    assert_eq!(reported, None, "added twice: {key}");
+                    self.0.insert(key, *object.content.clone().unwrap());
+                }
+                Event::Updated { old, new } => {
+                    assert_eq!(reported, old.content.clone().ok().as_deref().copied(), "{key}");
+                    self.0.insert(key, *new.content.clone().unwrap());
+                }
+                Event::Deleted { .. } => {
+                    assert!(reported.is_some(), "deleted unseen: {key}");
+                    self.0.remove(&key);
+                }
+            }
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Set(u8),
+        Delete(u8),
+        Replace(u8),
+        Drain(u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0..6_u8).prop_map(Step::Set),
+            2 => (0..6_u8).prop_map(Step::Delete),
+            1 => (0..6_u8).prop_map(Step::Replace),
+            2 => (0..4_u8).prop_map(Step::Drain),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn at_rest_a_handler_with_any_pauses_holds_what_the_store_holds(steps in steps()) {
+            let mut store: HashMap<ObjectKey, u32> = HashMap::new();
+            let mut queue = Queue::default();
+            let mut mirror = Mirror::default();
+            let mut version = 0;
+            for step in steps {
+                version += 1;
+                match step {
+                    Step::Set(n) => {
+                        let name = n.to_string();
+                        queue.push(match store.insert(ObjectKey::cluster(&*name), version) {
+                            Some(old) => updated(&name, old, version),
+                            None => added(&name, version),
+                        });
+                    }
+                    Step::Delete(n) => {
+                        let name = n.to_string();
+                        if let Some(old) = store.remove(&ObjectKey::cluster(&*name)) {
+                            queue.push(deleted(&name, old));
+                        }
+                    }
+                    Step::Replace(n) => {
+                        let name = n.to_string();
+                        if let Some(old) = store.insert(ObjectKey::cluster(&*name), version) {
+                            queue.push(deleted(&name, old));
+                        }
+                        queue.push(added(&name, version));
+                    }
+                    Step::Drain(n) => (0..n).filter_map(|_| queue.pop()).for_each(|next| mirror.take(next)),
+                }
+                prop_assert!(queue.order.len() <= 6, "one place per key");
+                prop_assert_eq!(queue.order.len(), queue.pending.len());
+            }
+            while let Some(next) = queue.pop() {
+                mirror.take(next);
+            }
+            prop_assert_eq!(mirror.0, store);
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The loop that keeps one scope of a store up to date: list, watch, resume, list again. Must never give up, never
+//! query a failing server in a hot loop, and never take silence for a failure too early.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use futures::AsyncBufRead;
+use kube::{Client, core::request};
+use tokio::time::{Instant, timeout};
+
+use super::{
+    backoff::{Backoff, shorten},
+    failure::Failure,
+    hook::{Phase, WatchError},
+    progress::{ListCause, Progress},
+    query::Scope,
+    settings::Settings,
+    store::{Listing, Store},
+    wire::{Decoder, Frame, Frames, Page},
+};
+use crate::identity::ResourceVersion;
+
+/// The maximum `Retry-After` of a server that is respected.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The minimum time for which the server is requested to keep a watch. A watch that ends sooner was cut.
+const MIN_WATCH: Duration = Duration::from_secs(1);
+/// The number of expired page tokens after which a list is requested without pages.
+const MAX_EXPIRED_TOKENS: u32 = 2;
+/// The number of consecutive watches that only send errors after which a list replaces them.
+const MAX_WATCH_ERRORS: u32 = 3;
+/// The number of repeated events, besides two per stored object, after which a watch is closed.
+const MAX_REPEATS: usize = 10_000;
+
+/// The list and watch of one scope.
+pub(super) struct Reflector<T> {
+    pub(super) client: Client,
+    pub(super) settings: Arc<Settings>,
+    pub(super) scope: Scope,
+    /// The scope's position in the query.
+    pub(super) position: usize,
+    pub(super) store: Arc<Store<T>>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) decoder: Decoder<T>,
+    pub(super) backoff: Backoff,
+    /// True until the first list is complete.
+    pub(super) first: bool,
+    /// The number of consecutive watches that sent only an error. While there are any, a connection alone is no success.
+    pub(super) fruitless_watches: u32,
+    /// The number of consecutive watches whose version had expired. One is normal; from the second on, a pause precedes
+    /// the next list.
+    pub(super) expired_watches: u32,
+    /// True if lists are requested as streams.
+    pub(super) streams_lists: bool,
+    /// The page size in use after larger pages exceeded the limit of bytes; `None` for the one of the settings.
+    pub(super) max_per_page: Option<u32>,
+}
+
+type Body = Pin<Box<dyn AsyncBufRead + Send>>;
+
+/// A watch whose answer has begun.
+pub(super) struct Open {
+    pub(super) frames: Frames<Body>,
+    /// The time of the request.
+    started: Instant,
+    /// The requested duration.
+    requested: Duration,
+}
+
+/// A complete list.
+pub(super) struct Listed {
+    /// The version to watch from.
+    pub(super) version: String,
+    /// The open watch of a streamed list.
+    pub(super) open: Option<Open>,
+}
+
+/// The end of one watch.
+struct Ended {
+    /// The failure; `None` if the server ended the watch at its time.
+    failure: Option<Failure>,
+    /// True if there was at least one event or bookmark.
+    productive: bool,
+    /// True if the answer had begun.
+    connected: bool,
+    lived: Duration,
+}
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    /// Runs until dropped.
+    pub(super) async fn run(mut self) {
+        let mut cause = ListCause::First;
+        loop {
+            let listed = self.list(cause).await;
+            cause = self.watch(listed).await;
+        }
+    }
+
+    /// Lists until a list is complete.
+    async fn list(&mut self, mut cause: ListCause) -> Listed {
+        let mut expired = 0;
+        loop {
+            self.progress.list_started(self.position, cause);
+            if let Some(listed) = self.streamed().await {
+                self.list_completed(&listed.version);
+                return listed;
+            }
+            let limit = (expired < MAX_EXPIRED_TOKENS).then_some(self.page_size());
+            match self.pages(limit).await {
+                Ok(version) => {
+                    self.list_completed(&version);
+                    return Listed { version, open: None };
+                }
+                Err(failure) if failure.is_gone() => {
+                    cause = ListCause::ExpiredToken;
+                    expired += 1;
+                    // Once is normal: the list took longer than the server keeps its state.
+                    if expired > 1 {
+                        self.list_failed(&failure).await;
+                    }
+                }
+                Err(failure) => {
+                    cause = ListCause::Error;
+                    // The list without pages is too long.
+                    expired = 0;
+                    self.list_failed(&failure).await;
+                }
+            }
+        }
+    }
+
+    fn page_size(&self) -> u32 {
+        let usual = self.settings.page_size.max(1);
+        self.max_per_page.map_or(usual, |max| max.min(usual))
+    }
+
+    fn list_completed(&mut self, version: &str) {
+        self.progress.set_reached(self.position, version);
+        if self.fruitless_watches == 0 {
+            self.backoff.reset();
+        }
+    }
+
+    /// Lists page by page, and requests a failed page again if that may succeed. After an error the list must begin
+    /// anew.
+    async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
+        let listing = self.begin_list();
+        let mut token: Option<String> = None;
+        let (mut limit, mut received) = (limit, 0);
+        loop {
+            let page = match self.page(limit, token.as_deref()).await {
+                Ok(page) => page,
+                // A few objects may be as long as many.
+                Err(Failure::TooLong(_)) if limit.is_some_and(|limit| limit > 1) => {
+                    self.max_per_page = limit.map(|limit| limit / 2);
+                    limit = self.max_per_page;
+                    continue;
+                }
+                // The first page has no earlier pages to repeat.
+                Err(failure) if token.is_none() || (failure.may_pass() && !failure.is_gone()) => {
+                    self.list_failed(&failure).await;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            if token.is_some() && page.next == token {
+                return Err(Failure::Garbled("the same page of the list comes again and again".into()));
+            }
+            self.recovered();
+            self.skip_nameless(page.nameless);
+            self.progress.set_remaining(self.position, page.remaining);
+            // Empty pages must not make a list endless.
+            received += page.objects.len().max(1);
+            self.store.apply_page(listing, page.objects);
+            self.check_count(received)?;
+            // The next objects may be shorter.
+            if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
+                limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
+                self.max_per_page = limit;
+            }
+            token = page.next;
+            if token.is_none() {
+                self.end_list(listing);
+                return Ok(page.resource_version);
+            }
+        }
+    }
+
+    async fn page(&self, limit: Option<u32>, token: Option<&str>) -> Result<Page<T>, Failure> {
+        let request = self.scope.list(limit, token)?;
+        let answer = async {
+            let body = self.request(request).await?;
+            Page::read(body, self.settings.max_page_bytes, &self.decoder).await
+        };
+        let max_wait = self.settings.list_timeout;
+        timeout(max_wait, answer).await.unwrap_or(Err(Failure::Timeout(max_wait)))
+    }
+
+    pub(super) fn begin_list(&self) -> Listing {
+        let namespace = self.scope.namespace.as_deref();
+        if self.store.len() > self.settings.max_objects {
+            self.store.drop_unlisted(namespace);
+        }
+        self.store.begin_list(self.first, namespace)
+    }
+
+    /// Fails a list with more objects than the limit, repeated ones included.
+    pub(super) fn check_count(&self, received: usize) -> Result<(), Failure> {
+        if received > self.settings.max_objects { Err(self.too_many()) } else { Ok(()) }
+    }
+
+    fn too_many(&self) -> Failure {
+        Failure::Garbled(format!("there are more than {} objects", self.settings.max_objects))
+    }
+
+    pub(super) fn end_list(&mut self, listing: Listing) {
+        self.progress.list_ended(self.position);
+        self.first = false;
+        let namespace = self.scope.namespace.as_deref();
+        if self.store.end_list(listing, namespace) {
+            tracing::debug!(resource = self.progress.resource(), objects = self.store.len(), "informer synced");
+        }
+    }
+
+    /// Watches, and resumes where the last watch ended, until a list is needed; returns the cause of the list.
+    async fn watch(&mut self, listed: Listed) -> ListCause {
+        let Listed { mut version, mut open } = listed;
+        let mut reported = 0;
+        loop {
+            let ended = self.watch_once(&mut version, open.take()).await;
+            // An attempt that lived longer than the next pause resets the backoff.
+            let outlived = ended.connected && ended.lived > self.backoff.step();
+            if ended.productive || outlived {
+                self.backoff.reset();
+                self.fruitless_watches = 0;
+                reported = 0;
+                // One event before each expiry must not cause a hot loop of lists.
+                if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
+                    self.expired_watches = 0;
+                }
+            }
+            let Some(failure) = ended.failure else {
+                continue;
+            };
+            // An error before the watch began doesn't count: it is no evidence about watches that do begin.
+            if ended.connected && failure.is_reported() {
+                self.fruitless_watches += 1;
+                reported += 1;
+            }
+            if failure.is_gone() {
+                // A single expired version is normal, whatever failed before, and no reason to wait.
+                self.expired_watches += 1;
+                if self.expired_watches > 1 {
+                    self.watch_failed(&failure).await;
+                } else {
+                    self.report(Phase::Watch, &failure, Duration::ZERO);
+                }
+                return ListCause::Gone;
+            }
+            self.watch_failed(&failure).await;
+            if (!ended.connected && !failure.may_pass()) || (ended.connected && reported >= MAX_WATCH_ERRORS) {
+                return ListCause::Error;
+            }
+        }
+    }
+
+    /// Runs one watch to its end, from a new request or from a streamed list's open watch. `version` follows the
+    /// events.
+    async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
+        let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
+        let (mut started, mut requested) = (Instant::now(), Duration::MAX);
+        let open = if let Some(open) = open {
+            Ok(open)
+        } else {
+            let requested = self.watch_time();
+            self.open(self.scope.watch(version, requested), requested, self.settings.watch_idle).await
+        };
+        let failure = match open {
+            Ok(mut open) => {
+                (started, requested) = (open.started, open.requested);
+                ended.connected = true;
+                if self.fruitless_watches == 0 {
+                    self.recovered();
+                }
+                self.follow(&mut open.frames, version, &mut ended.productive).await
+            }
+            Err(failure) => Some(failure),
+        };
+        ended.lived = started.elapsed();
+        let in_time = ended.lived >= requested;
+        ended.failure = match failure {
+            None if in_time => None,
+            // Some servers and proxies end a watch at its time with a transport error.
+            Some(Failure::Transport(_)) if ended.connected && in_time => None,
+            None => Some(Failure::Cut(ended.lived)),
+            Some(failure) => Some(failure),
+        };
+        ended
+    }
+
+    /// Returns the duration to request for the next watch.
+    pub(super) fn watch_time(&self) -> Duration {
+        shorten(self.settings.watch_timeout, 0.1).max(MIN_WATCH)
+    }
+
+    /// Sends the request for a watch and waits for the answer to begin.
+    pub(super) async fn open(
+        &self,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
+        requested: Duration,
+        max_wait: Duration,
+    ) -> Result<Open, Failure> {
+        let started = Instant::now();
+        let answer = timeout(max_wait, self.request(request?)).await;
+        let body = answer.unwrap_or(Err(Failure::Timeout(max_wait)))?;
+        Ok(Open { frames: Frames::new(Box::pin(body), self.settings.max_event_bytes), started, requested })
+    }
+
+    /// Applies the events of a watch until its end; returns `None` if it just ends.
+    async fn follow<B: AsyncBufRead + Unpin>(
+        &self,
+        frames: &mut Frames<B>,
+        version: &mut String,
+        productive: &mut bool,
+    ) -> Option<Failure> {
+        let idle = self.settings.watch_idle;
+        let mut repeats = 0;
+        loop {
+            let next = frames.next_batch(&self.decoder, self.progress.resource());
+            let page = match timeout(idle, next).await {
+                Ok(Ok(page)) if page.is_empty() => return None,
+                Ok(Ok(page)) => page,
+                Ok(Err(failure)) => return Some(failure),
+                Err(_) => return Some(Failure::Stalled(idle)),
+            };
+            if !*productive {
+                *productive = true;
+                self.recovered();
+            }
+            let (reached, failure) = self.take(page, version, &mut repeats);
+            if let Some(reached) = reached {
+                self.progress.set_reached(self.position, &reached);
+                *version = reached;
+            }
+            if failure.is_some() {
+                *productive = false;
+                return failure;
+            }
+            if repeats > MAX_REPEATS + 2 * self.store.len() {
+                *productive = false;
+                return Some(Failure::Garbled("the watch says again and again what it has said".into()));
+            }
+        }
+    }
+
+    /// Applies a batch of frames of a watch at `version`, and returns the version from which the watch can resume. A
+    /// frame that is out of date or repeated doesn't move it: a watch that resumed there would send all later events
+    /// once more. `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a
+    /// failure.
+    fn take(&self, page: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
+        let mut reached: Option<ResourceVersion> = None;
+        let mut failure = None;
+        let mut batch = self.store.batch();
+        for frame in page {
+            let applied = match frame {
+                Frame::Bookmark(bookmark) => {
+                    self.progress.bookmark_received();
+                    let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
+                    bookmark.reached.filter(|reached| !is_older(reached, &known)).map(ResourceVersion::from)
+                }
+                Frame::Put(object) => {
+                    if batch.exceeds(&object.metadata.key, self.settings.max_objects) {
+                        failure = Some(self.too_many());
+                        break;
+                    }
+                    self.progress.event_received();
+                    let version = object.metadata.resource_version.clone();
+                    batch.put(object).then_some(version)
+                }
+                Frame::Delete(object) => {
+                    self.progress.event_received();
+                    let version = object.metadata.resource_version.clone();
+                    batch.delete(object).then_some(version)
+                }
+                Frame::Nameless => {
+                    self.skip_nameless(1);
+                    self.progress.event_received();
+                    None
+                }
+            };
+            match applied.filter(|version| !version.is_empty()) {
+                Some(applied) => {
+                    reached = Some(applied);
+                    *repeats = 0;
+                }
+                None => *repeats += 1,
+            }
+        }
+        drop(batch);
+        (reached.map(|reached| reached.to_string()), failure)
+    }
+
+    async fn request(&self, request: http::Request<Vec<u8>>) -> Result<impl AsyncBufRead + use<T>, Failure> {
+        let answer = self.client.request_stream(request).await;
+        answer.map_err(|error| Failure::of_client(&error, self.progress.resource()))
+    }
+
+    pub(super) fn skip_nameless(&self, items: u64) {
+        if items > 0 {
+            self.progress.nameless_received(items);
+            tracing::warn!(resource = self.progress.resource(), items, "skipped items without a name");
+        }
+    }
+
+    pub(super) fn recovered(&self) {
+        if let Some(broken) = self.progress.recovered(self.position) {
+            tracing::info!(
+                resource = self.progress.resource(),
+                namespace = self.scope.namespace.as_deref(),
+                ?broken,
+                "works again"
+            );
+        }
+    }
+
+    pub(super) async fn list_failed(&mut self, failure: &Failure) {
+        let new = self.progress.list_failed(self.position, failure);
+        self.pause(Phase::List, failure, new).await;
+    }
+
+    async fn watch_failed(&mut self, failure: &Failure) {
+        let new = self.progress.watch_failed(self.position, failure);
+        self.pause(Phase::Watch, failure, new).await;
+    }
+
+    /// Waits before the next attempt. A repeated failure is logged only at debug level.
+    async fn pause(&mut self, phase: Phase, failure: &Failure, new: bool) {
+        // A server's `Retry-After` is better than a guess, and doesn't increase the backoff.
+        let requested = failure.retry_after().map(|after| after.min(MAX_RETRY_AFTER).max(self.settings.backoff_min));
+        let pause = requested.unwrap_or_else(|| self.backoff.pause());
+        let resource = self.progress.resource();
+        let namespace = self.scope.namespace.as_deref();
+        if new {
+            tracing::warn!(resource, namespace, %failure, ?pause, "{phase} failed");
+        } else {
+            tracing::debug!(resource, namespace, %failure, ?pause, "{phase} failed again");
+        }
+        self.report(phase, failure, pause);
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Calls the error hooks.
+    fn report(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
+        self.progress.hooks().report(|| WatchError {
+            resource: self.progress.resource().to_owned(),
+            namespace: self.scope.namespace.clone(),
+            phase,
+            code: failure.code(),
+            reason: failure.to_string(),
+            retry_in,
+        });
+    }
+}
+
+/// Returns true if both versions are numbers and the first is smaller.
+fn is_older(one: &str, other: &str) -> bool {
+    matches!((one.parse::<u64>(), other.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
+}

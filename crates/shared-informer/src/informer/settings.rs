@@ -1,0 +1,56 @@
+//! The page sizes, timeouts and limits of an informer. Must never hold anything about a particular resource.
+
+use std::time::Duration;
+
+/// The settings of an informer's lists, watches and pauses. The defaults suit a production API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// True if lists are requested as streams (`sendInitialEvents`), which avoids whole pages in the memory of the
+    /// server and this process. If the server doesn't support it, pages are requested. Default true.
+    pub streaming_lists: bool,
+    /// The time without events after which a streamed list has stalled: some servers and proxies treat the request as
+    /// a plain watch, which never reports the end of the list. From then on only pages are requested. Default 10 s.
+    pub stream_idle: Duration,
+    /// The number of objects per list page. Default 500.
+    pub page_size: u32,
+    /// The maximum wait for one list page. Default 60 s.
+    pub list_timeout: Duration,
+    /// The first pause after a failure. Each further pause is twice as long, less a random part of up to half.
+    /// Default 0.5 s.
+    pub backoff_min: Duration,
+    /// The maximum pause after failures. Default 10 s: after an outage, all users of the informer wait for it.
+    pub backoff_max: Duration,
+    /// The time without an event or bookmark after which a watch has stalled and is restarted; also the maximum wait
+    /// for its answer to begin. API servers send a bookmark about every minute. Default 150 s.
+    pub watch_idle: Duration,
+    /// The time for which the server is asked to keep a watch, less a random part of up to a tenth, so that not all
+    /// watches end at once. Default 290 s.
+    pub watch_timeout: Duration,
+    /// The maximum length of an event in bytes. A watch with a longer line is closed; if that happens repeatedly, a
+    /// list replaces it. Default 8 MiB, several times the maximum that an API server stores of one object.
+    pub max_event_bytes: usize,
+    /// The maximum length of a list page in bytes. Beyond it, half as many objects are requested; one object beyond
+    /// it fails the list. Default 8 MiB.
+    pub max_page_bytes: usize,
+    /// The maximum number of objects of a kind. A list or watch with more is aborted, and the known objects stay.
+    /// Default 150,000.
+    pub max_objects: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            streaming_lists: true,
+            stream_idle: Duration::from_secs(10),
+            page_size: 500,
+            list_timeout: Duration::from_secs(60),
+            backoff_min: Duration::from_millis(500),
+            backoff_max: Duration::from_secs(10),
+            watch_idle: Duration::from_secs(150),
+            watch_timeout: Duration::from_secs(290),
+            max_event_bytes: 8 << 20,
+            max_page_bytes: 8 << 20,
+            max_objects: 150_000,
+        }
+    }
+}

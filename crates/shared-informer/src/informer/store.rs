@@ -1,0 +1,500 @@
+//! The objects of an informer, and the one place where changes are decided: each change is applied here, and its
+//! event is queued for every handler under the same lock, so that all handlers see the same order. Must never call a
+//! handler.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use arcstr::ArcStr;
+use hashbrown::{HashTable, hash_table};
+use parking_lot::{RwLock, RwLockWriteGuard};
+
+use super::{
+    event::Event,
+    index::{Index, UnknownIndex},
+    progress::Progress,
+    slot::Slot,
+    stored::Stored,
+    tombstones::Tombstones,
+};
+use crate::{
+    identity::{Metadata, ObjectKey},
+    object::{DecodeError, Object},
+    projection::IdentityOf,
+};
+
+/// The objects that an informer covers, kept up to date. Their content is shared, never copied.
+///
+/// Until the informer has synced the store is incomplete. After that, every page of a list and every event of a watch
+/// is visible at once. Lists and keys are ordered by namespace and name.
+pub struct Store<T> {
+    state: RwLock<State<T>>,
+    progress: Arc<Progress>,
+}
+
+/// A list from its first page to its last. Objects that it doesn't contain are deleted at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listing {
+    number: u32,
+    /// True if it is the first one of its scope.
+    first: bool,
+}
+
+struct State<T> {
+    /// The objects by namespace.
+    objects: BTreeMap<ArcStr, Names<T>>,
+    hashing: RandomState,
+    /// The function that returns the identity within a content, if there is one.
+    identity: Option<IdentityOf<T>>,
+    indexes: HashMap<String, Index<T>>,
+    handlers: Vec<Arc<Slot<T>>>,
+    count: usize,
+    undecodable: usize,
+    listings: u32,
+    /// The last complete list of each scope.
+    complete: HashMap<Option<ArcStr>, u32>,
+    /// Tombstones of the objects that watches have reported as deleted since the last list.
+    tombstones: Tombstones,
+    /// The scopes whose first complete list is awaited; `None` is the scope of all namespaces.
+    awaited: BTreeSet<Option<String>>,
+    /// True if handlers have queued events for which they weren't woken.
+    queued: bool,
+}
+
+/// Changes that are applied together under one lock. When it is dropped, each handler is woken once for all of them.
+pub(super) struct Batch<'a, T> {
+    state: RwLockWriteGuard<'a, State<T>>,
+    progress: &'a Progress,
+}
+
+/// The objects of one namespace by name, in a table of pointers: it stores no name a second time, and no order, which
+/// only lists need.
+type Names<T> = HashTable<Entry<T>>;
+
+struct Entry<T> {
+    stored: Stored<T>,
+    /// The last list that contained it.
+    listing: u32,
+    /// The last list that had begun when it was added.
+    since: u32,
+}
+
+impl<T> Entry<T> {
+    fn name(&self) -> &ArcStr {
+        &self.stored.metadata().key.name
+    }
+}
+
+impl<T> Store<T> {
+    /// Creates an empty store that is complete after the first list of each of `scopes`: a namespace, or all of them.
+    pub(super) fn new(
+        scopes: impl IntoIterator<Item = Option<String>>,
+        identity: Option<IdentityOf<T>>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            state: RwLock::new(State {
+                objects: BTreeMap::new(),
+                hashing: RandomState::new(),
+                identity,
+                indexes: HashMap::new(),
+                handlers: Vec::new(),
+                count: 0,
+                undecodable: 0,
+                listings: 0,
+                complete: HashMap::new(),
+                tombstones: Tombstones::default(),
+                awaited: scopes.into_iter().collect(),
+                queued: false,
+            }),
+            progress,
+        }
+    }
+
+    /// Returns the object under a key.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
+        self.state.read().stored(key).map(Stored::object)
+    }
+
+    /// Returns the version up to which the store has everything of a namespace; `None` if unknown.
+    pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
+        self.progress.reached(namespace)
+    }
+
+    /// Returns all objects.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Object<T>>> {
+        let objects = self.state.read().objects().collect();
+        sorted(objects)
+    }
+
+    /// Returns the keys of all objects.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        let mut keys: Vec<_> = self.state.read().entries().map(|entry| entry.stored.metadata().key.clone()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Returns the number of objects, including undecodable ones.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.read().count
+    }
+
+    /// Returns true if there is no object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the objects of one namespace; `""` for cluster-scoped ones.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
+        let state = self.state.read();
+        let entries = state.objects.get(namespace).into_iter().flatten();
+        let objects = entries.map(|entry| entry.stored.object()).collect();
+        drop(state);
+        sorted(objects)
+    }
+
+    /// Adds an index under a name, over current and future objects. Does nothing and returns false if there is an
+    /// index with that name already. `values` must always return the same values for the same object, and must not
+    /// use the store: it runs while the store is locked.
+    pub fn add_index(
+        &self,
+        name: impl Into<String>,
+        values: impl Fn(&Object<T>) -> Vec<String> + Send + Sync + 'static,
+    ) -> bool {
+        let name = name.into();
+        let mut state = self.state.write();
+        if state.indexes.contains_key(&name) {
+            return false;
+        }
+        let mut index = Index::new(Box::new(values));
+        for object in state.objects() {
+            index.insert(&object);
+        }
+        state.indexes.insert(name, index);
+        true
+    }
+
+    /// Returns the objects that an index has under a value.
+    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.get(value)),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
+    }
+
+    /// Returns the values of an index, unordered.
+    pub fn index_values(&self, name: &str) -> Result<Vec<String>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.values().map(ToOwned::to_owned).collect()),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
+    }
+
+    /// Returns the namespaces with objects, in order; `""` stands for cluster-scoped objects.
+    #[cfg(test)]
+    pub(super) fn namespaces(&self) -> Vec<ArcStr> {
+        self.state.read().objects.keys().cloned().collect()
+    }
+
+    /// Returns the objects that don't decode, with the error. Free if there are none.
+    #[must_use]
+    pub fn undecodable(&self) -> Vec<(ObjectKey, DecodeError)> {
+        let state = self.state.read();
+        if state.undecodable == 0 {
+            return Vec::new();
+        }
+        let failed = |object: Arc<Object<T>>| Some((object.key(), object.content.as_ref().err()?.clone()));
+        let mut all: Vec<_> = state.objects().filter_map(failed).collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// Adds a handler's slot: the current objects are queued for it first, then all changes, without a gap.
+    pub(super) fn add_handler(&self, slot: Arc<Slot<T>>) {
+        let mut state = self.state.write();
+        for object in sorted(state.objects().collect()) {
+            slot.push(Event::Added { object, initial: true });
+        }
+        if state.awaited.is_empty() {
+            slot.push_synced();
+        }
+        slot.wake();
+        state.handlers.push(slot);
+    }
+
+    /// Queues the stored ones of these objects for one handler, as updates without a change. It holds the lock, so
+    /// that none is queued after its delete.
+    pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
+        let state = self.state.read();
+        for object in keys.filter_map(|key| state.stored(&key).map(Stored::object)) {
+            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
+        slot.wake();
+    }
+
+    /// Returns a handler that lags behind.
+    pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
+        self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)
+    }
+
+    /// Removes a handler's slot.
+    pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
+        let mut state = self.state.write();
+        state.handlers.retain(|handler| !Arc::ptr_eq(handler, slot));
+    }
+
+    /// Begins a list of one scope (one namespace, or all).
+    pub(super) fn begin_list(&self, first: bool, namespace: Option<&str>) -> Listing {
+        let mut state = self.state.write();
+        state.listings += 1;
+        state.tombstones.forget(namespace);
+        Listing { number: state.listings, first }
+    }
+
+    /// Removes the objects that were added since the last complete list of a scope: a server whose lists never end,
+    /// or contain other objects each time, must not fill the memory.
+    pub(super) fn drop_unlisted(&self, namespace: Option<&str>) {
+        let mut batch = self.batch();
+        let state = &mut *batch.state;
+        let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or_default();
+        for object in state.covered(namespace, |entry| entry.since > complete) {
+            state.remove(&object);
+            state.emit(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
+        }
+    }
+
+    /// Applies one page. A list is the API server's most recent state: it overrules the stored objects, even if its
+    /// versions are smaller, as after a restored backup. It doesn't overrule newer states from the same list, as a
+    /// streamed one may contain.
+    pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
+        let mut batch = self.batch();
+        for object in objects {
+            if !batch.state.is_outdated_within(listing, &object) {
+                batch.state.put(Arc::new(object), Some(listing), &self.progress);
+            }
+        }
+    }
+
+    /// Ends a list: objects in its scope (one namespace, or all) that it didn't contain are deleted. With the last of
+    /// the first lists the informer is synced; then this returns true.
+    pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
+        let mut batch = self.batch();
+        let state = &mut *batch.state;
+        state.complete.insert(namespace.map(ArcStr::from), listing.number);
+        for object in state.covered(namespace, |entry| entry.listing < listing.number) {
+            state.remove(&object);
+            let last = object;
+            state.emit(Event::Deleted { last, found_by_relist: true }, &self.progress);
+        }
+        listing.first && state.stop_waiting_for(namespace, &self.progress)
+    }
+
+    /// Stops waiting for the first list of a namespace.
+    pub(super) fn stop_waiting_for(&self, namespace: &str) {
+        self.batch().state.stop_waiting_for(Some(namespace), &self.progress);
+    }
+
+    /// Begins to apply a batch of changes.
+    pub(super) fn batch(&self) -> Batch<'_, T> {
+        Batch { state: self.state.write(), progress: &self.progress }
+    }
+}
+
+impl<T> Batch<'_, T> {
+    /// Returns true if the key's object isn't stored and the limit is reached.
+    pub(super) fn exceeds(&self, key: &ObjectKey, most: usize) -> bool {
+        self.state.count >= most && self.state.stored(key).is_none()
+    }
+
+    /// Applies a state that a watch reports; returns false if it is out of date or known.
+    pub(super) fn put(&mut self, object: Object<T>) -> bool {
+        !self.state.is_outdated(&object) && self.state.put(Arc::new(object), None, self.progress)
+    }
+
+    /// Applies a deletion that a watch reports; returns false if it is out of date.
+    pub(super) fn delete(&mut self, object: Object<T>) -> bool {
+        let state = &mut *self.state;
+        if state.is_outdated(&object) {
+            return false;
+        }
+        state.tombstones.add_deleted(&object.metadata);
+        let Some(stored) = state.remove(&object) else { return true };
+        if stored.metadata.uid != object.metadata.uid {
+            state.tombstones.add_replaced(&stored.metadata);
+        }
+        let last = if object.content.is_ok() { Arc::new(object) } else { stored };
+        state.emit(Event::Deleted { last, found_by_relist: false }, self.progress);
+        true
+    }
+}
+
+impl<T> Drop for Batch<'_, T> {
+    fn drop(&mut self) {
+        let state = &mut *self.state;
+        self.progress.set_counts(state.count, state.undecodable);
+        if std::mem::take(&mut state.queued) {
+            for handler in &state.handlers {
+                handler.wake();
+            }
+        }
+    }
+}
+
+/// Returns true if both versions are numbers and the first one's is greater.
+fn is_newer(one: &Metadata, other: &Metadata) -> bool {
+    let version = other.resource_version.number();
+    version.is_some() && one.resource_version.number() > version
+}
+
+/// Sorts by namespace and name.
+fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
+    objects.sort_unstable_by(|a, b| a.metadata.key.cmp(&b.metadata.key));
+    objects
+}
+
+impl<T> State<T> {
+    fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.objects.values().flatten()
+    }
+
+    fn objects(&self) -> impl Iterator<Item = Arc<Object<T>>> {
+        self.entries().map(|entry| entry.stored.object())
+    }
+
+    fn entry(&self, key: &ObjectKey) -> Option<&Entry<T>> {
+        let names = self.objects.get(&key.namespace)?;
+        names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)
+    }
+
+    fn stored(&self, key: &ObjectKey) -> Option<&Stored<T>> {
+        self.entry(key).map(|entry| &entry.stored)
+    }
+
+    /// Returns true if the state from a watch is older than the one it sent before, for a stored or a deleted object.
+    fn is_outdated(&self, object: &Object<T>) -> bool {
+        let old = self.stored(&object.metadata.key);
+        old.is_some_and(|old| is_newer(old.metadata(), &object.metadata)) || self.tombstones.covers(&object.metadata)
+    }
+
+    /// Returns true if the state from a list is older than the one it contained before, for a stored or a deleted
+    /// object.
+    fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
+        let listed = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
+        listed.is_some_and(|entry| is_newer(entry.stored.metadata(), &object.metadata))
+            || self.tombstones.covers(&object.metadata)
+    }
+
+    /// Stores an object under its key and queues the event; returns false if it is stored in this version.
+    fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) -> bool {
+        if object.content.is_err() {
+            progress.undecodable_received();
+        }
+        let metadata = &object.metadata;
+        let number = listing.map_or(self.listings, |listing| listing.number);
+        let initial = listing.is_some_and(|listing| listing.first) && !self.awaited.is_empty();
+        let ObjectKey { namespace, name } = &metadata.key;
+        let names = self.objects.entry(namespace.clone()).or_default();
+        let hash = self.hashing.hash_one(&**name);
+        let rehash = |entry: &Entry<T>| self.hashing.hash_one(&**entry.name());
+        let entry = match names.entry(hash, |entry| entry.name() == name, rehash) {
+            hash_table::Entry::Occupied(entry) => entry.into_mut(),
+            hash_table::Entry::Vacant(place) => {
+                place.insert(Entry { stored: Stored::new(&object, self.identity), listing: number, since: number });
+                self.count += 1;
+                self.index(&object);
+                self.emit(Event::Added { object, initial }, progress);
+                return true;
+            }
+        };
+        entry.listing = number;
+        let known = entry.stored.metadata();
+        let same_object = known.uid == metadata.uid;
+        let same_version = known.resource_version == metadata.resource_version;
+        if same_object && same_version && !metadata.resource_version.is_empty() {
+            return false;
+        }
+        let old = std::mem::replace(&mut entry.stored, Stored::new(&object, self.identity)).object();
+        self.unindex(&old);
+        self.index(&object);
+        if same_object {
+            self.emit(Event::Updated { old, new: object }, progress);
+            return true;
+        }
+        let found_by_relist = listing.is_some();
+        if !found_by_relist {
+            self.tombstones.add_replaced(&old.metadata);
+        }
+        self.emit(Event::Deleted { last: old, found_by_relist }, progress);
+        self.emit(Event::Added { object, initial }, progress);
+        true
+    }
+
+    /// Marks a first list as complete or not awaited any more. Returns true if it was the last awaited one.
+    fn stop_waiting_for(&mut self, namespace: Option<&str>, progress: &Progress) -> bool {
+        let last = self.awaited.remove(&namespace.map(str::to_owned)) && self.awaited.is_empty();
+        if last {
+            // First, so that the informer reports the sync no later than any handler.
+            progress.all_synced();
+            for handler in &self.handlers {
+                handler.push_synced();
+            }
+            self.queued = true;
+        }
+        last
+    }
+
+    /// Removes and returns the object with that key.
+    fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
+        let ObjectKey { namespace, name } = &object.metadata.key;
+        let names = self.objects.get_mut(namespace)?;
+        let entry = names.find_entry(self.hashing.hash_one(&**name), |entry| entry.name() == name).ok()?;
+        let stored = entry.remove().0.stored.object();
+        if names.is_empty() {
+            self.objects.remove(namespace);
+        }
+        self.count -= 1;
+        self.unindex(&stored);
+        Some(stored)
+    }
+
+    /// Returns the objects in a namespace, or anywhere, whose entries match.
+    fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
+        let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
+        let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));
+        sorted(found.map(|entry| entry.stored.object()).collect())
+    }
+
+    fn index(&mut self, object: &Arc<Object<T>>) {
+        self.undecodable += usize::from(object.content.is_err());
+        for index in self.indexes.values_mut() {
+            index.insert(object);
+        }
+    }
+
+    fn unindex(&mut self, object: &Object<T>) {
+        self.undecodable -= usize::from(object.content.is_err());
+        for index in self.indexes.values_mut() {
+            index.remove(object);
+        }
+    }
+
+    fn emit(&mut self, event: Event<T>, progress: &Progress) {
+        progress.count(&event);
+        self.queued = true;
+        if let Some((last, others)) = self.handlers.split_last() {
+            for handler in others {
+                handler.push(event.clone());
+            }
+            last.push(event);
+        }
+    }
+}

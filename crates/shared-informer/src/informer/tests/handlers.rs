@@ -1,0 +1,88 @@
+//! Tests of handlers: the events that they receive, and their isolation from each other.
+
+use std::sync::mpsc as blocking;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_late_handler_first_sees_what_is_there() {
+    let mut scene = synced(&[widget("one/a", 1, 1), widget("one/b", 2, 2)]).await;
+    let mut late = Seen::of(&scene.informer);
+    assert_eq!(late.until_synced().await, ["+one/a=1!", "+one/b=2!"]);
+    scene.watch.put(&widget("one/c", 11, 3));
+    assert_eq!(late.next().await, "+one/c=3");
+    assert_eq!(scene.seen.next().await, "+one/c=3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_handler_receives_nothing_more() {
+    let mut scene = synced(&[]).await;
+    let Seen { mut received, registration } = Seen::of(&scene.informer);
+    assert_eq!(received.recv().await.as_deref(), Some("synced"));
+    drop(registration);
+    scene.watch.put(&widget("one/a", 11, 1));
+    assert_eq!(scene.seen.next().await, "+one/a=1");
+    // Its task has ended and dropped the handler.
+    assert_eq!(soon("the end", received.recv()).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_receives_the_next_event_and_harms_nobody() {
+    let mut scene = synced(&[]).await;
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let _registration = scene.informer.add_handler(move |event: Event<Widget>| {
+        assert_ne!(&*event.object().metadata.key.name, "bad");
+        sender.send(shown(&event)).unwrap();
+    });
+    scene.watch.put(&widget("one/bad", 11, 1));
+    scene.watch.put(&widget("one/good", 12, 2));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/good=2"));
+    assert_eq!(scene.seen.take(2).await, ["+one/bad=1", "+one/good=2"]);
+    assert_eq!(scene.informer.status().handler_panics, 1);
+}
+
+/// A handler that records its events, and returns only when allowed to.
+struct Slow {
+    received: mpsc::UnboundedSender<String>,
+    go_on: blocking::Receiver<()>,
+}
+
+impl Handler<Widget> for Slow {
+    fn handle(&mut self, event: Event<Widget>) {
+        let _ = self.received.send(shown(&event));
+        let _ = self.go_on.recv();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_slow_handler_delays_nobody_and_receives_the_sum() {
+    let mut scene = synced(&[]).await;
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let (allow, go_on) = blocking::channel();
+    let slow = Slow { received: sender, go_on };
+    let _registration = scene.informer.add_handler(slow);
+    scene.watch.put(&widget("one/first", 11, 1));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/first=1"));
+    assert_eq!(scene.seen.next().await, "+one/first=1");
+
+    // The handler blocks now, and all others go on.
+    for (version, size) in (12..112).zip(1..) {
+        scene.watch.put(&widget("one/a", version, size));
+    }
+    scene.watch.put(&widget("one/brief", 112, 1));
+    scene.watch.delete(&widget("one/brief", 113, 1));
+    scene.watch.put(&widget("one/first", 114, 2));
+    scene.watch.put(&widget("one/first", 115, 3));
+    let informer = &scene.informer;
+    until("the last event", || {
+        informer.store().get(&key("one/first")).is_some_and(|o| o.metadata.resource_version.number() == Some(115))
+    })
+    .await;
+    while !scene.seen.next().await.starts_with("one/first:") {}
+
+    drop(allow);
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("+one/a=100"));
+    assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("one/first:1>3"));
+    scene.factory.shutdown().await;
+    assert_eq!(soon("the end", received.recv()).await, None);
+}

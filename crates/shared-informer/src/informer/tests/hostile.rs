@@ -1,0 +1,172 @@
+//! Tests of API servers whose lists, pages, events and watches never end: each is aborted at a limit with a reason,
+//! the known objects stay, and memory stays bounded.
+
+use super::*;
+
+const MOST: usize = 100;
+
+fn bounded() -> Settings {
+    Settings { max_objects: MOST, page_size: 10, ..paged() }
+}
+
+fn page_of(begin: usize, count: usize) -> Vec<Value> {
+    (begin..begin + count).map(|n| widget(&format!("team-a/w{n}"), 10, 1)).collect()
+}
+
+fn reason(informer: &Informer<Widget>) -> String {
+    informer.scopes().into_iter().find_map(|scope| scope.broken).map(|broken| broken.reason).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_end_is_given_up_and_nothing_of_it_piles_up() {
+    let (factory, mut api) = factory_with(bounded());
+    let informer = informer(&factory);
+    let mut named = 0;
+    for _ in 0..4 {
+        let mut call = api.list().await;
+        for page in 1..=MOST / 10 {
+            // Other objects each time, under a new token.
+            call.page(10, &page_of(named, 10), Some(&format!("t{page}")));
+            named += 10;
+            call = api.page(&format!("t{page}")).await;
+        }
+        call.page(10, &page_of(named, 10), Some("one more"));
+        named += 10;
+        until("its end", || reason(&informer).contains("there are more than 100 objects")).await;
+        assert!(informer.store().len() <= 2 * MOST + 10, "{}", informer.store().len());
+    }
+    // Once the server behaves, its whole list is stored.
+    api.list().await.page(20, &page_of(0, 5), None);
+    let _watch = api.watch_from(20).await.open();
+    until("all of the list", || informer.store().len() == 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_without_objects_have_no_endless_list_either() {
+    let (factory, mut api) = factory_with(bounded());
+    let informer = informer(&factory);
+    let mut call = api.list().await;
+    for page in 0..MOST {
+        call.page(10, &[], Some(&format!("t{page}")));
+        call = api.page(&format!("t{page}")).await;
+    }
+    call.page(10, &[], Some("one more"));
+    until("its end", || reason(&informer).contains("there are more than 100 objects")).await;
+    api.list().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_brings_objects_without_end_is_given_up_and_what_is_known_stays() {
+    let mut scene = synced_with(bounded(), &page_of(0, 5)).await;
+    for n in 5..MOST + 5 {
+        scene.watch.put(&widget(&format!("team-a/w{n}"), 10 + n as u64, 1));
+    }
+    until("its end", || reason(&scene.informer).contains("there are more than 100 objects")).await;
+    assert_eq!(scene.informer.store().len(), MOST);
+    assert!(scene.informer.store().get(&key("team-a/w0")).is_some());
+    // Changes of known objects still arrive.
+    let watch = scene.api.watch_from(MOST as u64 + 9).await.open();
+    watch.put(&widget("team-a/w0", 500, 7));
+    until("the change", || held(&scene.informer).contains(&"team-a/w0=7".to_owned())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_page_that_is_too_long_half_as_many_objects_are_asked_for() {
+    let (factory, mut api) = factory_with(Settings { max_page_bytes: 10_000, page_size: 8, ..paged() });
+    let informer = informer(&factory);
+    let large = |n: usize| {
+        let mut large = widget(&format!("team-a/w{n}"), 10, 1);
+        large["metadata"]["annotations"] = json!({"large": "x".repeat(4_000)});
+        large
+    };
+    let asked = |call: &Call| call.parameter("limit").unwrap();
+    let call = api.list().await;
+    assert_eq!(asked(&call), "8");
+    call.page(10, &(0..8).map(large).collect::<Vec<_>>(), Some("later"));
+    let call = api.list().await;
+    assert_eq!(asked(&call), "4");
+    call.page(10, &(0..4).map(large).collect::<Vec<_>>(), Some("later"));
+    let call = api.list().await;
+    assert_eq!(asked(&call), "2");
+    call.page(10, &(0..2).map(large).collect::<Vec<_>>(), Some("small"));
+    let call = api.page("small").await;
+    assert_eq!(asked(&call), "2");
+    call.page(10, &page_of(2, 2), Some("more"));
+    let call = api.page("more").await;
+    assert_eq!(asked(&call), "4", "what follows is short");
+    call.page(10, &page_of(4, 4), None);
+    let _watch = api.watch_from(10).await.open();
+    until("all", || informer.store().len() == 8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_without_end_is_read_up_to_its_bound() {
+    let (factory, mut api) = factory_with(Settings { max_page_bytes: 10_000, page_size: 1, ..paged() });
+    let informer = informer(&factory);
+    let endless = api.list().await.open();
+    endless.raw(r#"{"kind":"WidgetList","items":["#);
+    let mut sent = 0;
+    while endless.lines.send(Ok(vec![b'['; 1_000])).is_ok() {
+        sent += 1;
+        assert!(sent < 100, "it is read on and on");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    until("the reason", || reason(&informer).contains("a page of the list is longer than 10000 bytes")).await;
+    assert!(sent <= 12, "{sent}");
+}
+
+/// Brackets are parsed without a stack of their depth, and the error concerns one object.
+#[tokio::test(start_paused = true)]
+async fn a_million_brackets_are_one_object_that_does_not_decode() {
+    const BRACKETS: usize = 1 << 20;
+    let (factory, mut api) = factory_with(paged());
+    let informer = informer(&factory);
+    let nested = format!("{}{}", "[".repeat(BRACKETS), "]".repeat(BRACKETS));
+    let odd = |version: u64| {
+        let mut odd = widget("team-a/odd", version, 0);
+        odd["spec"] = json!("NESTED");
+        odd.to_string().replace("\"NESTED\"", &nested)
+    };
+    let items = format!("{},{}", odd(9), widget("team-a/fine", 9, 1));
+    let list = format!(r#"{{"kind":"WidgetList","metadata":{{"resourceVersion":"10"}},"items":[{items}]}}"#);
+    api.list().await.text(200, &list);
+    let watch = api.watch_from(10).await.open();
+    until("both", || informer.store().len() == 2).await;
+    assert_eq!(informer.store().undecodable().len(), 1);
+    watch.raw(&format!(r#"{{"type":"MODIFIED","object":{}}}"#, odd(11)));
+    watch.put(&widget("team-a/fine", 12, 2));
+    until("the other", || held(&informer).contains(&"team-a/fine=2".to_owned())).await;
+    assert_eq!(reason(&informer), "");
+}
+
+/// The watch is busy, but reports no change.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_repeats_without_end_is_given_up() {
+    let scene = synced_with(bounded(), &page_of(0, 5)).await;
+    let mut api = scene.api;
+    let mut watch = scene.watch;
+    for _ in 0..3 {
+        let mut sent = 0;
+        while watch
+            .lines
+            .send(Ok(format!(r#"{{"type":"MODIFIED","object":{}}}{}"#, widget("team-a/w1", 10, 1), "\n").into_bytes()))
+            .is_ok()
+        {
+            sent += 1;
+            assert!(sent < 40_000, "it is heard on and on");
+            if sent % 1_000 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert!(sent > 10_000, "{sent}");
+        assert!(reason(&scene.informer).contains("again and again"), "{}", reason(&scene.informer));
+        let call = api.call().await;
+        if !call.is_watch() {
+            // A list replaces the watch.
+            call.page(30, &page_of(0, 5), None);
+            return;
+        }
+        watch = call.open();
+    }
+    panic!("no list takes its place");
+}

@@ -1,0 +1,271 @@
+//! Tests of streamed lists, and of servers that don't support them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{HandlerOptions, Lister, informer::slot::Slot};
+
+fn end_of_list(version: u64) -> Value {
+    json!({ "metadata": {
+        "resourceVersion": version.to_string(), "annotations": { "k8s.io/initial-events-end": "true" },
+    } })
+}
+
+fn streaming() -> Settings {
+    Settings::default()
+}
+
+impl Api {
+    /// Returns the next request, which must be for a streamed list.
+    async fn stream(&mut self) -> Call {
+        let call = self.call().await;
+        for (name, value) in
+            [("watch", "true"), ("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+        {
+            assert_eq!(call.parameter(name).as_deref(), Some(value), "{}", call.request.uri());
+        }
+        assert_eq!(call.parameter("allowWatchBookmarks").as_deref(), Some("true"));
+        assert!(call.parameter("resourceVersion").is_none_or(|version| version.is_empty()));
+        call
+    }
+}
+
+/// Returns an informer whose list is being streamed.
+async fn begun() -> (Factory, Api, Informer<Widget>, Seen, Watch) {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let seen = Seen::of(&informer);
+    let watch = api.stream().await.open();
+    (factory, api, informer, seen, watch)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_is_complete_with_its_bookmark_and_goes_on_as_the_watch() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    watch.send("ADDED", &widget("one/a", 1, 1));
+    watch.send("ADDED", &odd_widget("one/b", 2));
+    watch.bookmark(5);
+    assert_eq!(seen.take(2).await, ["+one/a=1!", "+one/b=odd!"]);
+    assert!(!informer.has_synced(), "another bookmark says nothing of the list");
+    watch.send("BOOKMARK", &end_of_list(10));
+    assert_eq!(seen.next().await, "synced");
+    watch.put(&widget("one/a", 11, 2));
+    assert_eq!(seen.next().await, "one/a:1>2");
+    let lists = informer.status().lists;
+    assert_eq!((lists.first, lists.streamed), (1, 1));
+    api.quiet_for(Duration::from_secs(5)).await;
+    watch.cut();
+    api.watch_from(11).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_takes_out_what_it_does_not_name() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    for (name, version) in [("one/a", 1), ("one/b", 2), ("one/c", 3)] {
+        watch.send("ADDED", &widget(name, version, 1));
+    }
+    watch.send("BOOKMARK", &end_of_list(10));
+    seen.until_synced().await;
+    watch.error(410, "too old");
+    let again = api.stream().await.open();
+    again.send("ADDED", &widget("one/a", 1, 1));
+    again.send("ADDED", &widget("one/b", 12, 5));
+    // A deletion in the middle of the list.
+    again.delete(&widget("one/a", 13, 1));
+    again.send("BOOKMARK", &end_of_list(20));
+    assert_eq!(seen.take(3).await, ["one/b:1>5", "-one/a=1", "-one/c=1?"]);
+    assert_eq!(held(&informer), ["one/b=5"]);
+    assert_eq!(informer.status().lists.gone, 1);
+}
+
+#[rstest::rstest]
+#[case::feature_gate_is_off(
+    422,
+    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+)]
+#[case::unknown_parameter(400, "unknown query parameter")]
+#[case::not_implemented(501, "not implemented")]
+#[tokio::test(start_paused = true)]
+async fn a_server_without_streamed_lists_is_asked_for_pages_from_then_on(#[case] code: u16, #[case] message: &str) {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    api.stream().await.refuse(code, message);
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    let watch = api.watch_from(10).await.open();
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    let status = informer.status();
+    assert_eq!((status.lists.first, status.lists.streamed), (1, 0));
+    assert_eq!(status.last_error, None, "that isn't a failure");
+    watch.error(410, "too old");
+    api.list().await.page(20, &[], None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_list_but_not_watch_is_answered_in_pages() {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    api.stream().await.refuse(403, "cannot watch widgets");
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    api.watch_from(10).await.refuse(410, "too old");
+    // Permissions may have been granted meanwhile.
+    api.stream().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_it_for_a_plain_watch_is_asked_for_pages() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    watch.send("ADDED", &widget("one/a", 1, 1));
+    assert_eq!(seen.next().await, "+one/a=1!");
+    // The server sends bookmarks forever, and never the end of the list.
+    let bookmarks = async {
+        for version in 5.. {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if watch.lines.is_closed() {
+                return;
+            }
+            watch.bookmark(version);
+        }
+    };
+    let pages = async {
+        api.list().await.page(10, &[widget("one/a", 1, 1), widget("one/b", 2, 2)], None);
+    };
+    futures::join!(bookmarks, pages);
+    assert_eq!(seen.until_synced().await, ["+one/b=2!"]);
+    assert_eq!(informer.status().lists.streamed, 0);
+    api.watch_from(10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_is_cut_is_begun_anew_and_given_up_after_three() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    watch.send("ADDED", &widget("one/a", 1, 1));
+    watch.cut();
+    for _ in 0..2 {
+        api.stream().await.open().cut();
+    }
+    assert!(informer.status().broken_since.is_some() && !informer.has_synced());
+    api.list().await.page(10, &[widget("one/b", 2, 2)], None);
+    assert_eq!(seen.until_synced().await, ["+one/a=1!", "+one/b=2!", "-one/a=1?"]);
+    assert_eq!(informer.status().broken_since, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_holds_answers_back_is_asked_for_pages_this_once() {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let began = tokio::time::Instant::now();
+    let held_back = api.stream().await;
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    assert_eq!(began.elapsed().as_secs(), 10);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    drop(held_back);
+    api.watch_from(10).await.open().error(410, "too old");
+    api.stream().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_without_a_version_is_not_believed() {
+    let (_factory, mut api, informer, _seen, watch) = begun().await;
+    watch.send("BOOKMARK", &json!({ "metadata": { "annotations": { "k8s.io/initial-events-end": "true" } } }));
+    api.list().await.page(10, &[], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    assert_eq!(informer.status().lists.streamed, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streamed_lists_that_expire_at_once_are_not_repeated_in_a_hot_loop() {
+    let (_factory, mut api, _informer, _seen, mut watch) = begun().await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..6 {
+        watch.send("BOOKMARK", &end_of_list(10));
+        watch.error(410, "too old");
+        watch = api.stream().await.open();
+    }
+    // 0 + 0.5 + 1 + 2 + 4 + 8 seconds, less a random part of up to half.
+    assert!(began.elapsed() > Duration::from_secs(7), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_namespace_is_streamed_by_itself() {
+    let (factory, mut api) = factory_with(streaming());
+    let query = Query::namespaced(widgets(), ["one", "two"]);
+    let informer: Informer<Widget> = factory.informer(query, Projection::serde());
+    let one = api.in_namespace("one").await.open();
+    one.send("ADDED", &widget("one/a", 1, 1));
+    one.send("BOOKMARK", &end_of_list(10));
+    api.in_namespace("two").await.refuse(422, "no");
+    let two = api.in_namespace("two").await;
+    assert!(!two.is_watch() && !informer.has_synced());
+    two.page(11, &[widget("two/b", 2, 2)], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
+}
+
+/// Sends a complete list of this many objects.
+fn send_many(watch: &Watch, objects: usize) {
+    for number in 0..objects {
+        watch.send("ADDED", &widget(&format!("one/{number}"), 1, 1));
+    }
+    watch.send("BOOKMARK", &end_of_list(10));
+}
+
+/// Records the number of its events, and by how many objects the store was ahead of it. It is slow, since it lists all of
+/// them at each event.
+struct Lagging {
+    lister: Lister<Widget>,
+    received: usize,
+    behind: Arc<AtomicUsize>,
+}
+
+impl Handler<Widget> for Lagging {
+    fn handle(&mut self, _: Event<Widget>) {
+        self.received += 1;
+        self.behind.fetch_max(self.lister.list().len() - self.received, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
+    const OBJECTS: usize = 2_500;
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let behind = Arc::new(AtomicUsize::new(0));
+    let handler = Lagging { lister: informer.lister(), received: 0, behind: Arc::clone(&behind) };
+    let registration = informer.add_handler(handler);
+    let watch = api.stream().await.open();
+    send_many(&watch, OBJECTS);
+    registration.synced().await;
+    assert_eq!(informer.store().len(), OBJECTS);
+    let behind = behind.load(Ordering::Relaxed);
+    assert!((1_000..1_500).contains(&behind), "at most {behind} of {OBJECTS} waited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_stands_still_delays_a_streamed_list_for_a_while_only() {
+    let (_factory, _api, informer, mut seen, watch) = begun().await;
+    // Nobody empties this slot.
+    let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    let began = tokio::time::Instant::now();
+    send_many(&watch, 3_000);
+    assert_eq!(seen.until_synced().await.len(), 3_000);
+    assert_eq!(began.elapsed().as_secs(), 5);
+    assert_eq!(stuck.gauge.status().queued, 3_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_removed_while_it_lags_delays_nobody() {
+    let (_factory, _api, informer, mut seen, watch) = begun().await;
+    let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    send_many(&watch, 3_000);
+    let began = tokio::time::Instant::now();
+    seen.next().await;
+    stuck.removed.cancel();
+    informer.store().remove_handler(&stuck);
+    assert_eq!(seen.until_synced().await.len(), 2_999);
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+}
