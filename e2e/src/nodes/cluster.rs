@@ -33,6 +33,16 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 /// The interval of looking at a cluster.
 pub const LOOK: Duration = Duration::from_millis(300);
 
+/// kind's settings: containerd reads from a directory which registries it reaches without TLS.
+const SETTINGS: &str = r#"
+kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+containerdConfigPatches:
+  - |
+    [plugins."io.containerd.grpc.v1.cri".registry]
+      config_path = "/etc/containerd/certs.d"
+"#;
+
 /// A running cluster. Dropping it removes it.
 pub struct Cluster {
     /// helm, as administrator.
@@ -53,8 +63,11 @@ impl Cluster {
         let (docker, kind, name) = (Docker::running()?, go::kind()?, format!("capi-e2e-{}", process::id()));
         let directory = tempfile::tempdir()?;
         let kubeconfig = directory.path().join("kubeconfig");
+        let settings = directory.path().join("kind.yaml");
+        fs::write(&settings, SETTINGS)?;
         let mut create = command(&kind, &name);
         create.args(["create", "cluster", "--name", &name, "--image", &images.node, "--retain", "--wait=180s"]);
+        create.arg("--config").arg(&settings);
         let created = output(create.arg("--kubeconfig").arg(&kubeconfig));
         if created.is_err() {
             // The cluster is there in part, with the reason in its logs.

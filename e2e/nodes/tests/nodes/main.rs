@@ -6,6 +6,7 @@ mod image;
 mod lifecycle;
 mod limits;
 mod pods;
+mod release;
 mod topologies;
 
 use std::{path::Path, process::ExitCode};
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         calls::a_pod_killed_in_mid_delete_is_followed_by_the_other,
         calls::an_upgrade_fails_no_call,
         topologies::each_example_runs,
+        release::image_and_chart_are_signed_before_they_have_a_tag_and_installed_by_digest,
         limits::a_thousand_groups_fit_the_default_limits,
     ];
     nodes::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("nodes"))
