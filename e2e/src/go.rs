@@ -97,6 +97,17 @@ pub fn promtool() -> Result<PathBuf> {
     Ok(binaries.join("promtool"))
 }
 
+/// Builds Prometheus from the module of promtool.
+pub fn prometheus() -> Result<PathBuf> {
+    let binaries = Module::at("promtool").binaries(&Build {
+        what: "Prometheus",
+        packages: &["-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/prometheus"],
+        files: &[],
+        linker: "-s -w",
+    })?;
+    Ok(binaries.join("prometheus"))
+}
+
 /// The programs of a release that the tests start themselves.
 #[derive(Debug)]
 pub struct ReleasePrograms {

@@ -85,13 +85,7 @@ impl Cluster {
             kind,
             name,
         };
-        output(command(&cluster.kind, &cluster.name).args([
-            "load",
-            "docker-image",
-            "--name",
-            &cluster.name,
-            &cluster.images.project.name,
-        ]))?;
+        cluster.load(&cluster.images.project.name)?;
         let bases = go::components()?.crds();
         crds::install(&cluster.objects("default"), &bases, Contract::V1Beta2, Installed::All).await?;
         cluster.works().await?;
@@ -156,6 +150,12 @@ impl Cluster {
             settings.as_array().into_iter().flatten().filter_map(|one| one["Gateway"].as_str()?.parse().ok());
         let address = addresses.into_iter().find(IpAddr::is_ipv4);
         address.with_context(|| format!("the network has no gateway: {settings}"))
+    }
+
+    /// Brings an image of Docker's store to the Node.
+    pub fn load(&self, image: &str) -> Result<()> {
+        output(command(&self.kind, &self.name).args(["load", "docker-image", "--name", &self.name, image]))?;
+        Ok(())
     }
 
     /// Runs a command on the Node, and returns its output.
