@@ -9,11 +9,11 @@ use e2e::{
     nodes::{Group, Stage},
     ports::free_port,
     process::Process,
+    provider::page,
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use testkit::http;
 
 use crate::{calls::SEEN, lifecycle::name};
 
@@ -26,7 +26,7 @@ const QUIET: [&str; 5] = ["16 A", "16 B", "17 A", "34 B", "38 A"];
 
 /// A running Prometheus.
 struct Prometheus {
-    address: String,
+    port: u16,
     process: Process,
 }
 
@@ -55,13 +55,13 @@ impl Prometheus {
             "scrape_configs": [{ "job_name": RELEASE, "static_configs": targets }],
         });
         fs::write(directory.join("prometheus.yaml"), settings.to_string())?;
-        let address = format!("127.0.0.1:{}", free_port()?);
+        let port = free_port()?;
         let mut command = Command::new(go::prometheus()?);
         command.arg(format!("--config.file={}", directory.join("prometheus.yaml").display()));
         command.arg(format!("--storage.tsdb.path={}", directory.join("data").display()));
-        command.arg(format!("--web.listen-address={address}"));
+        command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let process = Process::start("prometheus", command, &directory.join("prometheus.log"))?;
-        let mut prometheus = Self { address, process };
+        let mut prometheus = Self { port, process };
         every(SEEN.0, "Prometheus", SEEN.1, async || {
             prometheus.process.still_running()?;
             let up = prometheus.query("sum(up)").await?;
@@ -73,9 +73,7 @@ impl Prometheus {
     }
 
     async fn get(&self, path: &str) -> Result<Value> {
-        // A refused connection is a panic there.
-        std::net::TcpStream::connect(&self.address)?;
-        let (status, body) = http::get(&self.address, path).await;
+        let (status, body) = page(self.port, path).await?;
         ensure!(status == 200, "{path} answers {status}: {body}");
         Ok(serde_json::from_str(&body)?)
     }
