@@ -97,6 +97,37 @@ pub fn promtool() -> Result<PathBuf> {
     Ok(binaries.join("promtool"))
 }
 
+/// Builds Prometheus from the module of promtool.
+pub fn prometheus() -> Result<PathBuf> {
+    let binaries = Module::at("promtool").binaries(&Build {
+        what: "Prometheus",
+        packages: &["-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/prometheus"],
+        files: &[],
+        linker: "-s -w",
+    })?;
+    Ok(binaries.join("prometheus"))
+}
+
+/// The programs of a release that the tests start themselves.
+#[derive(Debug)]
+pub struct ReleasePrograms {
+    /// crane, which serves a registry too.
+    pub crane: PathBuf,
+    /// cosign.
+    pub cosign: PathBuf,
+}
+
+/// Builds crane and cosign.
+pub fn release() -> Result<ReleasePrograms> {
+    let programs = Module::at("release").binaries(&Build {
+        what: "crane and cosign",
+        packages: &["github.com/google/go-containerregistry/cmd/crane", "github.com/sigstore/cosign/v3/cmd/cosign"],
+        files: &[],
+        linker: "-s -w",
+    })?;
+    Ok(ReleasePrograms { crane: programs.join("crane"), cosign: programs.join("cosign") })
+}
+
 /// Returns the directory in which all that is built for these tests is kept.
 pub(crate) fn cache() -> Result<PathBuf> {
     let programs = buildkit()?;

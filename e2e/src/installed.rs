@@ -205,6 +205,19 @@ fn write_files(directory: &Path, files: &BTreeMap<String, ByteString>) -> Result
     Ok(())
 }
 
+/// Returns a channel as Cluster Autoscaler makes it from its cloud-config: to the address there, by the files that it names.
+pub fn channel(cloud_config: &Value) -> Result<Channel> {
+    let mut files = BTreeMap::new();
+    for key in ["cacert", "cert", "key"] {
+        let path = Path::new(cloud_config[key].as_str().with_context(|| format!("no {key} in the cloud-config"))?);
+        let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let name = path.file_name().with_context(|| format!("{key} is no file"))?;
+        files.insert(name.to_string_lossy().into_owned(), ByteString(bytes));
+    }
+    let address = cloud_config["address"].as_str().context("no address in the cloud-config")?;
+    Ok(Connector::new(cloud_config, &files)?.channel_to(address))
+}
+
 /// Cluster Autoscaler's TLS settings: its certificate, the authority of the server, and the host of its address, which
 /// it verifies.
 pub(crate) struct Connector {

@@ -83,7 +83,8 @@ impl Place {
     #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
-            "ConfigMap" | "Namespace" | "Node" | "Pod" | "Secret" | "ServiceAccount" => ("", "v1"),
+            "ConfigMap" | "Namespace" | "Node" | "Pod" | "Secret" | "Service" | "ServiceAccount" => ("", "v1"),
+            "Deployment" => ("apps", "v1"),
             "Event" => ("events.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),

@@ -105,6 +105,11 @@ fn http_client(port: u16) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// Returns the status code and body of a page of any server on this machine.
+pub async fn page(port: u16, path: &str) -> Result<(u16, String)> {
+    get(&http_client(port)?, path).await
+}
+
 async fn get(client: &Client, path: &str) -> Result<(u16, String)> {
     let answer = client.send(http_get(path)?.map(Body::from)).await?;
     let status = answer.status().as_u16();

@@ -16,6 +16,7 @@ mod operation;
 mod prices;
 mod readme;
 mod real_objects;
+mod release;
 mod security;
 mod supply;
 mod tasks;

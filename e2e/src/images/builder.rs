@@ -124,6 +124,17 @@ impl Builder {
         digest(metadata.path())
     }
 
+    /// Builds an image with its provenance, pushes it to a registry of this machine without a tag, and returns its digest.
+    pub(super) fn push(&self, build: &Build<'_>, name: &str) -> Result<String> {
+        let metadata = tempfile::NamedTempFile::new()?;
+        let exporter = format!(
+            "type=image,name={name},push=true,push-by-digest=true,name-canonical=true,store=false,registry.insecure=true"
+        );
+        let mut command = self.command(build, &exporter);
+        output(command.arg("--opt=attest:provenance=mode=max").arg("--metadata-file").arg(metadata.path()))?;
+        digest(metadata.path())
+    }
+
     /// Builds an image, and returns its digest only.
     pub(super) fn digest(&self, build: &Build<'_>, name: &str) -> Result<String> {
         let metadata = tempfile::NamedTempFile::new()?;

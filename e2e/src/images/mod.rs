@@ -66,14 +66,19 @@ impl Images {
             }
             None => Node::new(docker, &directory, &kind)?.make().await?,
         };
-        let project = project::make(docker, &directory, source, project::Cache::Kept).await?;
+        let project = project::make(docker, &directory, source, project::Goal::Loaded).await?;
         Ok(Self { node, project, source, directory })
+    }
+
+    /// Pushes the project's image with its provenance to a registry of this machine, without a tag.
+    pub async fn push_project(&self, name: &str) -> Result<Image> {
+        project::make(Docker::running()?, &self.directory, self.source, project::Goal::Pushed(name)).await
     }
 
     /// Builds the project's image once more from nothing, and returns it without loading it.
     pub async fn project_anew(&self) -> Result<Image> {
         let docker = Docker::running()?;
-        project::make(docker, &self.directory, self.source, project::Cache::Fresh).await
+        project::make(docker, &self.directory, self.source, project::Goal::Fresh).await
     }
 }
 

@@ -39,24 +39,26 @@ pub struct Image {
     pub digest: String,
 }
 
-/// The use of earlier builds.
+/// The use of earlier builds, and the place of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cache {
+pub(super) enum Goal<'a> {
     /// Steps and compiled crates are kept between builds, and the result is loaded into Docker.
-    Kept,
+    Loaded,
+    /// The same, and the result is pushed to a registry under this name, without a tag.
+    Pushed(&'a str),
     /// Everything is built from nothing, and the result is only looked at.
     Fresh,
 }
 
 /// Builds the image.
-pub(super) async fn make(docker: Docker, directory: &Path, source: Source, cache: Cache) -> Result<Image> {
+pub(super) async fn make(docker: Docker, directory: &Path, source: Source, goal: Goal<'_>) -> Result<Image> {
     let bases = match source {
         Source::Published => None,
         Source::Built => Some(bases(directory).await?),
     };
     eprintln!("e2e: building the project's image");
-    let root = directory.join(if cache == Cache::Kept { "buildkit" } else { "anew-buildkit" });
-    if cache == Cache::Fresh && root.exists() {
+    let root = directory.join(if goal == Goal::Fresh { "anew-buildkit" } else { "buildkit" });
+    if goal == Goal::Fresh && root.exists() {
         // Of a run that was killed.
         fs::remove_dir_all(&root)?;
     }
@@ -73,15 +75,17 @@ pub(super) async fn make(docker: Docker, directory: &Path, source: Source, cache
         build.bases = vec![("builder", compiler), ("runtime", runtime)];
         build.arguments.extend([("BUILDER", "builder".to_owned()), ("RUNTIME", "runtime".to_owned())]);
     }
-    let digest = match cache {
-        Cache::Kept => builder.load(&build, NAME, docker),
-        Cache::Fresh => builder.digest(&build, NAME),
+    let digest = match goal {
+        Goal::Loaded => builder.load(&build, NAME, docker),
+        Goal::Pushed(name) => builder.push(&build, name),
+        Goal::Fresh => builder.digest(&build, NAME),
     };
     builder.stop().await?;
-    if cache == Cache::Fresh {
+    if goal == Goal::Fresh {
         fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
     }
-    Ok(Image { name: NAME.to_owned(), digest: digest? })
+    let name = if let Goal::Pushed(name) = goal { name } else { NAME };
+    Ok(Image { name: name.to_owned(), digest: digest? })
 }
 
 /// Returns the bases of the Dockerfile, and builds them if they are missing.

@@ -33,6 +33,16 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 /// The interval of looking at a cluster.
 pub const LOOK: Duration = Duration::from_millis(300);
 
+/// kind's settings: containerd reads from a directory which registries it reaches without TLS.
+const SETTINGS: &str = r#"
+kind: Cluster
+apiVersion: kind.x-k8s.io/v1alpha4
+containerdConfigPatches:
+  - |
+    [plugins."io.containerd.grpc.v1.cri".registry]
+      config_path = "/etc/containerd/certs.d"
+"#;
+
 /// A running cluster. Dropping it removes it.
 pub struct Cluster {
     /// helm, as administrator.
@@ -53,8 +63,11 @@ impl Cluster {
         let (docker, kind, name) = (Docker::running()?, go::kind()?, format!("capi-e2e-{}", process::id()));
         let directory = tempfile::tempdir()?;
         let kubeconfig = directory.path().join("kubeconfig");
+        let settings = directory.path().join("kind.yaml");
+        fs::write(&settings, SETTINGS)?;
         let mut create = command(&kind, &name);
         create.args(["create", "cluster", "--name", &name, "--image", &images.node, "--retain", "--wait=180s"]);
+        create.arg("--config").arg(&settings);
         let created = output(create.arg("--kubeconfig").arg(&kubeconfig));
         if created.is_err() {
             // The cluster is there in part, with the reason in its logs.
@@ -72,13 +85,7 @@ impl Cluster {
             kind,
             name,
         };
-        output(command(&cluster.kind, &cluster.name).args([
-            "load",
-            "docker-image",
-            "--name",
-            &cluster.name,
-            &cluster.images.project.name,
-        ]))?;
+        cluster.load(&cluster.images.project.name)?;
         let bases = go::components()?.crds();
         crds::install(&cluster.objects("default"), &bases, Contract::V1Beta2, Installed::All).await?;
         cluster.works().await?;
@@ -143,6 +150,12 @@ impl Cluster {
             settings.as_array().into_iter().flatten().filter_map(|one| one["Gateway"].as_str()?.parse().ok());
         let address = addresses.into_iter().find(IpAddr::is_ipv4);
         address.with_context(|| format!("the network has no gateway: {settings}"))
+    }
+
+    /// Brings an image of Docker's store to the Node.
+    pub fn load(&self, image: &str) -> Result<()> {
+        output(command(&self.kind, &self.name).args(["load", "docker-image", "--name", &self.name, image]))?;
+        Ok(())
     }
 
     /// Runs a command on the Node, and returns its output.

@@ -8,6 +8,7 @@ mod defining;
 mod deleting;
 mod discovery;
 mod negotiating;
+pub mod node;
 mod objects;
 mod paging;
 mod patching;

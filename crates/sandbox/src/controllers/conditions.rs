@@ -62,13 +62,14 @@ pub(crate) fn set_old(object: &mut Value, contract: Contract, says: &ConditionCo
     put(object, place, condition, now);
 }
 
-/// Sets a condition of the core API, as on Nodes.
+/// Sets a condition of the core API, as a kubelet writes it on its Node.
 pub(crate) fn set_core(object: &mut Value, says: &ConditionContent<'_>, now: Timestamp) {
     let condition = json!({
         "type": says.kind,
         "status": status(says.status),
         "reason": says.reason,
         "message": says.message,
+        "lastHeartbeatTime": time(now),
     });
     put(object, "/status/conditions", condition, now);
 }

@@ -37,7 +37,10 @@ impl NodeOf<'_> {
         let mut labels = hardware.labels.clone();
         labels.insert("kubernetes.io/hostname".to_owned(), json!(self.name));
         for (key, value) in [("arch", &hardware.architecture), ("os", &hardware.operating_system)] {
-            labels.entry(format!("kubernetes.io/{key}")).or_insert_with(|| json!(value));
+            // A kubelet writes the old names too.
+            for domain in ["kubernetes.io", "beta.kubernetes.io"] {
+                labels.entry(format!("{domain}/{key}")).or_insert_with(|| json!(value));
+            }
         }
         if let Some(zone) = self.zone {
             labels.insert("topology.kubernetes.io/zone".to_owned(), json!(zone));
@@ -68,12 +71,12 @@ impl NodeOf<'_> {
         });
         self.annotate(&mut node);
         set_ready(&mut node, ready, now);
-        for (pressure, reason) in [
-            ("MemoryPressure", "KubeletHasSufficientMemory"),
-            ("DiskPressure", "KubeletHasNoDiskPressure"),
-            ("PIDPressure", "KubeletHasSufficientPID"),
+        for (pressure, reason, message) in [
+            ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ] {
-            conditions::set_core(&mut node, &ConditionContent::new(pressure, false, reason), now);
+            conditions::set_core(&mut node, &ConditionContent::new(pressure, false, reason).because(message), now);
         }
         node
     }
@@ -104,10 +107,33 @@ impl NodeOf<'_> {
     }
 }
 
-/// Sets the Ready condition of a Node.
+/// The taint of a Node that isn't ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Sets the Ready condition of a Node, and the taints that go with it. The API server taints a Node that registers; later the
+/// node lifecycle controller adds the second taint, and takes both off in writes of its own, some milliseconds after the
+/// kubelet's. Here they are one write.
 pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
-    let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
-    conditions::set_core(node, &ConditionContent::new("Ready", ready, reason), now);
+    let (reason, message) = if ready {
+        ("KubeletReady", "kubelet is posting ready status")
+    } else {
+        ("KubeletNotReady", "container runtime is down")
+    };
+    let registers = node["status"]["conditions"].is_null();
+    conditions::set_core(node, &ConditionContent::new("Ready", ready, reason).because(message), now);
+    let mut taints: Vec<_> = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    taints.retain(|taint| taint["key"] != NOT_READY);
+    let effects: &[_] = match (ready, registers) {
+        (true, _) => &[],
+        (false, true) => &["NoSchedule"],
+        (false, false) => &["NoSchedule", "NoExecute"],
+    };
+    taints.extend(effects.iter().map(|effect| json!({ "key": NOT_READY, "effect": effect })));
+    if taints.is_empty() {
+        node.unset("/spec/taints");
+    } else {
+        node.set("/spec/taints", json!(taints));
+    }
 }
 
 /// Returns true if its kubelet reports it as Ready.
@@ -141,6 +167,35 @@ fn synced_labels(labels: &Map<String, Value>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conformance::node::{recorded, shape};
+
+    #[test]
+    fn a_simulated_kubelet_writes_its_node_as_a_real_one_did() {
+        let of = NodeOf {
+            name: "worker",
+            provider_id: "sandbox:///team-a/worker",
+            cluster: "prod",
+            namespace: "team-a",
+            machine: Some("worker"),
+            owner: ("MachineSet", "workers"),
+            version: "v1.36.3",
+            zone: None,
+            labels: Map::new(),
+            taints: Vec::new(),
+            hardware: Hardware::of(None, None),
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        let mut node = of.registered(false, now);
+        assert_eq!(shape(&node), shape(&recorded("registered")));
+        set_ready(&mut node, true, now);
+        assert_eq!(shape(&node), shape(&recorded("ready")));
+        set_ready(&mut node, false, now);
+        assert_eq!(shape(&node), shape(&recorded("unready")));
+        set_ready(&mut node, true, now);
+        assert_eq!(shape(&node), shape(&recorded("ready")));
+        assert_eq!(shape(&of.object(true, now)), shape(&recorded("ready")));
+        assert!(node["spec"].get("taints").is_none(), "{node}");
+    }
 
     #[test]
     fn only_labels_of_the_synced_domains_reach_a_node() {

@@ -148,7 +148,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
 }
 
 /// Makes a Pod that no Node has enough for, and a Machine of the group would have.
-async fn waits(stage: &Stage<'_>, name: &str) -> Result<()> {
+pub(crate) async fn waits(stage: &Stage<'_>, name: &str) -> Result<()> {
     let pod = json!({
         "kind": "Pod",
         "metadata": { "name": name },

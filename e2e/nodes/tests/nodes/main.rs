@@ -3,9 +3,14 @@
 
 mod calls;
 mod image;
+mod in_pod;
 mod lifecycle;
 mod limits;
+mod metrics;
+mod node;
 mod pods;
+mod release;
+mod token;
 mod topologies;
 
 use std::{path::Path, process::ExitCode};
@@ -26,9 +31,14 @@ fn main() -> ExitCode {
         pods::a_sidecar_serves_on_a_unix_socket,
         calls::certificates_are_renewed_while_an_autoscaler_calls,
         calls::a_pod_killed_in_mid_delete_is_followed_by_the_other,
+        in_pod::a_driver_in_a_pod_scales_through_service_and_dns_when_pods_go,
         calls::an_upgrade_fails_no_call,
+        node::a_kubelet_writes_its_node_as_it_was_recorded,
         topologies::each_example_runs,
+        metrics::prometheus_evaluates_every_alert_and_every_query_of_the_dashboard,
+        release::image_and_chart_are_signed_before_they_have_a_tag_and_installed_by_digest,
         limits::a_thousand_groups_fit_the_default_limits,
+        token::the_program_goes_on_with_the_token_that_the_kubelet_has_renewed,
     ];
     nodes::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("nodes"))
 }

@@ -1,0 +1,65 @@
+//! A Node of a real kubelet, as it was recorded, and its parts that the program and an autoscaler read. A simulated Node and
+//! each real one must agree with it there.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// A Node of kubelet 1.36 as it has registered, when it is ready, and when its container runtime is down.
+const RECORDED: &str = include_str!("../../fixtures/node.json");
+
+/// Returns the recorded Node in one of its states: `registered`, `ready` or `unready`.
+///
+/// # Panics
+/// Panics if there is no such state.
+#[must_use]
+pub fn recorded(state: &str) -> Value {
+    let states: BTreeMap<String, Value> = serde_json::from_str(RECORDED).unwrap_or_default();
+    states.get(state).cloned().unwrap_or_else(|| panic!("no state {state}"))
+}
+
+/// Returns the parts that every Node must agree on: a kubelet's own labels, taints and conditions, and the names of the
+/// resources. Those of one architecture have huge pages of other sizes than those of another.
+#[must_use]
+pub fn shape(node: &Value) -> Value {
+    let texts = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let label = |key: &str| &node["metadata"]["labels"][key];
+    let info = &node["status"]["nodeInfo"];
+    let of_kubelet = [
+        ("kubernetes.io/arch", &info["architecture"]),
+        ("kubernetes.io/os", &info["operatingSystem"]),
+        ("beta.kubernetes.io/arch", &info["architecture"]),
+        ("beta.kubernetes.io/os", &info["operatingSystem"]),
+        ("kubernetes.io/hostname", &node["metadata"]["name"]),
+    ];
+    let labels: BTreeMap<_, _> =
+        of_kubelet.map(|(key, value)| (key, label(key).is_string() && label(key) == value)).into();
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut taints: Vec<_> = taints
+        .filter(|taint| texts(&taint["key"]).starts_with("node.kubernetes.io/"))
+        .map(|taint| [texts(&taint["key"]), texts(&taint["effect"])])
+        .collect();
+    taints.sort();
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions: BTreeMap<_, _> = conditions
+        .map(|condition| {
+            let has_times = ["lastHeartbeatTime", "lastTransitionTime"].iter().all(|time| condition[time].is_string());
+            (texts(&condition["type"]), json!([condition["status"], condition["reason"], { "times": has_times }]))
+        })
+        .collect();
+    let names = |place: &str| -> Vec<String> {
+        let all = node["status"][place].as_object();
+        let mut names: Vec<_> = all.into_iter().flat_map(|all| all.keys()).cloned().collect();
+        names.retain(|name| !name.starts_with("hugepages-") && !name.contains('/'));
+        names
+    };
+    json!({
+        "labels": labels,
+        "taints": taints,
+        "conditions": conditions,
+        "capacity": names("capacity"),
+        "allocatable": names("allocatable"),
+        "providerID": node["spec"]["providerID"].as_str().is_some_and(|id| id.contains("://")),
+        "kubeletVersion": texts(&info["kubeletVersion"]).starts_with('v'),
+    })
+}

@@ -1,0 +1,125 @@
+//! An autoscaler in a Pod of its own, as the chart's notes configure it: by the Service's name, which the cluster's DNS resolves.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    helm::RELEASE,
+    images::Docker,
+    nodes::{Group, Stage},
+    wait::every,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::LogParams};
+use serde_json::{Value, json};
+
+use crate::{
+    calls::{SEEN, waits},
+    lifecycle::name,
+};
+
+/// The image of the driver.
+const IMAGE: &str = "capi-autoscaler-provider-e2e/driver:e2e";
+
+/// The directory that the chart's cloud-config names.
+const FILES: &str = "/etc/capi-autoscaler-provider";
+
+pub(crate) async fn a_driver_in_a_pod_scales_through_service_and_dns_when_pods_go(stage: &Stage<'_>) -> Result<()> {
+    make_image(stage)?;
+    let group = Group::create(&stage.objects, "workers", 0).await?;
+    let release = stage.release();
+    release.apply("install", &release.values()).await?;
+    let rights = format!("{}-driver", stage.namespace);
+    stage.objects.create(may_do_all(&rights, &stage.namespace)).await?;
+    let pods: Api<Pod> = Api::namespaced(stage.cluster.client(), &stage.namespace);
+    stage.objects.create(driver()).await?;
+    let scaled = scales(stage, &group).await;
+    let log = pods.logs("driver", &LogParams::default()).await.unwrap_or_default();
+    std::fs::write(stage.logs.join("driver.log"), &log)?;
+    stage.objects.remove("ClusterRoleBinding", &rights).await?;
+    scaled?;
+    let driver = pods.get("driver").await?;
+    let statuses = driver.status.and_then(|status| status.container_statuses).unwrap_or_default();
+    ensure!(statuses.iter().all(|status| status.restart_count == 0), "the driver was restarted: {log}");
+    Ok(())
+}
+
+/// Waits for the size that the driver asks for, first of either Pod, then of each one while the other is away.
+async fn scales(stage: &Stage<'_>, group: &Group) -> Result<()> {
+    let release = stage.release();
+    for (number, expected) in (1..=3).enumerate() {
+        if let Some(round) = number.checked_sub(1) {
+            let pods = release.settled().await?;
+            let pod = pods.get(round).context("one Pod is missing")?;
+            stage.objects.remove("Pod", name(pod)?).await?;
+        }
+        waits(stage, &format!("waits-{number}")).await?;
+        every(SEEN.0, "the size for the Pods that wait", SEEN.1, async || {
+            let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+            ensure!(size == expected, "the size is {size}, not {expected}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Makes the driver's image: the base of the project's own, with another program.
+fn make_image(stage: &Stage<'_>) -> Result<()> {
+    let program = stage.logs.join("driver");
+    let stripped = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_driver")).status()?;
+    ensure!(stripped.success(), "strip: {stripped}");
+    let docker = Docker::running()?;
+    let container = docker.run(&["create", &stage.cluster.images.project.name])?;
+    let container = container.trim();
+    let copied = docker.run(&["cp", &program.display().to_string(), &format!("{container}:/usr/local/bin/driver")]);
+    let entry = "ENTRYPOINT [\"/usr/local/bin/driver\"]";
+    let arguments = format!("CMD [\"{FILES}/config/cloud-config.yaml\"]");
+    let committed =
+        copied.and_then(|_| docker.run(&["commit", "--change", entry, "--change", &arguments, container, IMAGE]));
+    docker.run(&["rm", container])?;
+    std::fs::remove_file(&program)?;
+    committed?;
+    let loaded = stage.cluster.load(IMAGE);
+    docker.run(&["rmi", IMAGE])?;
+    loaded
+}
+
+/// Returns the Pod of the driver, with the labels of the official chart's, for the NetworkPolicy.
+fn driver() -> Value {
+    json!({
+        "kind": "Pod",
+        "metadata": {
+            "name": "driver",
+            "labels": { "app.kubernetes.io/name": "externalgrpc-cluster-autoscaler" },
+        },
+        "spec": {
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "fsGroup": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": "driver",
+                "image": IMAGE,
+                "imagePullPolicy": "Never",
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+                "volumeMounts": [
+                    { "name": "tls", "mountPath": format!("{FILES}/tls"), "readOnly": true },
+                    { "name": "config", "mountPath": format!("{FILES}/config"), "readOnly": true },
+                ],
+            }],
+            "volumes": [
+                { "name": "tls", "secret": { "secretName": format!("{RELEASE}-client") } },
+                { "name": "config", "configMap": { "name": format!("{RELEASE}-cloud-config") } },
+            ],
+        },
+    })
+}
+
+/// Returns an administrator's rights for the namespace's default service account: the driver stands for Cluster Autoscaler, whose
+/// rights aren't this chart's.
+fn may_do_all(name: &str, namespace: &str) -> Value {
+    json!({
+        "kind": "ClusterRoleBinding",
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "default", "namespace": namespace }],
+    })
+}

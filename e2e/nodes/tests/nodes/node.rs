@@ -1,0 +1,31 @@
+//! The Node as its kubelet writes it, beside the recorded one that the sandbox's kubelets are held to.
+
+use anyhow::{Result, ensure};
+use e2e::nodes::{PATIENCE, Stage};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::ListParams};
+use sandbox::conformance::node::{recorded, shape};
+
+use crate::calls::SEEN;
+
+pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(stage: &Stage<'_>) -> Result<()> {
+    is_as_recorded(stage, "ready").await?;
+    // Containers go on without it.
+    stage.cluster.on_node(&["systemctl", "stop", "containerd"])?;
+    let unready = is_as_recorded(stage, "unready").await;
+    stage.cluster.on_node(&["systemctl", "start", "containerd"])?;
+    unready?;
+    is_as_recorded(stage, "ready").await
+}
+
+async fn is_as_recorded(stage: &Stage<'_>, state: &str) -> Result<()> {
+    let nodes = Api::<Node>::all(stage.cluster.client());
+    e2e::wait::every(SEEN.0, state, PATIENCE, async || {
+        for node in nodes.list(&ListParams::default()).await? {
+            let (real, expected) = (shape(&serde_json::to_value(&node)?), shape(&recorded(state)));
+            ensure!(real == expected, "the Node has {real}, and {expected} was recorded");
+        }
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,365 @@
+//! Releases: the script's checks of versions and its preparation, in copies of the sources, and the form of the workflow that
+//! publishes. It must never change the sources themselves.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{read, root, yaml};
+
+const SCRIPT: &str = ".ci/release";
+const CHART: &str = "charts/capi-autoscaler-provider/Chart.yaml";
+const SNAPSHOT: &str = "e2e/tests/chart/snapshots/chart__topologies__self-managed.snap";
+const PLACES: [&str; 7] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    CHART,
+    "examples/cluster-autoscaler/values.yaml",
+    "README.md",
+    "CHANGELOG.md",
+    SNAPSHOT,
+];
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A repository with a copy of all places that have the version, with one commit.
+struct Copy {
+    directory: TempDir,
+}
+
+impl Copy {
+    /// Returns a copy, or nothing where the script isn't part of the sources.
+    fn new() -> Option<Self> {
+        if !root().join(SCRIPT).exists() {
+            return None;
+        }
+        let copy = Self { directory: tempfile::tempdir().unwrap() };
+        for path in PLACES.into_iter().chain([SCRIPT]) {
+            fs::create_dir_all(copy.path(path).parent().unwrap()).unwrap();
+            fs::copy(root().join(path), copy.path(path)).unwrap();
+        }
+        copy.git(&["init", "--quiet"]);
+        copy.commit();
+        Some(copy)
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.directory.path().join(path)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn replace(&self, path: &str, from: &str, to: &str) {
+        let text = self.read(path);
+        assert!(text.contains(from), "{path} has no {from:?}");
+        fs::write(self.path(path), text.replacen(from, to, 1)).unwrap();
+    }
+
+    fn git(&self, arguments: &[&str]) -> String {
+        let identity = ["-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false"];
+        let mut command = Command::new("git");
+        let output = command.args(identity).args(arguments).current_dir(self.directory.path()).output().unwrap();
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn commit(&self) {
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--message", "A state"]);
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(self.path(SCRIPT)).args(arguments).env_remove("GITHUB_REPOSITORY").output().unwrap()
+    }
+
+    /// Runs the script, which must succeed, and returns what it prints.
+    fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs the script, which must fail, and returns its message.
+    fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{arguments:?} succeeds: {message}");
+        message
+    }
+}
+
+#[test]
+fn the_sources_have_one_version() {
+    let Some(copy) = Copy::new() else { return };
+    copy.succeed(&["check"]);
+}
+
+#[test]
+fn a_version_that_disagrees_is_refused_by_file_value_and_remedy() {
+    let lock = format!("name = \"sandbox\"\nversion = \"{VERSION}\"");
+    let cases = [
+        ("Cargo.lock", lock, "version of sandbox"),
+        (CHART, format!("\nversion: {VERSION}\n"), "version"),
+        (CHART, format!("appVersion: {VERSION}"), "appVersion"),
+        (PLACES[3], format!("capi-autoscaler-provider:{VERSION}"), "tag of the image"),
+        ("README.md", format!("\nVersion {VERSION},"), "version under Status"),
+        ("CHANGELOG.md", format!("\n## [{VERSION}]"), "first version"),
+    ];
+    for (path, found, value) in cases {
+        let Some(copy) = Copy::new() else { return };
+        copy.replace(path, &found, &found.replace(VERSION, "9.8.7"));
+        let message = copy.fail(&["check"]);
+        let expected =
+            format!("{path}: {value} is 9.8.7, and Cargo.toml says {VERSION}: .ci/release prepare {VERSION} sets it");
+        assert!(message.contains(&expected), "{path}: {message}");
+        let others = message.lines().filter(|line| line.contains("sets it")).count();
+        assert_eq!(others, 1, "{message}");
+    }
+}
+
+#[test]
+fn a_place_that_has_lost_its_version_is_named() {
+    let Some(copy) = Copy::new() else { return };
+    copy.replace(CHART, &format!("appVersion: {VERSION}\n"), "");
+    let message = copy.fail(&["check"]);
+    assert!(message.contains(&format!("{CHART}: appVersion is missing")), "{message}");
+}
+
+#[test]
+fn a_tag_is_refused_unless_all_places_have_its_version_and_the_changelog_is_closed() {
+    let Some(copy) = Copy::new() else { return };
+    copy.succeed(&["prepare", VERSION]);
+    copy.commit();
+    copy.succeed(&["check", &format!("v{VERSION}")]);
+    for (path, _) in [("Cargo.toml", ""), (CHART, "")] {
+        let message = copy.fail(&["check", "v9.8.7"]);
+        assert!(message.contains(&format!("{path}: ")) && message.contains("the tag says 9.8.7"), "{message}");
+    }
+    for tag in [VERSION, "v1", "v1.02.3", "v1.2.3+build", "v1.2.3-"] {
+        let message = copy.fail(&["check", tag]);
+        assert!(message.contains(tag.trim_start_matches('v')), "{message}");
+    }
+
+    let tag = format!("v{VERSION}");
+    copy.replace("CHANGELOG.md", "## [Unreleased]\n", "## [Unreleased]\n\n### Fixed\n\n- A mistake.\n");
+    let message = copy.fail(&["check", &tag]);
+    assert!(message.contains("[Unreleased] has entries"), "{message}");
+    copy.git(&["checkout", "--quiet", "."]);
+    let changelog = copy.read("CHANGELOG.md");
+    let line = changelog.lines().find(|line| line.starts_with(&format!("## [{VERSION}]"))).unwrap();
+    copy.replace("CHANGELOG.md", line, &format!("## [{VERSION}] - not released yet"));
+    let message = copy.fail(&["check", &tag]);
+    assert!(message.contains(&format!("the section [{VERSION}] has no date")), "{message}");
+}
+
+#[test]
+fn one_command_prepares_this_version_and_a_later_one() {
+    let Some(copy) = Copy::new() else { return };
+    let entries = |changelog: &str| -> Vec<String> {
+        let mut lines: Vec<_> =
+            changelog.lines().filter(|line| !line.is_empty() && !line.starts_with("##")).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let before = copy.read("CHANGELOG.md");
+    let printed = copy.succeed(&["prepare", VERSION]);
+    let after = copy.read("CHANGELOG.md");
+    assert_eq!(entries(&before), entries(&after), "an entry is lost or doubled");
+    let notes = copy.succeed(&["notes", VERSION]);
+    assert_eq!(printed, notes);
+    assert!(notes.contains("### Added\n") && !notes.contains("\n## "), "{notes}");
+    let section = after.split("\n## ").find(|section| section.starts_with(&format!("[{VERSION}] - 2"))).unwrap();
+    assert_eq!(section.split_once('\n').unwrap().1.trim(), notes.trim());
+    copy.commit();
+    // A second time nothing is left to do.
+    copy.succeed(&["prepare", VERSION]);
+    assert_eq!(copy.git(&["status", "--porcelain"]), "");
+
+    copy.replace(
+        "CHANGELOG.md",
+        "## [Unreleased]\n",
+        "## [Unreleased]\n\n### Fixed\n\n- A mistake of [docs](docs/x.md).\n",
+    );
+    copy.commit();
+    copy.succeed(&["prepare", "9.8.7-rc.1"]);
+    for path in PLACES {
+        assert!(copy.read(path).contains("9.8.7-rc.1"), "{path} has another version");
+    }
+    assert!(!copy.read(CHART).contains(VERSION) && !copy.read(SNAPSHOT).contains(VERSION));
+    let lock = copy.read("Cargo.lock");
+    assert_eq!(
+        lock.matches("9.8.7-rc.1").count(),
+        read("Cargo.lock")
+            .split("\n\n")
+            .filter(|package| package.starts_with("[[package]]") && !package.contains("\nsource = "))
+            .count()
+    );
+    assert_eq!(copy.succeed(&["notes", "9.8.7-rc.1"]), "### Fixed\n\n- A mistake of [docs](docs/x.md).\n");
+}
+
+#[test]
+fn links_of_notes_lead_to_the_documents_of_the_tag() {
+    let Some(copy) = Copy::new() else { return };
+    let mut command = Command::new(copy.path(SCRIPT));
+    let output =
+        command.args(["notes", VERSION]).env("GITHUB_REPOSITORY", "some/where").env_remove("GITHUB_SERVER_URL");
+    let notes = String::from_utf8(output.output().unwrap().stdout).unwrap();
+    let documents = format!("](https://github.com/some/where/blob/v{VERSION}/docs/");
+    assert!(notes.contains(&documents), "{notes}");
+    assert!(!notes.contains("](docs/") && !notes.contains("](SECURITY"), "{notes}");
+}
+
+#[test]
+fn nothing_is_prepared_from_a_changed_tree_for_an_earlier_version_or_a_tag_that_is_there() {
+    let Some(copy) = Copy::new() else { return };
+    let message = copy.fail(&["prepare", "0.0.1"]);
+    assert!(message.contains(&format!("version is {VERSION}, later than 0.0.1")), "{message}");
+    let message = copy.fail(&["prepare", "v9.8.7"]);
+    assert!(message.contains("v9.8.7 is no version"), "{message}");
+    copy.git(&["tag", "v9.8.7"]);
+    let message = copy.fail(&["prepare", "9.8.7"]);
+    assert!(message.contains("the tag v9.8.7 is there already"), "{message}");
+    fs::write(copy.path("new"), "").unwrap();
+    let message = copy.fail(&["prepare", VERSION]);
+    assert!(message.contains("the work tree has changes"), "{message}");
+    assert_eq!(copy.git(&["status", "--porcelain"]).trim(), "?? new");
+}
+
+#[test]
+fn what_has_no_digest_is_neither_signed_nor_verified_nor_tagged() {
+    let Some(copy) = Copy::new() else { return };
+    let image = "registry.example.com/image";
+    for step in [
+        &["sign", image][..],
+        &["verify", "x:1"],
+        &["tag", "x:1", VERSION],
+        &["sbom", image, "linux/amd64", VERSION, "f"],
+    ] {
+        let message = copy.fail(step);
+        assert!(message.contains("has no digest, and what a tag leads to can change"), "{step:?}: {message}");
+    }
+    let message = copy.fail(&["package", VERSION, image, "sha256:12", "here"]);
+    assert!(message.contains("sha256:12 is no digest"), "{message}");
+}
+
+/// The jobs of the workflow by name, or nothing where it isn't part of the sources.
+fn jobs() -> Option<Vec<(String, Value)>> {
+    if !Path::new(&root().join(".github/workflows/release.yml")).exists() {
+        return None;
+    }
+    let workflow = yaml(".github/workflows/release.yml").remove(0);
+    assert_eq!(workflow["permissions"], serde_json::json!({}), "rights are given by job");
+    assert_eq!(workflow["on"], serde_json::json!({ "push": { "tags": ["v[0-9]+.[0-9]+.[0-9]+*"] } }));
+    Some(workflow["jobs"].as_object().unwrap().clone().into_iter().collect())
+}
+
+/// Returns the shell commands and the actions of a job, in order.
+fn steps(job: &Value) -> Vec<String> {
+    let steps = job["steps"].as_array().into_iter().flatten();
+    steps.filter_map(|step| step["run"].as_str().or(step["uses"].as_str())).map(str::to_owned).collect()
+}
+
+fn has(job: &Value, text: &str) -> bool {
+    steps(job).iter().any(|step| step.contains(text))
+}
+
+fn needs(job: &Value) -> Vec<String> {
+    let needs = &job["needs"];
+    let several = needs.as_array().into_iter().flatten().filter_map(Value::as_str);
+    several.chain(needs.as_str()).map(str::to_owned).collect()
+}
+
+#[test]
+fn jobs_that_build_cannot_sign_and_the_one_that_signs_builds_nothing_and_is_protected() {
+    let Some(jobs) = jobs() else { return };
+    let signers: Vec<_> = jobs.iter().filter(|(_, job)| job["permissions"]["id-token"] == "write").collect();
+    let [(name, signer)] = signers[..] else { panic!("more than one job can sign: {signers:?}") };
+    assert_eq!(name, "sign");
+    assert_eq!(signer["environment"], "release");
+    assert!(has(signer, ".ci/release sign") && has(signer, "actions/attest@"));
+    for building in ["build-push-action", "setup-buildx", "cargo", ".ci/release package", ".ci/release push"] {
+        assert!(!has(signer, building), "the job that signs runs {building}");
+    }
+    for (name, job) in jobs.iter().filter(|(name, _)| name != "sign") {
+        assert!(job["permissions"]["attestations"] != "write", "{name} can attest");
+        assert!(!has(job, "release sign") && !has(job, "actions/attest@"), "{name} signs");
+    }
+    for needed in ["image", "chart", "inspect"] {
+        assert!(needs(signer).iter().any(|name| name == needed), "it signs before {needed} is done");
+    }
+}
+
+#[test]
+fn image_and_chart_have_no_tag_before_they_are_signed_and_verified() {
+    let Some(jobs) = jobs() else { return };
+    let tags = [".ci/release tag", "imagetools create", "crane tag", "docker push", "helm push", "gh release create"];
+    for (name, job) in jobs.iter().filter(|(name, _)| name != "publish") {
+        let found = tags.iter().find(|tag| has(job, tag));
+        assert!(found.is_none(), "{name} gives a tag by {found:?}");
+        let builds = job["steps"].as_array().into_iter().flatten();
+        for build in builds.filter(|step| step["uses"].as_str().is_some_and(|uses| uses.contains("build-push-action")))
+        {
+            let with = &build["with"];
+            assert!(
+                with["outputs"].as_str().unwrap().contains("push-by-digest=true") && with["tags"].is_null(),
+                "{with}"
+            );
+        }
+    }
+    let (_, publish) = jobs.iter().find(|(name, _)| name == "publish").unwrap();
+    assert!(needs(publish).contains(&"sign".to_owned()), "it doesn't wait for signatures");
+    let steps = steps(publish).join("\n");
+    let place = |text: &str| steps.find(text).unwrap_or_else(|| panic!("no {text} in {steps}"));
+    let first = place(".ci/release tag");
+    for subject in ["$IMAGE@$IMAGE_DIGEST", "$CHARTS/capi-autoscaler-provider@$CHART_DIGEST"] {
+        assert!(
+            place(&format!(".ci/release verify \"{subject}\"")) < first,
+            "{subject} has a tag before it is verified"
+        );
+        place(&format!(".ci/release tag \"{subject}\" \"$VERSION\""));
+    }
+    assert!(first < place("gh release create"));
+}
+
+#[test]
+fn a_signature_counts_only_of_this_workflow_in_this_repository_for_this_tag() {
+    let Some(copy) = Copy::new() else { return };
+    let script = copy.read(SCRIPT);
+    for option in [
+        "--certificate-identity \"https://github.com/$GITHUB_REPOSITORY/.github/workflows/release.yml@$GITHUB_REF\"",
+        "--certificate-oidc-issuer https://token.actions.githubusercontent.com",
+        "--repo \"$GITHUB_REPOSITORY\"",
+        "--signer-workflow \"$GITHUB_REPOSITORY/.github/workflows/release.yml\"",
+        "--source-ref \"$GITHUB_REF\"",
+    ] {
+        assert!(script.contains(option), "it verifies without {option}");
+    }
+    assert!(!script.contains("-identity-regexp"), "an expression may match another workflow");
+}
+
+#[test]
+fn the_workflow_and_the_test_on_a_registry_run_the_same_steps() {
+    let Some(jobs) = jobs() else { return };
+    let mut used: Vec<_> = jobs
+        .iter()
+        .flat_map(|(_, job)| steps(job))
+        .flat_map(|step| {
+            let calls: Vec<_> =
+                step.split(".ci/release ").skip(1).map(|call| call.split(' ').next().unwrap().to_owned()).collect();
+            calls
+        })
+        .collect();
+    used.sort();
+    used.dedup();
+    assert_eq!(used, ["check", "notes", "package", "push", "sbom", "sign", "tag", "verify"]);
+    let rehearsal = read("e2e/nodes/tests/nodes/release.rs");
+    for step in used {
+        assert!(rehearsal.contains(&format!("\"{step}\"")), "the test on a registry doesn't run {step}");
+    }
+}
