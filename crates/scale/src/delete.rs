@@ -27,19 +27,37 @@ use super::{
     work::Work,
 };
 
-/// The pause before deletes begin. Cluster Autoscaler sends one Node per call, concurrently, and each write of the log
-/// serves all deletes that have arrived. Later ones join.
+/// The turns of the runtime without a new delete after which the deletes that have arrived begin. Cluster Autoscaler sends one
+/// Node per call, concurrently, and each write of the log serves all deletes that have arrived. A turn takes about a
+/// microsecond, and the shortest sleep one to two milliseconds.
+const QUIET_TURNS: usize = 500;
+/// The pause without a new delete after which those that join begin. Marks of the first ones are made meanwhile.
 const QUIET: Duration = Duration::from_millis(1);
 /// The maximum time for which deletes are gathered.
 const MOST_GATHERED: Duration = Duration::from_millis(10);
+/// The minimum time from the first delete, or from the last that joined, to the size, for late deletes to join.
+const OPEN_AT_LEAST: Duration = Duration::from_millis(5);
 /// The time for which deletes may join; later ones are the next turn. The first deletes wait for those that join.
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
 /// The maximum number of calls in flight: marks, and the decision on deletes that join, which waits for no mark.
 const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 
-/// Gathers the deletes that arrive shortly after these.
+/// Gathers the deletes that arrive at the same time as the first one.
 pub(super) async fn gather(work: &Work, mut deletes: Vec<Delete>) -> Vec<Delete> {
+    let (began, mut quiet) = (Instant::now(), 0);
+    while quiet < QUIET_TURNS && began.elapsed() < MOST_GATHERED {
+        tokio::task::yield_now().await;
+        let more = work.shared.lanes.more_deletes(&work.id);
+        quiet = if more.is_empty() { quiet + 1 } else { 0 };
+        deletes.extend(more);
+    }
+    work.note_clients(deletes.iter().map(|delete| &delete.caller));
+    deletes
+}
+
+/// Gathers the deletes that arrive shortly after these, which join others.
+async fn gather_joining(work: &Work, mut deletes: Vec<Delete>) -> Vec<Delete> {
     let began = Instant::now();
     loop {
         tokio::time::sleep(QUIET).await;
@@ -59,6 +77,8 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
     let run = Run::new(work);
     let arrived = work.shared.lanes.arrived(&work.id);
     let mut deletion = Deletion::new(RULE, callers.take_in(deletes));
+    deletion.hold();
+    let (mut held, mut is_held) = (pin!(tokio::time::sleep(OPEN_AT_LEAST)), true);
     let mut open_since = None;
     let mut joining = pin!(Fuse::terminated());
     let (mut calls, mut waiting) = (FuturesUnordered::new(), VecDeque::new());
@@ -67,7 +87,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
             let more = work.shared.lanes.more_deletes(&work.id);
             if !more.is_empty() {
                 deletion.await_joins();
-                joining.set(gather(work, more).fuse());
+                joining.set(gather_joining(work, more).fuse());
             }
         }
         waiting.extend(deletion.next(&Known { work, has_left: |caller| callers.has_left(caller) }));
@@ -77,7 +97,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
         {
             calls.push(run.call(call));
         }
-        let is_open = is_open(&deletion, &mut open_since);
+        let (may_join, is_open) = (deletion.is_open(), is_open(&deletion, &mut open_since));
         tokio::select! {
             Some(outcome) = calls.next() => {
                 deletion.took(outcome);
@@ -88,8 +108,15 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
                     traces::asked_by(delete.caller.trace());
                 }
                 deletion.join(callers.take_in(deletes));
+                held.as_mut().reset(Instant::now() + OPEN_AT_LEAST);
+                is_held = true;
+                deletion.hold();
             }
-            () = arrived.notified(), if is_open && !calls.is_empty() => {}
+            () = &mut held, if may_join && is_held => {
+                is_held = false;
+                deletion.release();
+            }
+            () = arrived.notified(), if is_open && (!calls.is_empty() || is_held) => {}
             else => return,
         }
     }

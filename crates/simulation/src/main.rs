@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     io::Read as _,
+    os::unix::process::ExitStatusExt as _,
     process::{Command, ExitCode, Stdio},
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -13,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use simulation::{Habits, Outcome, Plan, shrink};
 
 /// A fifth of a world's time is allocation, and this allocator makes a world a sixth faster than the system's.
@@ -59,8 +61,9 @@ struct Arguments {
     /// Ends with the first seed that breaks a rule. Those before it are run to their end, so that it is the first of all.
     #[arg(long)]
     until_found: bool,
-    /// Real seconds for one world: one that goes on for longer stands still, which breaks a rule too.
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    /// Seconds of processor time for one world: one that goes on for longer stands still, which breaks a rule too. So does
+    /// one that takes ten times as long by the clock.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     patience: u64,
     /// Leaves what was found as it is, instead of looking for a shorter story.
     #[arg(long)]
@@ -119,6 +122,9 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
 /// Runs one world in this process.
 fn one(arguments: &Arguments) -> Result<bool> {
     ensure!(arguments.seeds == 1, "--trace and --json are for one seed: leave --seeds out");
+    if arguments.json {
+        limit_processor_time(arguments.patience)?;
+    }
     let report = simulation::run(&plan(arguments, arguments.seed)?)?;
     for line in &report.lines {
         println!("{line}");
@@ -226,7 +232,7 @@ impl Sums {
 /// Runs one world in a process of its own.
 fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decision>) -> Result<Outcome> {
     let mut command = Command::new(std::env::current_exe().context("this program's own path")?);
-    command.args(["--json", "--seed", &seed.to_string()]);
+    command.args(["--json", "--seed", &seed.to_string(), "--patience", &arguments.patience.to_string()]);
     // A world takes seconds: returning memory to the system and requesting it again costs a seventh of its time.
     command.env("MIMALLOC_PURGE_DELAY", "-1");
     command.args(arguments.of_worlds());
@@ -242,19 +248,34 @@ fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decisi
         let mut text = String::new();
         out.read_to_string(&mut text).map(|_| text)
     });
-    let began = Instant::now();
+    // Beside other programs a world may wait long for a processor.
+    let (began, longest) = (Instant::now(), Duration::from_secs(arguments.patience.saturating_mul(10)));
     while !reading.is_finished() {
-        if began.elapsed() > Duration::from_secs(arguments.patience) {
+        if began.elapsed() > longest {
             world.kill()?;
             world.wait()?;
-            let what = format!("Endless at 0 ms: the world was still running after {} s", arguments.patience);
-            return Ok(Outcome { seed, findings: vec![what], ..Outcome::default() });
+            return Ok(endless(seed, &format!("{} s", longest.as_secs())));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     let status = world.wait()?;
+    if status.signal() == Some(Signal::XCPU.as_raw()) {
+        return Ok(endless(seed, &format!("{} s of processor time", arguments.patience)));
+    }
     let text = reading.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
     Outcome::from_json(&text).with_context(|| format!("seed {seed} ended with {status}: {text}"))
+}
+
+/// Returns the outcome of a world that had no end.
+fn endless(seed: u64, after: &str) -> Outcome {
+    let what = format!("Endless at 0 ms: the world was still running after {after}");
+    Outcome { seed, findings: vec![what], ..Outcome::default() }
+}
+
+/// Ends this process once a world in it has had its processor time.
+fn limit_processor_time(patience: u64) -> Result<()> {
+    let known = getrlimit(Resource::Cpu);
+    setrlimit(Resource::Cpu, Rlimit { current: Some(patience), ..known }).context("a limit of processor time")
 }
 
 fn print(outcome: &Outcome) {

@@ -51,6 +51,15 @@ fn one_world_is_traced() {
     assert!(said.lines().last().is_some_and(|last| last.starts_with("seed 3: trace ")), "{said}");
 }
 
+#[test]
+fn a_world_that_has_no_end_breaks_a_rule() {
+    // A world of the usual length takes more than a second.
+    let output = simulation(&["--seed", "3", "--patience", "1", "--no-shrinking"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
+    assert!(said.contains("Endless at 0 ms: the world was still running after 1 s of processor time"), "{said}");
+}
+
 /// Returns the decisions of a world of this seed, without the skipped ones.
 fn decisions(seed: &str, left_out: &[&str]) -> Vec<String> {
     let mut arguments = vec!["--json", "--seed", seed, "--seconds", "300", "--quiet", "600"];

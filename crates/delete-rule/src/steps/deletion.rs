@@ -21,6 +21,8 @@ pub struct Deletion<T: Calls, P = Complete> {
     decision: Option<Decision<T, P>>,
     /// True while the batch waits for requests that may join.
     awaits_joins: bool,
+    /// True while the size isn't lowered even if all Machines are marked.
+    is_held: bool,
     batch: Option<Batch<T, P>>,
     stage: Stage<T, P>,
     effects: Vec<Effect<T>>,
@@ -103,8 +105,15 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
     /// Begins with a batch of requests: each with its caller and the number of its placeholders that were given up
     /// recently.
     pub fn new(rule: Rule<P>, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) -> Self {
-        let mut deletion =
-            Self { rule, decision: None, awaits_joins: false, batch: None, stage: Stage::Mark, effects: Vec::new() };
+        let mut deletion = Self {
+            rule,
+            decision: None,
+            awaits_joins: false,
+            is_held: false,
+            batch: None,
+            stage: Stage::Mark,
+            effects: Vec::new(),
+        };
         deletion.decide(requests);
         deletion
     }
@@ -117,14 +126,28 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
 
     /// Returns true if further requests may join. None may after a failure.
     pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Mark) && self.may_be_joined()
+    }
+
+    /// Returns true if further requests may join while Machines are being marked.
+    fn may_be_joined(&self) -> bool {
         let is_open = |batch: &Batch<T, P>| batch.marked.failures.is_empty() && !batch.has_others();
-        let is_idle = self.decision.is_none() && !self.awaits_joins;
-        matches!(self.stage, Stage::Mark) && is_idle && self.batch.as_ref().is_some_and(is_open)
+        self.decision.is_none() && !self.awaits_joins && self.batch.as_ref().is_some_and(is_open)
     }
 
     /// Waits for requests that [join](Self::join).
     pub fn await_joins(&mut self) {
         self.awaits_joins = true;
+    }
+
+    /// Keeps the size until [released](Self::release), while further requests may join.
+    pub fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Lets the size be lowered.
+    pub fn release(&mut self) {
+        self.is_held = false;
     }
 
     /// Adds requests that join.
@@ -320,7 +343,9 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
     }
 
     fn is_marking(&self) -> bool {
-        self.decision.is_some() || self.awaits_joins || self.batch.as_ref().is_some_and(|batch| batch.marking.len() > 0)
+        let has_marks = |batch: &Batch<T, P>| batch.marking.len() > 0;
+        let is_held = self.is_held && self.may_be_joined();
+        self.decision.is_some() || self.awaits_joins || is_held || self.batch.as_ref().is_some_and(has_marks)
     }
 }
 

@@ -68,6 +68,33 @@ fn the_size_waits_for_deletes_that_are_awaited() {
 }
 
 #[test]
+fn a_size_that_is_held_waits_for_deletes_that_may_join() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    let mut deletion = deletion([request(&["a"])]);
+    deletion.hold();
+    world.run(&mut deletion);
+    assert_eq!(world.calls, ["log a", "mark a"]);
+    assert!(deletion.is_open());
+    deletion.join([(1, request(&["b"]), 0)]);
+    world.run(&mut deletion);
+    assert_eq!(world.calls, ["log a", "mark a", "log a b", "mark b"]);
+    deletion.release();
+    world.run(&mut deletion);
+    assert_eq!(world.calls, ["log a", "mark a", "log a b", "mark b", "lower to 1: a! b!"]);
+    assert_eq!(world.answers(), ["0: done", "1: done"]);
+}
+
+#[test]
+fn a_size_is_not_held_where_none_may_join() {
+    let mut world = World::of(3, &["a", "b"]);
+    let places = Request { replicas: 1, ..request(&["a"]) };
+    let mut deletion = deletion([places]);
+    deletion.hold();
+    world.run(&mut deletion);
+    assert_eq!(world.answers(), ["0: done"]);
+}
+
+#[test]
 fn a_delete_joins_what_another_copy_has_logged() {
     let mut world = World::of(3, &["a", "b", "c"]);
     world.group.log = log(&["a", "b!"]);

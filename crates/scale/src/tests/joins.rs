@@ -1,6 +1,8 @@
 //! Deletes that arrive while others of their group are being marked: they join them, one smaller size is written for all,
 //! and nothing is read for them.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testkit::until_true;
 use tokio::task::JoinHandle;
@@ -48,6 +50,39 @@ async fn deletes_that_come_while_others_are_marked_are_lowered_with_them_without
     let calls = world.api.calls();
     assert_eq!(calls.iter().filter(|call| *call == "PATCH group").count(), 3, "two logs and one size: {calls:?}");
     assert_eq!(count(&world, "GET") + count(&world, "LIST"), 0, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletes_that_come_just_after_others_are_marked_are_lowered_with_them() {
+    let world = World::new(5, &ABCDE);
+    let first = begin(&world, nodes(&["a"]));
+    // The clock stands still while a task is ready.
+    while world.api.marked() != ["a"] {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(count(&world, "PATCH group"), 1, "a is logged and marked: {:?}", world.api.calls());
+    let second = begin(&world, nodes(&["b", "c"]));
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]));
+    let calls = world.api.calls();
+    assert_eq!(count(&world, "PATCH group"), 3, "two logs and one size: {calls:?}");
+    assert_eq!(count(&world, "GET") + count(&world, "LIST"), 0, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletes_that_come_at_the_last_moment_are_lowered_with_the_first() {
+    let world = World::new(5, &ABCDE);
+    world.api.fault("PATCH machine a", Fault::Hold);
+    let first = held(&world, &["a"]).await;
+    tokio::time::sleep(Duration::from_millis(498)).await;
+    let second = begin(&world, nodes(&["b"]));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    world.api.release();
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
+    assert_eq!(world.api.replicas(), 3);
 }
 
 #[tokio::test]
