@@ -15,7 +15,7 @@ const RECORDED: &str = include_str!("../../fixtures/node.json");
 #[must_use]
 pub fn recorded(state: &str) -> Value {
     let states: BTreeMap<String, Value> = serde_json::from_str(RECORDED).unwrap_or_default();
-    states.get(state).cloned().unwrap_or_else(|| panic!("no state {state}"))
+    states[state].clone()
 }
 
 /// Returns the parts that every Node must agree on: a kubelet's own labels, taints and conditions, and the names of the
