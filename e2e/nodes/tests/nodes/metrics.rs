@@ -62,10 +62,11 @@ impl Prometheus {
         command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let process = Process::start("prometheus", command, &directory.join("prometheus.log"))?;
         let mut prometheus = Self { port, process };
+        let all = pods.len().to_string();
         every(SEEN.0, "Prometheus", SEEN.1, async || {
             prometheus.process.still_running()?;
             let up = prometheus.query("sum(up)").await?;
-            ensure!(up[0]["value"][1] == pods.len().to_string(), "{up:?}");
+            ensure!(up[0]["value"][1] == all, "{up:?}");
             Ok(())
         })
         .await?;
@@ -168,9 +169,9 @@ pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dash
     stage.objects.patch("Deployment", RELEASE, json!({ "spec": { "replicas": 0 } })).await?;
     every(SEEN.0, "the alert for absent Pods", SEEN.1, async || {
         let alerts = prometheus.alerts().await?;
-        let state =
-            alerts.iter().find(|(name, _)| name == "CapiAutoscalerProviderAbsent").map(|(_, state)| state.as_str());
-        ensure!(state == Some("pending"), "it is {state:?}");
+        let absent = alerts.iter().find(|(name, _)| name == "CapiAutoscalerProviderAbsent");
+        let known = absent.map(|(_, known)| known.as_str());
+        ensure!(known == Some("pending"), "it is {known:?}");
         Ok(())
     })
     .await

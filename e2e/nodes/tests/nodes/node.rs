@@ -18,11 +18,11 @@ pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(stage: &Stage<'
     is_as_recorded(stage, "ready").await
 }
 
-async fn is_as_recorded(stage: &Stage<'_>, state: &str) -> Result<()> {
+async fn is_as_recorded(stage: &Stage<'_>, recording: &str) -> Result<()> {
     let nodes = Api::<Node>::all(stage.cluster.client());
-    e2e::wait::every(SEEN.0, state, PATIENCE, async || {
+    e2e::wait::every(SEEN.0, recording, PATIENCE, async || {
         for node in nodes.list(&ListParams::default()).await? {
-            let (real, expected) = (shape(&serde_json::to_value(&node)?), shape(&recorded(state)));
+            let (real, expected) = (shape(&serde_json::to_value(&node)?), shape(&recorded(recording)));
             ensure!(real == expected, "the Node has {real}, and {expected} was recorded");
         }
         Ok(())

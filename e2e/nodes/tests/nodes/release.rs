@@ -59,7 +59,7 @@ impl Registry {
         Ok(())
     }
 
-    fn script(&self, key: &Path, arguments: &[&str]) -> Result<std::process::Output> {
+    fn script(key: &Path, arguments: &[&str]) -> Result<std::process::Output> {
         let mut command = Command::new(Path::new(REPOSITORY).join(".ci/release"));
         command.args(arguments).env("PLAIN_HTTP", "1").env("SIGNING_KEY", key).env("COSIGN_PASSWORD", "");
         Ok(command.output()?)
@@ -67,14 +67,14 @@ impl Registry {
 
     /// Runs a step of a release, and returns what it prints.
     fn step(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.script(&self.key, arguments)?;
+        let output = Self::script(&self.key, arguments)?;
         ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
     /// Runs a step that must be refused, and returns its message.
-    fn refused(&self, key: &Path, arguments: &[&str]) -> Result<String> {
-        let output = self.script(key, arguments)?;
+    fn refused(key: &Path, arguments: &[&str]) -> Result<String> {
+        let output = Self::script(key, arguments)?;
         ensure!(!output.status.success(), "{arguments:?} succeeds");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
@@ -122,13 +122,13 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
     let architecture = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
     registry.step(&["sbom", &image, architecture, VERSION, &inside.display().to_string()])?;
     let message =
-        registry.refused(&registry.key, &["sbom", &image, architecture, "9.8.7", &inside.display().to_string()])?;
+        Registry::refused(&registry.key, &["sbom", &image, architecture, "9.8.7", &inside.display().to_string()])?;
     ensure!(message.contains(&format!("is of version {VERSION}, not 9.8.7")), "{message}");
 
     // Nobody can have either before its signature is there.
     for (subject, repository) in [(&image, &repository), (&chart, &chart_repository)] {
         for step in [&["verify", subject][..], &["tag", subject, VERSION]] {
-            let message = registry.refused(&registry.key, step)?;
+            let message = Registry::refused(&registry.key, step)?;
             ensure!(message.contains("give it no tag"), "{step:?}: {message}");
         }
         ensure!(registry.tags(repository)?.is_empty(), "{repository} has tags: {:?}", registry.tags(repository)?);
@@ -138,14 +138,14 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
     }
     let other = stage.logs.join("other/cosign.key");
     registry.make_key(&other)?;
-    registry.refused(&other, &["verify", &image])?;
+    Registry::refused(&other, &["verify", &image])?;
     for (subject, repository) in [(&image, &repository), (&chart, &chart_repository)] {
         registry.step(&["tag", subject, VERSION])?;
         ensure!(registry.tags(repository)? == [VERSION], "{repository} has {:?}", registry.tags(repository)?);
     }
     // The image of one platform is signed too, but the tag is given.
     let platform = format!("{repository}@{}", of("platform")?);
-    let message = registry.refused(&registry.key, &["tag", &platform, VERSION])?;
+    let message = Registry::refused(&registry.key, &["tag", &platform, VERSION])?;
     ensure!(message.contains(&format!("{repository}:{VERSION} is {digest} already")), "{message}");
 
     installed(stage, &registry, &chart_repository, &image).await
