@@ -74,7 +74,7 @@ impl Prometheus {
         every(SEEN.0, "Prometheus", SEEN.1, async || {
             prometheus.process.still_running()?;
             let up = prometheus.query("sum(up)").await?;
-            ensure!(up[0]["value"][1] == all, "{up:?}");
+            ensure!(up.first().is_some_and(|up| up["value"][1] == all), "{up:?}");
             Ok(())
         })
         .await?;
