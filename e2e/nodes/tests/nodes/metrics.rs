@@ -7,6 +7,7 @@ use e2e::{
     go,
     helm::{CHART, RELEASE},
     nodes::{Group, Stage},
+    objects::CAPI_GROUP,
     ports::free_port,
     process::Process,
     provider::page,
@@ -20,9 +21,16 @@ use crate::{calls::SEEN, lifecycle::name};
 /// The interval of scraping and evaluating.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The panels of the dashboard that are empty on purpose while nothing is wrong, by their numbers: writes that are refused or
-/// tried again, rollouts, watches that break, and objects that can't be decoded.
-const QUIET: [&str; 5] = ["16 A", "16 B", "17 A", "34 B", "38 A"];
+/// The queries of the dashboard that are empty here, by their panels' numbers: commands that are tried again, lists and watches that
+/// break, and objects that can't be decoded. Without their comparison with 0 they have series.
+const QUIET: [&str; 4] = ["16 B", "34 A", "34 B", "38 A"];
+
+/// The alerts for what is wrong here: see `create_troubles` and `refuse_sizes`.
+const ACTIVE: [&str; 3] = [
+    "CapiAutoscalerProviderGroupInvalid",
+    "CapiAutoscalerProviderTemplatesUnreadable",
+    "CapiAutoscalerProviderWritesRefused",
+];
 
 /// A running Prometheus.
 struct Prometheus {
@@ -66,7 +74,7 @@ impl Prometheus {
         every(SEEN.0, "Prometheus", SEEN.1, async || {
             prometheus.process.still_running()?;
             let up = prometheus.query("sum(up)").await?;
-            ensure!(up[0]["value"][1] == all, "{up:?}");
+            ensure!(up.first().is_some_and(|up| up["value"][1] == all), "{up:?}");
             Ok(())
         })
         .await?;
@@ -106,64 +114,70 @@ impl Prometheus {
 
 pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dashboard(stage: &Stage<'_>) -> Result<()> {
     let group = Group::create(&stage.objects, "workers", 3).await?;
-    let wrong = Group::create(&stage.objects, "wrong", 0).await?;
-    let annotation = json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "many" });
-    stage.objects.patch("MachineDeployment", &wrong.name, json!({ "metadata": { "annotations": annotation } })).await?;
+    create_troubles(stage).await?;
+    let closed = Group::create(&stage.objects, "closed", 0).await?;
+    let policy = refuse_sizes(&stage.namespace, &closed.name);
+    for object in &policy {
+        stage.objects.create(object.clone()).await?;
+    }
+    let evaluated = evaluates(stage, &group, &closed).await;
+    for object in &policy {
+        stage.objects.remove(object["kind"].as_str().unwrap_or_default(), &stage.namespace).await?;
+    }
+    evaluated
+}
+
+async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<()> {
     let release = stage.release();
     let pods = release.apply("install", &release.values()).await?;
     let prometheus = Prometheus::start(stage, &pods).await?;
 
-    // Calls of every kind, one of them refused, go on until all queries have seen them.
-    let connection = release.connection(&release.outside_of_all().await?).await?;
-    let caller = connection.caller();
-    caller.shows(&[&group.id]).await?;
-    let node = group.nodes.first().context("a group without Nodes")?;
+    // Calls of every kind go on until all queries have seen them. One exceeds the max size, and the policy refuses another.
+    let caller = release.connection(&release.outside_of_all().await?).await?.caller();
     let calls = async || -> Result<()> {
-        let caller = connection.caller();
         caller.refresh().await?;
         caller.increase(&group.id, 1).await?;
         caller.decrease(&group.id, -1).await?;
         ensure!(caller.increase(&group.id, 100).await.is_err(), "a group grows beyond its max size");
+        ensure!(caller.increase(&closed.id, 1).await.is_err(), "no policy is in force yet");
         Ok(())
     };
+    every(SEEN.0, "the first answer", SEEN.1, async || Ok(caller.refresh().await?)).await?;
+    let node = group.nodes.first().context("a group without Nodes")?;
     caller.delete(&group.id, std::slice::from_ref(node)).await?;
-    let dashboard: Value = serde_json::from_str(&fs::read_to_string(Path::new(CHART).join("files/dashboard.json"))?)?;
-    let mut queries = Vec::new();
-    for panel in dashboard["panels"].as_array().context("a dashboard without panels")? {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let of = format!("{} {}", panel["id"], target["refId"].as_str().unwrap_or_default());
-            let text = target["expr"].as_str().context("a target without a query")?;
-            let text = text.replace("$namespace", &stage.namespace).replace("$job", RELEASE).replace("$group", ".*");
-            queries.push((of, text.replace("$__rate_interval", "30s")));
-        }
-    }
-    ensure!(queries.len() > 30 && queries.iter().all(|(_, query)| !query.contains('$')), "{queries:?}");
-    let results = every(INTERVAL, "series for every query", SEEN.1, async || {
+    let queries = queries(&stage.namespace)?;
+    every(INTERVAL, "series for every query", SEEN.1, async || {
         calls().await?;
         let mut empty = BTreeSet::new();
         let mut results = String::new();
         for (of, query) in &queries {
-            let series = prometheus.query(query).await?;
-            writeln!(results, "{of}\t{}\t{query}", series.len())?;
+            let is_quiet = QUIET.contains(&of.as_str());
+            let asked = query.strip_suffix(" > 0").filter(|_| is_quiet).unwrap_or(query);
+            let series = prometheus.query(asked).await?;
+            writeln!(results, "{of}\t{}\t{asked}", series.len())?;
             if series.is_empty() {
                 empty.insert(of.as_str());
             }
+            ensure!(!is_quiet || asked != query, "{of} compares nothing with 0, and can't be empty");
         }
-        let unexpected: Vec<_> = empty.iter().filter(|of| !QUIET.contains(of)).collect();
-        ensure!(unexpected.is_empty(), "no series for {unexpected:?}");
-        Ok(results)
+        fs::write(stage.logs.join("queries.txt"), &results)?;
+        ensure!(empty.is_empty(), "no series for {empty:?}");
+        Ok(())
     })
     .await?;
-    fs::write(stage.logs.join("queries.txt"), results)?;
 
     let written = fs::read_to_string(Path::new(CHART).join("files/alerts.yaml"))?;
     let written: Value = serde_yaml::from_str(&written)?;
     let expected = written["groups"][0]["rules"].as_array().context("no alerts")?.len();
-    let alerts = prometheus.alerts().await?;
-    ensure!(alerts.len() == expected, "{} of {expected} alerts: {alerts:?}", alerts.len());
-    let active: Vec<_> =
-        alerts.iter().filter(|(_, state)| state != "inactive").map(|(name, _)| name.as_str()).collect();
-    ensure!(active == ["CapiAutoscalerProviderGroupInvalid"], "with one wrong group these are active: {active:?}");
+    every(INTERVAL, "the alerts for what is wrong", SEEN.1, async || {
+        let alerts = prometheus.alerts().await?;
+        ensure!(alerts.len() == expected, "{} of {expected} alerts: {alerts:?}", alerts.len());
+        let active = alerts.iter().filter(|(_, state)| state != "inactive");
+        let active: BTreeSet<_> = active.map(|(name, _)| name.as_str()).collect();
+        ensure!(active == ACTIVE.into(), "these are active: {active:?}");
+        Ok(())
+    })
+    .await?;
 
     // Without Pods another one is on its way.
     stage.objects.patch("Deployment", RELEASE, json!({ "spec": { "replicas": 0 } })).await?;
@@ -175,4 +189,93 @@ pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dash
         Ok(())
     })
     .await
+}
+
+/// Returns the queries of the dashboard, each by the number of its panel and its letter, with values for their variables.
+fn queries(namespace: &str) -> Result<Vec<(String, String)>> {
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(Path::new(CHART).join("files/dashboard.json"))?)?;
+    let mut queries = Vec::new();
+    for panel in dashboard["panels"].as_array().context("a dashboard without panels")? {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let of = format!("{} {}", panel["id"], target["refId"].as_str().unwrap_or_default());
+            let text = target["expr"].as_str().context("a target without a query")?;
+            let text = text.replace("$namespace", namespace).replace("$job", RELEASE).replace("$group", ".*");
+            queries.push((of, text.replace("$__rate_interval", "30s")));
+        }
+    }
+    ensure!(queries.len() > 30 && queries.iter().all(|(_, query)| !query.contains('$')), "{queries:?}");
+    Ok(queries)
+}
+
+/// Creates groups with what some panels and alerts show: a max size that is no number, a size beyond the max size together with a
+/// kind of template that doesn't exist, a rollout, and a Machine whose infrastructure was deleted before its Node came.
+async fn create_troubles(stage: &Stage<'_>) -> Result<()> {
+    let objects = &stage.objects;
+    let max = |size: &str| json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": size });
+    let wrong = Group::create(objects, "wrong", 0).await?;
+    objects.annotate("MachineDeployment", &wrong.name, max("many")).await?;
+
+    let large = Group::create(objects, "large", 2).await?;
+    objects.annotate("MachineDeployment", &large.name, max("1")).await?;
+    let absent = json!({ "spec": { "infrastructureRef": { "kind": "AbsentMachineTemplate" } } });
+    objects.patch("MachineDeployment", &large.name, json!({ "spec": { "template": absent } })).await?;
+
+    let rolling = Group::create(objects, "rolling", 1).await?;
+    let set = objects.get("MachineSet", &format!("{}-set", rolling.name)).await?;
+    let older = json!({
+        "kind": "MachineSet",
+        "metadata": {
+            "name": format!("{}-older", rolling.name),
+            "labels": set.metadata.labels,
+            "ownerReferences": set.metadata.owner_references,
+        },
+        "spec": set.data["spec"],
+        "status": { "replicas": 1 },
+    });
+    objects.create(older).await?;
+
+    let failed = Group::create(objects, "failed", 1).await?;
+    for (machine, node) in failed.machines.iter().zip(&failed.nodes) {
+        objects.remove("Node", &node.name).await?;
+        objects.patch("Machine", machine, json!({ "spec": { "providerID": null } })).await?;
+        let condition = json!({
+            "type": "InfrastructureReady",
+            "status": "False",
+            "reason": "Deleted",
+            "message": "the machine is gone",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({ "phase": "Provisioning", "nodeRef": null, "conditions": [condition] });
+        objects.patch_status("Machine", machine, status).await?;
+    }
+    Ok(())
+}
+
+/// Returns a policy, and its binding, that refuses every change of the size of one MachineDeployment.
+fn refuse_sizes(namespace: &str, deployment: &str) -> [Value; 2] {
+    let metadata = json!({ "name": namespace });
+    let changes = "object.spec.replicas != oldObject.spec.replicas";
+    [
+        json!({
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+                    "resourceRules": [{
+                        "apiGroups": [CAPI_GROUP],
+                        "apiVersions": ["*"],
+                        "operations": ["UPDATE"],
+                        "resources": ["machinedeployments", "machinedeployments/scale"],
+                    }],
+                },
+                "validations": [{ "expression": format!("object.metadata.name != '{deployment}' || !({changes})") }],
+            },
+        }),
+        json!({
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": { "policyName": namespace, "validationActions": ["Deny"] },
+        }),
+    ]
 }
