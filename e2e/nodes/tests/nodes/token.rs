@@ -40,9 +40,10 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     deployments.patch(RELEASE, &PatchParams::default(), &Patch::Strategic(patch)).await?;
     let pods = release.settled().await?;
     let uid = pods.first().and_then(|pod| pod.metadata.uid.clone()).context("no Pod")?;
-    let token = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/token/token");
-    // The directories are root's alone, and the token that of the Pod's fsGroup: some machines' root may not read files of others.
-    let read = || stage.cluster.on_node(&["setpriv", "--groups=65532", "cat", &token]);
+    let volume = format!("--chdir=/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/token");
+    // The directories are root's alone, and the token is the Pod's user's: some machines' root may not read files of others.
+    let user = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"];
+    let read = || stage.cluster.on_node(&[&["env", volume.as_str()][..], &user, &["cat", "token"]].concat());
     let first = read()?;
     let caller = release.connection(&release.outside_of_all().await?).await?.caller();
     caller.shows(&[&group.id]).await?;
