@@ -272,10 +272,14 @@ fn endless(seed: u64, after: &str) -> Outcome {
     Outcome { seed, findings: vec![what], ..Outcome::default() }
 }
 
-/// Ends this process once a world in it has had its processor time.
+/// Ends this process, without a dump of its memory, once a world in it has had its processor time.
 fn limit_processor_time(patience: u64) -> Result<()> {
-    let known = getrlimit(Resource::Cpu);
-    setrlimit(Resource::Cpu, Rlimit { current: Some(patience), ..known }).context("a limit of processor time")
+    for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, patience)] {
+        let known = getrlimit(resource);
+        let most = known.maximum.map_or(most, |maximum| most.min(maximum));
+        setrlimit(resource, Rlimit { current: Some(most), ..known }).context("a limit of processor time")?;
+    }
+    Ok(())
 }
 
 fn print(outcome: &Outcome) {

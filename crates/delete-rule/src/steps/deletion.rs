@@ -145,6 +145,11 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.is_held = true;
     }
 
+    /// Returns true while the size is kept.
+    pub fn is_held(&self) -> bool {
+        self.is_held && self.is_open()
+    }
+
     /// Lets the size be lowered.
     pub fn release(&mut self) {
         self.is_held = false;
