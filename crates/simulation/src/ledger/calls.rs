@@ -39,9 +39,9 @@ pub(super) struct Asked {
     /// The Machines named by a delete that were already in the log: their deletion goes on, whatever the answer to this
     /// request.
     pub(super) decided: BTreeSet<String>,
-    /// The number of times an increase was applied, or of replicas that were given up.
+    /// The number of replicas that were given up for it.
     pub(super) applied: i64,
-    /// The time at which it was last applied.
+    /// The time at which a size was last written for it.
     pub(super) applied_at: Nanos,
     /// True if its first write was sent after its caller had left, since its copy stood still: the command goes on.
     began_late: bool,
@@ -178,7 +178,7 @@ impl Ledger {
         {
             let number = *first.key();
             first.remove();
-            self.writers.retain(|_, call| *call != number);
+            self.raises.retain(|_, raise| raise.call != number);
         }
     }
 

@@ -13,186 +13,152 @@ use crate::entropy::{Nanos, SECOND};
 
 /// The age from which a request under way was given up by its copy: `Policy::WRITES`.
 const GIVEN_UP: Nanos = 10 * SECOND;
+/// The number of no call.
+const NO_CALL: u64 = u64::MAX;
 /// The cause for which an increase may be done twice: docs/design/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
 
+/// A size that was written for an increase, known by the name under which it was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Raise {
+    copy: usize,
+    request: Request,
+    /// The time at which it was first sent.
+    sent: Nanos,
+    /// The time at which it was applied.
+    at: Nanos,
+    /// The call that it is taken to be for.
+    pub(super) call: u64,
+}
+
+/// The calls that may be the author of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Authors {
+    /// Those whose caller waited when it was first sent.
+    Waiting,
+    /// Those as well whose caller left while the copy stood still.
+    StoodStill,
+}
+
+/// Equal increases under way at once differ by nothing that the API shows, so each write may be of any of them. The rule
+/// holds if the writes can be assigned to calls so that each write has a call of its own that wasn't refused, and each
+/// call that was answered OK has a write. The assignment changes along augmenting paths as writes and answers come.
 impl Ledger {
     /// Checks that an increase is applied once if answered OK, never if refused, and at most once if the outcome is
     /// unknown.
     pub(super) fn increase_is_done(&mut self, number: u64, asked: &Asked, code: Code, (group, delta): (&str, i64)) {
-        let allowed = if code == Code::Ok {
-            1..=1
-        } else if is_open(code) {
-            0..=1
-        } else {
-            0..=0
+        let writer = self.raises.iter().find(|(_, raise)| raise.call == number).map(|(writer, _)| writer.clone());
+        let (is_consistent, times) = match writer {
+            Some(_) if code == Code::Ok || is_open(code) => (true, 1),
+            Some(writer) => {
+                (self.assign_anew(|ledger, authors| ledger.call_for(&writer, authors, &mut BTreeSet::new())), 1)
+            }
+            None if code == Code::Ok => {
+                (self.assign_anew(|ledger, authors| ledger.write_for(number, asked, authors, &mut BTreeSet::new())), 0)
+            }
+            None => (true, 0),
         };
-        let by = asked.applied - asked.applied.clamp(*allowed.start(), *allowed.end());
-        if by != 0 && !self.is_of_another(number, asked, by) {
-            let times = asked.applied;
+        if !is_consistent {
             let what = format!("an increase of {group} by {delta} was answered {code:?} and done {times} times");
             self.find(Check::IncreaseOnce, what);
         }
     }
 
-    /// Assigns a size to an equal increase, or takes it from there. Only their writers' names distinguish two equal
-    /// increases: either may be the author if both were under way at the write, or if the caller of the other left
-    /// while the copy stood still.
-    fn is_of_another(&mut self, number: u64, asked: &Asked, by: i64) -> bool {
-        let stood_still = |equal: &Asked| equal.ended.is_some_and(|ended| self.has_paused(asked.copy, ended, ended));
-        // A starving task lets a later call overtake its own.
-        let were_under_way = |equal: &Asked| {
-            let (author, other) = if by < 0 { (equal, asked) } else { (asked, equal) };
-            other.at <= author.applied_at && other.ended.is_none_or(|ended| ended >= author.applied_at)
-        };
-        let is_it = |(other, equal): &(&u64, &Asked)| {
-            let is_equal = **other != number && equal.copy == asked.copy && equal.request == asked.request;
-            is_equal && !equal.is_ok && (0..=1).contains(&(equal.applied + by))
-        };
-        let equal = || self.asked.iter().filter(is_it);
-        let other = equal().find(|(_, it)| were_under_way(it)).map(|(other, _)| (*other, false));
-        let other = other.or_else(|| equal().find(|(_, it)| stood_still(it)).map(|(other, _)| (*other, true)));
-        let Some((other, stood_still)) = other else { return false };
-        if let Some(other) = self.asked.get_mut(&other) {
-            other.applied += by;
-        }
-        if let Some(asked) = self.asked.get_mut(&number) {
-            asked.applied -= by;
-        }
-        if stood_still {
-            *self.exceptions.entry(STOOD_STILL).or_default() += 1;
-        }
-        true
-    }
-
-    /// Records a larger size that a copy has written, for the increase under whose name it was sent.
+    /// Records a larger size that a copy has written.
     pub(super) fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
         let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
         let request = Request::Increase { group: id.to_owned(), delta: to - from };
-        let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer)).copied();
-        let is_it = |call: &u64| self.asked.get(call).is_some_and(|asked| asked.request == request);
-        // A refused increase writes nothing: the next one's turn has come.
-        let call =
-            call.filter(is_it).or_else(|| self.next_equal(copy, &request)).or_else(|| self.exchange(copy, &request));
-        if let (Some(writer), Some(call)) = (&self.writer, call) {
-            self.writers.insert(writer.clone(), call);
-        }
-        let asked = call.and_then(|call| self.asked.get_mut(&call));
-        let Some(asked) = asked else {
-            let what = format!("copy {copy} wrote size {from} to {to} of {id}, for which no call waited");
-            if self.was_of_another(copy, &request) {
-                return;
+        let writer = self.writer.clone().unwrap_or_else(|| format!("unnamed at revision {}", self.revision));
+        if self.raises.contains_key(&writer) {
+            if is_late {
+                *self.exceptions.entry(LATE_SIZE).or_default() += 1;
+            } else {
+                let what = format!("copy {copy} wrote size {from} to {to} of {id} for a second time");
+                self.find(Check::IncreaseOnce, what);
             }
-            let was_asked = self.asked.values().any(|asked| asked.copy == copy && asked.request == request);
-            return self.find(if was_asked { Check::AfterDeadline } else { Check::SizeOfCommand }, what);
-        };
-        asked.applied += 1;
-        asked.applied_at = self.now;
-        if asked.is_refused {
-            let what =
-                format!("copy {copy} wrote size {from} to {to} of {id} for an increase that it had refused for good");
-            return self.find(Check::IncreaseOnce, what);
-        }
-        if asked.applied > 1 && is_late {
-            asked.applied = 1;
-            *self.exceptions.entry(LATE_SIZE).or_default() += 1;
-        } else if asked.applied > 1 {
-            self.find(Check::IncreaseOnce, format!("copy {copy} wrote size {from} to {to} of {id} for a second time"));
-        }
-    }
-
-    /// Swaps the call assigned to a writer's name with that of another name under which nothing was written. If the
-    /// caller of one left while the copy stood still, only the writes reveal which of two calls came first.
-    fn exchange(&mut self, copy: usize, request: &Request) -> Option<u64> {
-        let writer = self.writer.as_ref()?;
-        let call = self.writers.get(writer).copied()?;
-        let is_it = |(other, call): &(&String, &u64)| {
-            let asked = self.asked.get(*call);
-            let is_equal = |asked: &Asked| asked.copy == copy && asked.request == *request && asked.applied == 0;
-            *other != writer && asked.is_some_and(|asked| is_equal(asked) && self.is_in_time(asked, self.sent))
-        };
-        let (other, its_call) = self.writers.iter().filter(is_it).min().map(|(other, call)| (other.clone(), *call))?;
-        self.writers.insert(other, call);
-        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
-        Some(its_call)
-    }
-
-    /// Moves an earlier write to a call whose caller left while the copy stood still, if another call of the same kind
-    /// was taken for its author; this write then belongs to that one. Returns false if there is none.
-    fn was_of_another(&mut self, copy: usize, request: &Request) -> bool {
-        let equal = || self.asked.iter().filter(|(_, asked)| asked.copy == copy && asked.request == *request);
-        let writer_of = |call: u64| self.writers.iter().find(|(_, of)| **of == call).map(|(writer, _)| writer.clone());
-        let later =
-            equal().filter(|(_, asked)| self.is_in_time(asked, self.sent)).filter_map(|(call, _)| writer_of(*call));
-        let Request::Increase { group, .. } = request else { return false };
-        let of_group = |asked: &Asked| {
-            asked.copy == copy && matches!(&asked.request, Request::Increase { group: of, .. } if of == group)
-        };
-        // The delta of a name under which nothing was written yet is unknown.
-        let wrote = |call: u64| self.asked.get(&call).is_some_and(|asked| asked.applied > 0);
-        let found = later.into_iter().find_map(|writer| {
-            let sent = self.counts.first_sent(&writer)?;
-            let of = self.writers.get(&writer).copied()?;
-            let is_earlier = |(call, asked): &(&u64, &Asked)| {
-                let is_it = asked.request == *request || !wrote(of);
-                let is_free = writer_of(**call).is_none() && asked.at <= sent && self.is_in_time(asked, sent);
-                of_group(asked) && is_it && is_free
-            };
-            let call = *self.asked.iter().find(is_earlier)?.0;
-            // A size that was written under its name belongs to that other call.
-            Some((writer.clone(), call, if wrote(of) { call } else { of }))
-        });
-        let Some((writer, call, author)) = found else { return false };
-        let other = self.writers.insert(writer, call);
-        if let (Some(writer), Some(other)) = (self.writer.clone(), other) {
-            self.writers.insert(writer, other);
-        }
-        if let Some(asked) = self.asked.get_mut(&author) {
-            (asked.applied, asked.applied_at) = (asked.applied + 1, self.now);
-        }
-        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
-        true
-    }
-
-    /// Records that a copy sends a size of a group under this name: from the first time on the name belongs to one
-    /// increase.
-    pub(super) fn begins_increase(&mut self, copy: usize, writer: &str, group: &str, at: Nanos) {
-        if self.writers.contains_key(writer) {
             return;
         }
-        let Some(call) = self.next_increase(copy, group, at) else { return };
-        let ended = self.asked.get(&call).and_then(|asked| asked.ended);
-        if ended.is_some_and(|ended| at > ended + AT_ONCE) {
+        let sent = self.counts.first_sent(&writer).unwrap_or(self.sent);
+        self.raises.insert(writer.clone(), Raise { copy, request: request.clone(), sent, at: self.now, call: NO_CALL });
+        if self.assign_anew(|ledger, authors| ledger.call_for(&writer, authors, &mut BTreeSet::new())) {
+            return;
+        }
+        self.raises.remove(&writer);
+        let what = format!("copy {copy} wrote size {from} to {to} of {id}");
+        let mut equal = self.asked.values().filter(|asked| asked.copy == copy && asked.request == request).peekable();
+        let (check, why) = if equal.peek().is_none() {
+            (Check::SizeOfCommand, "for which no call has asked")
+        } else if equal.all(|asked| asked.is_refused) {
+            (Check::IncreaseOnce, "for an increase that it had refused for good")
+        } else {
+            (Check::AfterDeadline, "for which no call waited, or it was done before")
+        };
+        self.find(check, format!("{what}, {why}"));
+    }
+
+    /// Finds an assignment, if need be with a call whose caller left while the copy stood still, which is counted.
+    fn assign_anew(&mut self, mut assign: impl FnMut(&mut Self, Authors) -> bool) -> bool {
+        if assign(self, Authors::Waiting) {
+            return true;
+        }
+        let found = assign(self, Authors::StoodStill);
+        if found {
             *self.exceptions.entry(STOOD_STILL).or_default() += 1;
         }
-        self.writers.insert(writer.to_owned(), call);
+        found
     }
 
-    /// Returns the increase whose turn it is when a copy first sends a size under a name: the oldest with a waiting
-    /// caller, or else one whose caller left while the copy stood still.
-    fn next_increase(&self, copy: usize, name: &str, at: Nanos) -> Option<u64> {
-        let end = format!("/{name}");
-        let is_of_group =
-            |asked: &Asked| matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&end));
-        let is_free = |number: &u64| !self.writers.values().any(|call| call == number);
-        let find = |is_open: &dyn Fn(Nanos) -> bool| {
-            let is_it = |(number, asked): &(&u64, &Asked)| {
-                asked.copy == copy && asked.ended.is_none_or(is_open) && is_of_group(asked) && is_free(number)
-            };
-            self.asked.iter().find(is_it).map(|(number, _)| *number)
+    /// Returns true if a call may be the author of a write.
+    fn may_be_of(&self, raise: &Raise, asked: &Asked, authors: Authors) -> bool {
+        let is_equal = asked.copy == raise.copy && asked.request == raise.request && !asked.is_refused;
+        let was_done = !asked.is_ok || asked.ended.is_none_or(|ended| raise.at <= ended);
+        let is_in_time = match authors {
+            Authors::Waiting => asked.ended.is_none_or(|ended| raise.sent <= ended + AT_ONCE),
+            Authors::StoodStill => self.is_in_time(asked, raise.sent),
         };
-        find(&|ended| at <= ended + AT_ONCE).or_else(|| find(&|ended| self.stood_still(copy, ended, at)))
+        is_equal && was_done && asked.at <= raise.sent && is_in_time
     }
 
-    /// Returns the oldest such increase that had a waiting caller when the write was sent, and for which nothing was
-    /// written.
-    fn next_equal(&self, copy: usize, request: &Request) -> Option<u64> {
-        let is_it = |(number, asked): &(&u64, &Asked)| {
-            let was_open = asked.at <= self.sent && self.is_in_time(asked, self.sent);
-            let is_free = !self.writers.values().any(|call| call == *number);
-            asked.copy == copy && asked.request == *request && was_open && is_free
-        };
-        self.asked.iter().find(is_it).map(|(number, _)| *number)
+    /// Assigns a write to a call, whose own write may get another one. Returns false if there is none.
+    fn call_for(&mut self, writer: &str, authors: Authors, seen: &mut BTreeSet<u64>) -> bool {
+        let Some(raise) = self.raises.get(writer).cloned() else { return false };
+        let may_be = |(_, asked): &(&u64, &Asked)| self.may_be_of(&raise, asked, authors);
+        let calls: Vec<u64> = self.asked.iter().filter(may_be).map(|(number, _)| *number).collect();
+        for call in calls {
+            if !seen.insert(call) {
+                continue;
+            }
+            let other = self.raises.iter().find(|(other, it)| it.call == call && *other != writer);
+            let other = other.map(|(other, _)| other.clone());
+            if other.is_none_or(|other| self.call_for(&other, authors, seen)) {
+                if let Some(raise) = self.raises.get_mut(writer) {
+                    raise.call = call;
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Assigns a write to a call that was answered OK: one of a call that wasn't, or one whose call gets another.
+    /// Returns false if there is none.
+    fn write_for(&mut self, number: u64, asked: &Asked, authors: Authors, seen: &mut BTreeSet<String>) -> bool {
+        let may_be = |(_, raise): &(&String, &Raise)| self.may_be_of(raise, asked, authors);
+        let writes: Vec<_> =
+            self.raises.iter().filter(may_be).map(|(writer, raise)| (writer.clone(), raise.call)).collect();
+        for (writer, call) in writes {
+            if !seen.insert(writer.clone()) {
+                continue;
+            }
+            let needs = self.asked.get(&call).filter(|other| other.is_ok).cloned();
+            if needs.is_none_or(|other| self.write_for(call, &other, authors, seen)) {
+                if let Some(raise) = self.raises.get_mut(&writer) {
+                    raise.call = number;
+                }
+                return true;
+            }
+        }
+        false
     }
 
     /// Checks that the size that a copy has written is visible in its answers at once.
@@ -206,10 +172,10 @@ impl Ledger {
         }
         let newest = self
             .asked
-            .values()
-            .filter(|other| other.copy == asked.copy && other.is_ok)
-            .filter(|other| other.ended.is_some_and(|ended| ended <= asked.at))
-            .filter_map(|other| self.lowered_or_raised(other, id))
+            .iter()
+            .filter(|(_, other)| other.copy == asked.copy && other.is_ok)
+            .filter(|(_, other)| other.ended.is_some_and(|ended| ended <= asked.at))
+            .filter_map(|(number, other)| self.lowered_or_raised(*number, other, id))
             .max();
         let (Some(since), Some(history)) = (newest, self.sizes.get(id)) else { return };
         let later = history.iter().skip_while(|(until, _)| until.is_some_and(|until| until <= since));
@@ -222,11 +188,12 @@ impl Ledger {
     }
 
     /// Returns the time at which the size of a group became the one for which a command was answered OK.
-    fn lowered_or_raised(&self, done: &Asked, id: &str) -> Option<Nanos> {
+    fn lowered_or_raised(&self, number: u64, done: &Asked, id: &str) -> Option<Nanos> {
         match &done.request {
-            Request::Increase { group, .. } | Request::Decrease { group, .. } if group == id && done.applied > 0 => {
-                Some(done.applied_at)
+            Request::Increase { group, .. } if group == id => {
+                self.raises.values().find(|raise| raise.call == number).map(|raise| raise.at)
             }
+            Request::Decrease { group, .. } if group == id && done.applied > 0 => Some(done.applied_at),
             // Any of the requests of a batch counts, since one size is written for all of them.
             Request::Delete { group, .. } if group == id => {
                 let written = self.own_sizes.get(&(done.copy, id.to_owned())).copied()?;
@@ -239,5 +206,144 @@ impl Ledger {
             | Request::Instances { .. }
             | Request::Other(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use proto::NodeGroupIncreaseSizeRequest;
+
+    use super::*;
+    use crate::{ledger::Answered, tasks::Pause};
+
+    const GROUP: &str = "MachineDeployment/default/workers";
+
+    fn at(ledger: &mut Ledger, seconds: u64) {
+        ledger.now = seconds * SECOND;
+    }
+
+    fn asks(ledger: &mut Ledger, number: u64, delta: i32) {
+        let request = NodeGroupIncreaseSizeRequest { id: GROUP.into(), delta };
+        let message = [vec![0; 5], request.encode_to_vec()].concat();
+        ledger.asked(number, 0, "/NodeGroupIncreaseSize", &message);
+    }
+
+    fn sends(ledger: &mut Ledger, writer: &str) {
+        ledger.sends_size(writer, ledger.now);
+    }
+
+    fn writes(ledger: &mut Ledger, writer: &str, by: i64) {
+        (ledger.writer, ledger.sent) = (Some(writer.to_owned()), ledger.now);
+        ledger.increased(0, GROUP, (5, 5 + by));
+    }
+
+    fn is_answered(ledger: &mut Ledger, number: u64, code: Option<Code>) {
+        ledger.answered(number, &Answered { code, message: &[], text: "" });
+    }
+
+    fn found(ledger: &mut Ledger) -> Vec<Check> {
+        ledger.findings().into_iter().map(|finding| finding.check).collect()
+    }
+
+    #[test]
+    fn each_increase_that_is_done_has_a_write() {
+        let mut ledger = Ledger::default();
+        asks(&mut ledger, 1, 2);
+        writes(&mut ledger, "a", 2);
+        is_answered(&mut ledger, 1, Some(Code::Ok));
+        assert_eq!(found(&mut ledger), []);
+        asks(&mut ledger, 2, 2);
+        is_answered(&mut ledger, 2, Some(Code::Ok));
+        assert_eq!(found(&mut ledger), [Check::IncreaseOnce], "nothing was written for the second");
+    }
+
+    #[test]
+    fn one_increase_is_not_done_under_two_names() {
+        let mut ledger = Ledger::default();
+        asks(&mut ledger, 1, 2);
+        writes(&mut ledger, "a", 2);
+        writes(&mut ledger, "b", 2);
+        assert_eq!(found(&mut ledger), [Check::AfterDeadline]);
+    }
+
+    #[test]
+    fn a_size_that_nobody_has_asked_for_is_found() {
+        let mut ledger = Ledger::default();
+        asks(&mut ledger, 1, 2);
+        writes(&mut ledger, "a", 3);
+        assert_eq!(found(&mut ledger), [Check::SizeOfCommand]);
+    }
+
+    #[test]
+    fn either_of_two_equal_increases_may_be_the_author() {
+        let mut ledger = Ledger::default();
+        for (number, writer) in [(1, "a"), (2, "b"), (3, "c")] {
+            asks(&mut ledger, number, 1);
+            sends(&mut ledger, writer);
+        }
+        writes(&mut ledger, "c", 1);
+        is_answered(&mut ledger, 3, Some(Code::FailedPrecondition));
+        writes(&mut ledger, "b", 1);
+        is_answered(&mut ledger, 1, Some(Code::Ok));
+        is_answered(&mut ledger, 2, Some(Code::Ok));
+        assert_eq!(found(&mut ledger), []);
+    }
+
+    #[test]
+    fn an_increase_that_is_refused_is_not_done() {
+        let mut ledger = Ledger::default();
+        asks(&mut ledger, 1, 1);
+        asks(&mut ledger, 2, 1);
+        writes(&mut ledger, "a", 1);
+        writes(&mut ledger, "b", 1);
+        is_answered(&mut ledger, 2, Some(Code::Unavailable));
+        is_answered(&mut ledger, 1, Some(Code::FailedPrecondition));
+        assert_eq!(found(&mut ledger), [Check::IncreaseOnce]);
+    }
+
+    /// An answer can't be for what is written after it, though another call's outcome is open.
+    #[test]
+    fn a_write_after_the_answer_is_of_another_call() {
+        let mut ledger = Ledger::default();
+        asks(&mut ledger, 1, 1);
+        sends(&mut ledger, "a");
+        sends(&mut ledger, "b");
+        writes(&mut ledger, "a", 1);
+        is_answered(&mut ledger, 1, Some(Code::Ok));
+        at(&mut ledger, 1);
+        writes(&mut ledger, "b", 1);
+        assert_eq!(found(&mut ledger), [Check::AfterDeadline]);
+    }
+
+    #[test]
+    fn a_caller_who_has_left_is_written_for_only_by_a_copy_that_stood_still() {
+        for stood_still in [false, true] {
+            let mut ledger = Ledger::default();
+            asks(&mut ledger, 1, 1);
+            at(&mut ledger, 2);
+            is_answered(&mut ledger, 1, None);
+            at(&mut ledger, 5);
+            if stood_still {
+                ledger.pauses.push(Pause { copy: 0, began: SECOND, ended: ledger.now });
+            }
+            writes(&mut ledger, "a", 1);
+            let expected: &[Check] = if stood_still { &[] } else { &[Check::AfterDeadline] };
+            assert_eq!(found(&mut ledger), expected);
+            assert_eq!(ledger.exceptions.get(STOOD_STILL).copied().unwrap_or_default(), u64::from(stood_still));
+        }
+    }
+
+    #[test]
+    fn a_size_that_arrives_twice_is_excused_if_it_is_late() {
+        let mut ledger = Ledger::default();
+        asks(&mut ledger, 1, 1);
+        writes(&mut ledger, "a", 1);
+        at(&mut ledger, 60);
+        ledger.sent = 0;
+        ledger.increased(0, GROUP, (5, 6));
+        assert_eq!((found(&mut ledger), ledger.exceptions.get(LATE_SIZE).copied()), (vec![], Some(1)));
+        writes(&mut ledger, "a", 1);
+        assert_eq!(found(&mut ledger), [Check::IncreaseOnce]);
     }
 }

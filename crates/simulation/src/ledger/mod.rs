@@ -30,6 +30,7 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
+    increases::Raise,
     log::{Log, MARKED_BY},
     places::Counts,
     refusals::{Refusal, SoftEntry},
@@ -297,8 +298,8 @@ pub(crate) struct Ledger {
     sent: Nanos,
     /// The name under which it writes a size, if it does.
     writer: Option<String>,
-    /// The increase that is written under each name.
-    writers: HashMap<String, u64>,
+    /// The sizes that were written for increases, by the name under which each was sent.
+    raises: BTreeMap<String, Raise>,
     /// The writes that copies have sent, by path.
     patches: Vec<(usize, String, Nanos)>,
     /// The newest requests of copies, by their target.

@@ -39,9 +39,6 @@ impl Ledger {
         self.patches.push((copy, path.to_owned(), at));
         let now = self.now;
         self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
-        if let (Some(writer), Some(group)) = (writer, path.strip_suffix("/scale")) {
-            self.begins_increase(copy, writer, group.rsplit('/').next().unwrap_or_default(), at);
-        }
     }
 
     /// Checks that a copy that gets errors waits before it repeats a request.
