@@ -39,15 +39,11 @@ pub(super) struct Asked {
     /// The Machines named by a delete that were already in the log: their deletion goes on, whatever the answer to this
     /// request.
     pub(super) decided: BTreeSet<String>,
-    /// The number of replicas that were given up for it.
-    pub(super) applied: i64,
-    /// The time at which a size was last written for it.
-    pub(super) applied_at: Nanos,
     /// True if its first write was sent after its caller had left, since its copy stood still: the command goes on.
-    began_late: bool,
+    pub(super) began_late: bool,
     /// The Machines named by a delete that were wanted when its caller left: it had joined their deletion, so that its size
     /// write goes on.
-    joined: BTreeSet<String>,
+    pub(super) joined: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -166,8 +162,6 @@ impl Ledger {
             request,
             rollout,
             decided,
-            applied: 0,
-            applied_at: 0,
             began_late: false,
             joined: BTreeSet::new(),
         };
@@ -178,7 +172,7 @@ impl Ledger {
         {
             let number = *first.key();
             first.remove();
-            self.raises.retain(|_, raise| raise.call != number);
+            self.writes.retain(|_, write| write.call != number);
         }
     }
 
@@ -356,99 +350,18 @@ impl Ledger {
     /// Records a size that a copy has written without lowering an entry.
     pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
         let by = size - before.size;
-        let (now, sent) = (self.now, self.sent);
         if by > 0 {
             return self.increased(copy, id, (before.size, size));
         }
-        if id.starts_with("MachinePool/") && self.lowered_for_several(copy, id, -by) {
-            return;
-        }
-        let mut late = None;
-        let is_it = |asked: &Asked| match &asked.request {
-            Request::Decrease { group, delta } => group == id && -by <= -delta - asked.applied,
-            Request::Delete { group, places, .. } => group == id && -by <= places - asked.applied,
-            Request::Increase { .. } | Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => {
-                false
-            }
+        // One write may lower a MachinePool for the instances of several requests.
+        let is_assigned = if id.starts_with("MachinePool/") {
+            (by..0).all(|_| self.assign(copy, id, -1))
+        } else {
+            self.assign(copy, id, by)
         };
-        // A group's commands run in the order in which they came. A command whose caller has left goes on if it had
-        // begun to write. One that was answered OK is over, though it has patched the log.
-        let of_copy = |asked: &Asked| asked.copy == copy && !asked.is_refused && is_it(asked);
-        let was_refused = |asked: &Asked| asked.copy == copy && asked.is_refused && is_it(asked);
-        let goes_on = |asked: &Asked| {
-            !asked.is_ok && asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended))
-        };
-        let found = self.asked.iter().find(|(_, asked)| asked.ended.is_none() && of_copy(asked));
-        let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked) && goes_on(asked)));
-        let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked)));
-        let number = found.map(|(number, _)| *number);
-        let found = number.and_then(|number| self.asked.get_mut(&number));
-        match found {
-            Some(asked) => {
-                asked.applied -= by;
-                asked.applied_at = now;
-                // A write from before the caller left is retried until its result is known.
-                if let Some(ended) = asked.ended
-                    && sent > ended + AT_ONCE
-                {
-                    late = number
-                        .filter(|_| !asked.began_late && asked.joined.is_empty())
-                        .map(|number| (number, asked.at, ended));
-                }
-            }
-            None => {
-                let from = before.size;
-                let (check, why) = if self.asked.values().any(was_refused) {
-                    (Check::RefusedLeavesNothing, "for a call that it had refused for good")
-                } else {
-                    (Check::SizeOfCommand, "for which no call has asked")
-                };
-                self.find(check, format!("copy {copy} wrote size {from} to {size} of {id}, {why}"));
-            }
+        if !is_assigned {
+            self.find_author_missing(copy, id, (before.size, size));
         }
-        if let Some((number, at, ended)) = late
-            && !self.has_patched(copy, id, at, ended)
-        {
-            // A first write that was rejected may be followed by another one.
-            let began = self.writer.as_ref().and_then(|writer| self.counts.first_sent(writer)).unwrap_or(sent);
-            if began <= ended + AT_ONCE || self.stood_still(copy, ended, began) {
-                if let Some(asked) = self.asked.get_mut(&number) {
-                    asked.began_late = true;
-                }
-                *self.exceptions.entry(STOOD_STILL).or_default() += 1;
-                return;
-            }
-            let milliseconds = (sent - ended) / 1_000_000;
-            self.find(
-                Check::AfterDeadline,
-                format!(
-                    "copy {copy} wrote size {size} of {id} first {milliseconds} ms after its caller had left, at {now}"
-                ),
-            );
-        }
-    }
-
-    /// Assigns one write, which lowers a MachinePool for the instances of all waiting requests. Returns false if they
-    /// name fewer.
-    fn lowered_for_several(&mut self, copy: usize, id: &str, by: i64) -> bool {
-        let left = |asked: &Asked| match &asked.request {
-            Request::Delete { group, places, .. } if group == id && asked.copy == copy && asked.ended.is_none() => {
-                (places - asked.applied).max(0)
-            }
-            _ => 0,
-        };
-        if self.asked.values().map(left).sum::<i64>() < by {
-            return false;
-        }
-        let (mut rest, now) = (by, self.now);
-        for asked in self.asked.values_mut() {
-            let taken = left(asked).min(rest);
-            if taken > 0 {
-                (asked.applied, asked.applied_at) = (asked.applied + taken, now);
-            }
-            rest -= taken;
-        }
-        true
     }
 
     /// Returns true if a call has named instances of this group without a Machine, or decreases the group.

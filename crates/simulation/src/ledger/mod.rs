@@ -14,6 +14,7 @@ mod refusals;
 mod rest;
 mod rollouts;
 mod sent;
+mod sizes;
 mod taken;
 mod watches;
 
@@ -30,11 +31,11 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
-    increases::Raise,
     log::{Log, MARKED_BY},
     places::Counts,
     refusals::{Refusal, SoftEntry},
     rollouts::Set,
+    sizes::SizeWrite,
     watches::{Kind, Watches},
 };
 use crate::{
@@ -298,8 +299,10 @@ pub(crate) struct Ledger {
     sent: Nanos,
     /// The name under which it writes a size, if it does.
     writer: Option<String>,
-    /// The sizes that were written for increases, by the name under which each was sent.
-    raises: BTreeMap<String, Raise>,
+    /// The sizes that were written for calls, in their order.
+    writes: BTreeMap<u64, SizeWrite>,
+    /// The names under which larger sizes were written.
+    increased_by: BTreeSet<String>,
     /// The writes that copies have sent, by path.
     patches: Vec<(usize, String, Nanos)>,
     /// The newest requests of copies, by their target.

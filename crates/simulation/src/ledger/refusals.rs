@@ -109,8 +109,9 @@ impl Ledger {
         uids: &BTreeSet<String>,
         answered: &Answered<'_>,
     ) {
-        if asked.applied > 0 && !self.belongs_to_another(number, asked, group) {
-            let (copy, by, text) = (asked.copy, asked.applied, answered.text);
+        let by = self.reassign(number);
+        if by > 0 {
+            let (copy, text) = (asked.copy, answered.text);
             let what =
                 format!("copy {copy} refused a delete of {group} of which it had lowered the size by {by}: {text}");
             self.find(Check::RefusedLeavesNothing, what);
@@ -135,38 +136,12 @@ impl Ledger {
         }
     }
 
-    /// Moves the sizes that were assigned to a call to an indistinguishable one whose caller has left while it goes on.
-    /// Returns false if there is none.
-    fn belongs_to_another(&mut self, number: u64, asked: &Asked, id: &str) -> bool {
-        let by = asked.applied;
-        let is_it = |(other, it): &(&u64, &Asked)| {
-            let headroom = match &it.request {
-                Request::Decrease { group, delta } if group == id => -delta - it.applied,
-                Request::Delete { group, places, .. } if group == id => places - it.applied,
-                _ => 0,
-            };
-            let goes_on = |ended| self.has_patched(it.copy, id, it.at, ended);
-            let is_open = !it.is_refused && it.at <= asked.applied_at && it.ended.is_none_or(goes_on);
-            **other != number && it.copy == asked.copy && headroom >= by && is_open
-        };
-        let Some(other) = self.asked.iter().find(is_it).map(|(other, _)| *other) else { return false };
-        if let Some(other) = self.asked.get_mut(&other) {
-            (other.applied, other.applied_at) = (other.applied + by, asked.applied_at);
-        }
-        if let Some(asked) = self.asked.get_mut(&number) {
-            asked.applied = 0;
-        }
-        true
-    }
-
     /// Checks that a permanently refused decrease leaves no size written for it, and no entry.
     pub(super) fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
         let copy = asked.copy;
-        if asked.applied > 0 && !self.belongs_to_another(number, asked, id) {
-            let what = format!(
-                "copy {copy} refused a decrease of {id} with {code:?}, and had lowered it by {}",
-                asked.applied
-            );
+        let by = self.reassign(number);
+        if by > 0 {
+            let what = format!("copy {copy} refused a decrease of {id} with {code:?}, and had lowered it by {by}");
             self.find(Check::RefusedLeavesNothing, what);
         }
         let is_other = |(other, it): (&u64, &Asked)| {
