@@ -30,9 +30,9 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
-    log::{Log, MARKED_BY},
+    log::{Log, MARKED_BY, SoftEntry},
     places::Counts,
-    refusals::{Refusal, SoftEntry},
+    refusals::Refusal,
     rollouts::Set,
     watches::{Kind, Watches},
 };
