@@ -35,7 +35,7 @@ models bounds='--nodes 3 --deletes 2 --join':
 
 # Fuzzes one target for a minute, with cargo-fuzz
 fuzz target='quantity':
-    mkdir -p fuzz/corpus/{{target}} && cargo fuzz run {{target}} -s none fuzz/corpus/{{target}} fuzz/corpus-kept/{{target}} -- -max_total_time=60
+    mkdir -p crates/fuzz/corpus/{{target}} && cargo fuzz run {{target}} --fuzz-dir crates/fuzz -s none crates/fuzz/corpus/{{target}} crates/fuzz/corpus-kept/{{target}} -- -max_total_time=60
 
 # Runs one benchmark
 bench name='read_path':

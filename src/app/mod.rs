@@ -141,12 +141,6 @@ impl App {
         self.addresses.http
     }
 
-    /// Returns the address of probes alone; `None` if there is none.
-    #[must_use]
-    pub fn probe_address(&self) -> Option<SocketAddr> {
-        self.addresses.probes
-    }
-
     /// Returns the address of the debug state; `None` if there is none.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {

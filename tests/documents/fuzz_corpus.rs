@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-#[path = "../../fuzz/src/lib.rs"]
+#[path = "../../crates/fuzz/src/lib.rs"]
 #[allow(unreachable_pub, reason = "as a library it is reached by the fuzz targets")]
 mod fuzz;
 
 fn kept() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus-kept")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/fuzz/corpus-kept")
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod annotations;
 mod architecture;
+mod circles;
 mod examples;
 mod failures;
 mod forms;

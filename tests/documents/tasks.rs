@@ -71,12 +71,13 @@ fn each_recipe_names_packages_tests_and_scripts_that_there_are() {
                 "--example" => is_program("examples", name),
                 "--bench" => manifest.contains(&format!("[[bench]]\nname = \"{name}\"\n")),
                 "--profile" => manifest.contains(&format!("\n[profile.{name}]\n")),
-                "run" => !command.contains("cargo fuzz run") || is_program("fuzz/fuzz_targets", name),
+                "run" => !command.contains("cargo fuzz run") || is_program("crates/fuzz/fuzz_targets", name),
                 _ => true,
             };
             assert!(exists, "{recipe}: there is no {name} for {flag}");
         }
-        let paths = words.iter().filter(|word| word.starts_with(".ci/") || word.starts_with("fuzz/corpus-kept/"));
+        let paths =
+            words.iter().filter(|word| word.starts_with(".ci/") || word.starts_with("crates/fuzz/corpus-kept/"));
         // The checks aren't part of each copy of the sources.
         for path in paths.filter(|path| !path.starts_with(".ci/") || root().join(".ci").exists()) {
             assert!(root().join(path).exists(), "{recipe}: there is no {path}");

@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Caller, Settings, Workload,
-    driver::{Driver, LoopInput, Notes, grpc_node},
+    caller::grpc_node,
+    driver::{Driver, Notes},
+    memory::{Ended, LoopInput, NodeDeletion},
     pattern::QUESTIONS_ABOUT_GOING,
     pods::is_on,
     scale_down::Removable,
@@ -17,20 +19,6 @@ use super::{
 
 /// The interval between two looks at the Pods of a Node that is being drained.
 const DRAIN_PAUSE: Duration = Duration::from_secs(5);
-
-/// A Node that is being drained or deleted.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeDeletion {
-    pub(crate) group: String,
-    pub(crate) drains: bool,
-}
-
-/// The outcome of a Node's deletion.
-pub(crate) struct Ended {
-    node: String,
-    group: String,
-    result: Result<()>,
-}
 
 impl Driver {
     /// Collects the deletes that have ended since the last loop.

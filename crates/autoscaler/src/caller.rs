@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, time::Duration};
 
 use http_body::Body as HttpBody;
+use k8s_openapi::api::core::v1::Node as CoreNode;
 use prost::bytes::Bytes;
 use proto::{
     CleanupRequest, ExternalGrpcNode, GetAvailableGpuTypesRequest, GpuLabelRequest, Instance, NodeGroup,
@@ -166,4 +167,19 @@ pub fn ask<T>(message: T) -> Request<T> {
 #[must_use]
 pub fn made_up_node(instance: &str) -> ExternalGrpcNode {
     ExternalGrpcNode { provider_id: instance.to_owned(), name: instance.to_owned(), ..ExternalGrpcNode::default() }
+}
+
+/// Converts a Node to the message that Cluster Autoscaler sends.
+pub(crate) fn grpc_node(node: &CoreNode) -> ExternalGrpcNode {
+    let metadata = node.metadata.clone();
+    ExternalGrpcNode {
+        provider_id: provider_id(node).unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default().into_iter().collect(),
+        annotations: metadata.annotations.unwrap_or_default().into_iter().collect(),
+    }
+}
+
+pub(crate) fn provider_id(node: &CoreNode) -> Option<String> {
+    node.spec.as_ref()?.provider_id.clone()
 }

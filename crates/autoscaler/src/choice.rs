@@ -13,8 +13,9 @@ use tonic::Code;
 
 use super::{
     Expander,
-    driver::{Driver, LoopInput},
+    driver::Driver,
     fields::upcoming_node,
+    memory::LoopInput,
     pods::{Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
     snapshot::ClusterSnapshot,
 };
@@ -106,16 +107,6 @@ impl Driver {
         }
         let is_pending = |pod: &&Pod| is_unschedulable(pod) || loses_its_node(input, pod);
         input.pods.iter().filter(is_pending).filter(|pod| !snapshot.place(pod)).collect()
-    }
-
-    /// Returns the number of Nodes of a group that count as upcoming.
-    pub(crate) fn counted_upcoming(&self, group: &str) -> usize {
-        let nobody_waits =
-            !self.memory.requests.contains_key(group) || self.memory.backed_off.has(group, Instant::now());
-        if nobody_waits && !self.pattern.expects_nodes_nobody_waits_for() {
-            return 0;
-        }
-        self.upcoming(group)
     }
 
     /// Calls `NodeGroupForNode` with a made-up Node for each upcoming one.

@@ -10,6 +10,8 @@ mod caller;
 mod choice;
 mod driver;
 mod fields;
+mod main_loop;
+mod memory;
 mod pattern;
 mod pods;
 mod scale_down;

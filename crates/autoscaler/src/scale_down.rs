@@ -1,9 +1,6 @@
 //! The search for unneeded Nodes, and the choice of those that may be removed now.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
@@ -11,31 +8,12 @@ use proto::NodeGroup;
 use tokio::time::Instant;
 
 use super::{
-    driver::{Driver, LoopInput},
+    driver::Driver,
+    memory::LoopInput,
     pattern::QUESTIONS_ABOUT_USE,
     pods::{Shape, is_being_deleted, is_movable, is_on, is_ready, used},
     snapshot::ClusterSnapshot,
 };
-
-/// The times of the last changes to groups and Nodes.
-#[derive(Debug, Default)]
-pub(crate) struct Cooldown {
-    /// The last increase of a group.
-    pub(crate) increased: Option<Instant>,
-    /// The last start of a removal.
-    pub(crate) deleted: Option<Instant>,
-    /// The last failure of a removal.
-    pub(crate) failed: Option<Instant>,
-    /// True for the rest of this loop, since Pods are too new to be considered.
-    pub(crate) this_loop: bool,
-}
-
-impl Cooldown {
-    /// Returns the times of the last increase and of the last removal.
-    pub(crate) fn scaled(&self) -> (Option<Instant>, Option<Instant>) {
-        (self.increased, self.deleted)
-    }
-}
 
 /// An unneeded Node.
 #[derive(Clone, Copy)]
@@ -104,14 +82,6 @@ impl Driver {
             candidates.extend(nodes.map(|node| (group, node)));
         }
         candidates
-    }
-
-    /// Returns the starting Nodes of a group that count as upcoming.
-    pub(crate) fn starting(&self, group: &str) -> BTreeSet<String> {
-        if self.counted_upcoming(group) == 0 {
-            return BTreeSet::new();
-        }
-        self.memory.readiness.get(group).map(|readiness| readiness.starting.clone()).unwrap_or_default()
     }
 
     /// Returns the candidates with low utilization whose Pods fit on other Nodes.

@@ -8,71 +8,23 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Node as CoreNode;
 use proto::{ExternalGrpcNode, Instance, NodeGroup, instance_status::InstanceState};
 use tokio::time::Instant;
 
 use super::{
-    driver::{Driver, INSTANCES_LAST, LoopInput, provider_id},
-    made_up_node,
-    pods::{is_leaving, is_ready, is_younger},
+    caller::{made_up_node, provider_id},
+    driver::Driver,
+    memory::{LoopInput, Readiness, Request, Unregistered},
 };
+
+/// The age at which the instances of all groups are fetched again.
+const INSTANCES_LAST: Duration = Duration::from_secs(120);
 
 /// The annotation of a made-up Node that gives the reason for it.
 const REASON: &str = "k8s.io/cluster-autoscaler/fake-node-reason";
 
 /// The number of unready Nodes that is tolerated, and the tolerated share of all Nodes.
 const OK_UNREADY: (usize, f64) = (3, 0.45);
-
-/// An instance that has no Node and should have one.
-#[derive(Clone, Debug)]
-pub(crate) struct Unregistered {
-    since: Instant,
-    /// The group and its provision time, or `None` if the call failed.
-    of: Option<(String, Duration)>,
-}
-
-impl Unregistered {
-    fn is_late(&self) -> bool {
-        self.of.as_ref().is_some_and(|(_, provision)| self.since.elapsed() > *provision)
-    }
-}
-
-/// An increase whose Nodes have yet to join.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    by: i32,
-    until: Instant,
-}
-
-/// The Nodes of a group, and the instances that should become one, counted by state.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Readiness {
-    pub(crate) ready: usize,
-    /// The number of Nodes that were ready and aren't any more.
-    unready: usize,
-    /// The names of the Nodes that have never been ready and may still take a while.
-    pub(crate) starting: BTreeSet<String>,
-    registered: usize,
-    unregistered: usize,
-    /// The number of instances past their provision time. They count as present, so no Node is expected for them.
-    late: usize,
-}
-
-impl Readiness {
-    fn add(&mut self, node: &CoreNode, startup: Duration) {
-        self.registered += 1;
-        if is_leaving(node) {
-            // A Node that is being deleted counts as gone.
-        } else if is_ready(node) {
-            self.ready += 1;
-        } else if is_younger(&node.metadata, startup) {
-            self.starting.extend(node.metadata.name.clone());
-        } else {
-            self.unready += 1;
-        }
-    }
-}
 
 impl Driver {
     /// Updates the state of Nodes, instances and increases since the last loop.
@@ -167,6 +119,24 @@ impl Driver {
         let target = self.memory.targets.get(group).map_or(0, |size| usize::try_from(*size).unwrap_or_default());
         let there = self.memory.readiness.get(group).map_or(0, |one| one.ready + one.unready + one.late);
         target.saturating_sub(there)
+    }
+
+    /// Returns the number of Nodes of a group that count as upcoming.
+    pub(crate) fn counted_upcoming(&self, group: &str) -> usize {
+        let nobody_waits =
+            !self.memory.requests.contains_key(group) || self.memory.backed_off.has(group, Instant::now());
+        if nobody_waits && !self.pattern.expects_nodes_nobody_waits_for() {
+            return 0;
+        }
+        self.upcoming(group)
+    }
+
+    /// Returns the starting Nodes of a group that count as upcoming.
+    pub(crate) fn starting(&self, group: &str) -> BTreeSet<String> {
+        if self.counted_upcoming(group) == 0 {
+            return BTreeSet::new();
+        }
+        self.memory.readiness.get(group).map(|readiness| readiness.starting.clone()).unwrap_or_default()
     }
 
     /// Returns true if an increase of a group isn't finished.

@@ -8,7 +8,7 @@ pub const LONGEST_VALUE: usize = 16 * 1024;
 /// The number of bytes of a message that are read; the rest is cut.
 pub const LONGEST_MESSAGE: usize = 4 * 1024;
 /// The maximum length of a value of the annotation delete-machine that this program may have written, in bytes.
-pub const LONGEST_MARK: usize = 256;
+pub(crate) const LONGEST_MARK: usize = 256;
 
 /// The maximum number of bytes of labels, annotations, taints and amounts that are kept of one object.
 pub const MOST_KEPT: usize = 32 * 1024;

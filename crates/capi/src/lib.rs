@@ -18,7 +18,7 @@ mod template;
 mod tests;
 mod wire;
 
-pub use bounded::{LONGEST_MARK, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread};
+pub use bounded::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread};
 pub use cluster::{Cluster, Topology};
 pub use keys::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,

@@ -27,5 +27,4 @@ pub use cluster_ref::{ClusterRef, ClusterRefError};
 pub use error::ConnectError;
 pub use policy::{Clients, Policy, USER_AGENT};
 pub use proxy::{Connector, Proxies, WrongProxy};
-pub use secret::kubeconfig_of_secret;
 pub use source::{Source, WorkloadSource};

@@ -22,7 +22,10 @@ const MOST_BRACKETS: usize = 1_000;
 /// # Errors
 /// When the Secret can't be read, lacks its key, holds no kubeconfig, or holds one with a field that a Secret may not
 /// set.
-pub async fn kubeconfig_of_secret(management: &Client, cluster: &ClusterRef) -> Result<Kubeconfig, ConnectError> {
+pub(crate) async fn kubeconfig_of_secret(
+    management: &Client,
+    cluster: &ClusterRef,
+) -> Result<Kubeconfig, ConnectError> {
     let secrets: Api<Secret> = Api::namespaced(management.clone(), cluster.namespace());
     let secret = secrets.get(&cluster.secret_name()).await.map_err(|error| request_error(cluster, error))?;
     let value = secret.data.and_then(|mut data| data.remove(KEY));

@@ -12,7 +12,7 @@ use super::{
     Clients, ClusterRef, ConnectError, Proxies, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
-    kubeconfig_of_secret,
+    secret::kubeconfig_of_secret,
 };
 
 /// The path of the service account's token in every Pod.
@@ -72,7 +72,7 @@ impl WorkloadSource {
     /// Builds the workload cluster's clients; for a Secret, by one request to the management cluster.
     ///
     /// # Errors
-    /// As [`Source::connect`] and [`kubeconfig_of_secret`]. An operator has to fix the former before a start; the
+    /// As [`Source::connect`], and if the Secret can't be read or used. An operator has to fix the former before a start; the
     /// latter may pass by themselves: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
         Ok(self.load(management).await?.clients)

@@ -8,8 +8,8 @@ use arcstr::ArcStr;
 use capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource};
 use nodegroup::{
     GroupId,
+    labels::ZONE,
     observed::{ObservedLabels, OtherZone},
-    template::ZONE,
 };
 
 use super::{

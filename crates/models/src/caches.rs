@@ -12,7 +12,7 @@ use delete_rule::{
 };
 
 use crate::{
-    copies::Program,
+    program::Program,
     small::{self, Log, Shown, Small},
     variant::Variant,
     world::{self, Entry, Memory, Past, Phase, Set, World},

@@ -4,7 +4,7 @@
 use delete_rule::{Entry, Kind};
 
 use crate::{
-    copies::Program,
+    program::Program,
     small::{self, Log, Shown, Small},
     step::Step,
     variant::Follows,

@@ -13,23 +13,14 @@ use delete_rule::{
 
 use crate::{
     caches::Known,
-    model::Bounds,
+    program::Program,
     saved::{Call, Command, SavedCommand},
     small::{self, Failed, Small},
     step::Step,
-    variant::{Counts, PlaceTests, Precondition, UnmarkTests, Variant},
+    variant::{Counts, PlaceTests, Precondition, UnmarkTests},
     world::{Listing, Memory, Past, Phase, Set, World},
     writes::Write,
 };
-
-/// The program, whose steps this executes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Program<'a> {
-    /// The rule, with or without some of its steps.
-    pub(crate) rule: &'a Variant,
-    /// The bounds of the search.
-    pub(crate) bounds: &'a Bounds,
-}
 
 impl Program<'_> {
     /// Finds all steps that the copies may take next.

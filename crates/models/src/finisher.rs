@@ -6,7 +6,7 @@ use delete_rule::{Entry, Forgets, Kind, LeftSince, ReconcileCall};
 
 use crate::{
     controllers::victims,
-    copies::Program,
+    program::Program,
     small::{self, Log, Member, Shown, Small},
     step::{Finish, Step},
     variant::Variant,

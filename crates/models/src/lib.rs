@@ -3,6 +3,7 @@
 //! rule must hold, and the search through everything that can happen there within bounds. It must use nothing else of
 //! the program.
 
+pub mod bounds;
 pub mod explore;
 pub mod model;
 pub mod variant;
@@ -13,6 +14,7 @@ mod controllers;
 mod copies;
 mod environment;
 mod finisher;
+mod program;
 mod requests;
 mod rollout;
 mod saved;

@@ -3,12 +3,7 @@
 use std::{process::ExitCode, time::Instant};
 
 use clap::Parser;
-use models::{
-    explore::explore,
-    model::{Bounds, DeleteModel},
-    variant::Variant,
-    world::Budget,
-};
+use models::{bounds::Bounds, explore::explore, model::DeleteModel, variant::Variant, world::Budget};
 
 /// A search through all that the rule of deletion can meet.
 #[allow(clippy::struct_excessive_bools, reason = "each widens or narrows the search by itself")]

@@ -6,7 +6,7 @@ use delete_rule::{
 };
 
 use crate::{
-    copies::Program,
+    program::Program,
     saved::{Command, SavedCommand},
     small::{self, Small},
     step::Step,

@@ -5,7 +5,7 @@
 //! MachineSets together have the whole size.
 
 use crate::{
-    copies::Program,
+    program::Program,
     step::Step,
     world::{Deployment, MachineSet, Set, World},
 };

@@ -7,7 +7,7 @@ use delete_rule::{
 };
 
 use crate::{
-    copies::Program,
+    program::Program,
     saved::{Call, SavedCommand},
     small::{self, Failed, Log, Small, View},
     step::Step,

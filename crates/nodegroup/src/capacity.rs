@@ -14,23 +14,14 @@ use super::{
     labels,
     observed_resources::{Amounts, ObservedResources},
     problem::Clipped,
-    provenance::{SourcedMap, TemplateName, put},
-    resource_list::quantity,
-    template::{Built, Context},
+    provenance::{TemplateName, put},
+    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, quantity},
+    template_input::Context,
 };
 use capi::{CAPACITY_PREFIX, InfrastructureTemplate};
 
 /// The label of Nodes that have a GPU.
 pub const GPU_LABEL: &str = "cluster-api/accelerator";
-
-/// The resource of processor cores.
-pub const CPU: &str = "cpu";
-/// The resource of memory, in bytes.
-pub const MEMORY: &str = "memory";
-/// The resource of local disk for pods, in bytes.
-pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// The resource of pods: the number that fit on a Node.
-pub const PODS: &str = "pods";
 
 /// The number of pods that fit on a Node if nothing states it, as Kubernetes recommends.
 const DEFAULT_PODS: i64 = 110;
@@ -41,34 +32,32 @@ const STORAGE: &str = "storage";
 /// The resource of a GPU on Windows.
 const DIRECTX: &str = "microsoft.com/directx";
 
-/// Resources, each with its source.
-pub type Capacity = SourcedMap<Quantity>;
-
 /// Returns the capacity. The sources, from weakest to strongest: the default number of pods, `status.capacity`, an
 /// observed Node of the same templates, the annotations that Cluster Autoscaler's own provider reads, the annotation
 /// `resources`. The result may lack CPU and memory.
 pub(super) fn capacity(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
-    built: &mut Built,
+    problems: &mut Vec<Problem>,
+    notes: &mut Vec<String>,
 ) -> Capacity {
     let mut capacity = Capacity::new();
     put(&mut capacity, PODS, Quantity::from_units(DEFAULT_PODS), Source::Default);
     if let Some((infrastructure, name)) = infrastructure {
-        let (stated, problems) = of_status(infrastructure, name);
-        built.problems.extend(problems);
+        let (stated, more) = of_status(infrastructure, name);
+        problems.extend(more);
         put_all(&mut capacity, stated);
     }
     if let Some(observed_resources) = context.nodes.same_templates {
         put_learned(&mut capacity, observed_resources, context);
     }
     let annotations = &context.group.annotations;
-    for (stated, problems) in [of_annotations(annotations), of_own_annotations(annotations)] {
-        built.problems.extend(problems);
+    for (stated, more) in [of_annotations(annotations), of_own_annotations(annotations)] {
+        problems.extend(more);
         put_all(&mut capacity, stated);
     }
     if let Some(observed_resources) = context.nodes.same_templates {
-        built.notes.extend(contradictions(&capacity, observed_resources));
+        notes.extend(contradictions(&capacity, observed_resources));
     }
     capacity
 }

@@ -6,7 +6,7 @@
 //! [`Grace`](super::Grace).
 
 /// The failureReason that Cluster API defines for a lack of resources, for all providers.
-pub const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
+pub(crate) const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
 
 /// A text by which an infrastructure provider reports that it can't create a machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -7,8 +7,8 @@ use k8s_pb::api::core::v1 as wire;
 
 use super::{
     PodNeeds, Quantity, Requests, Taint, TaintEffect,
-    capacity::{CPU, PODS},
     pod::{Operator, Requirement, Term, Toleration, TolerationValue},
+    resource_list::{CPU, PODS},
 };
 
 /// The only field that a node affinity can name.

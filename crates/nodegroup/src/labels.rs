@@ -8,6 +8,9 @@ use regex::Regex;
 
 use super::{Problem, ProblemKind, problem::cut};
 
+/// The label of a Node's zone.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// The suffix of the capacity annotation that holds labels.
 pub const LABELS: &str = "labels";
 
@@ -23,7 +26,7 @@ const NODE_MANAGED: &str = "node.cluster.x-k8s.io";
 /// in `node-restriction.kubernetes.io` or `node.cluster.x-k8s.io`, or one of `additional` matches the key. These are
 /// the expressions of Cluster API's flag `--additional-sync-machine-labels`; they aren't anchored.
 #[must_use]
-pub fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
+pub(crate) fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
     let within = |parent: &str| domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     domain == NODE_ROLE
@@ -107,7 +110,7 @@ fn usable<'a>(
 ///
 /// # Errors
 /// The rule that is broken.
-pub fn check_key(key: &str) -> Result<(), &'static str> {
+pub(crate) fn check_key(key: &str) -> Result<(), &'static str> {
     let (domain, name) = key.split_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
     if let Some(domain) = domain
         && (domain.len() > 253 || !domain.split('.').all(is_dns_label))
@@ -125,7 +128,7 @@ pub fn check_key(key: &str) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// The rule that is broken.
-pub fn check_value(value: &str) -> Result<(), &'static str> {
+pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.is_empty() || is_name(value) {
         return Ok(());
     }

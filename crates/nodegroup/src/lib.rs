@@ -18,6 +18,7 @@ pub mod grace;
 mod id;
 pub mod instance;
 pub mod labels;
+mod node_template;
 pub mod observed;
 pub mod observed_resources;
 pub mod options;
@@ -37,6 +38,7 @@ pub mod scope;
 mod shared_log;
 pub mod taints;
 pub mod template;
+mod template_input;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod topology;
@@ -57,6 +59,7 @@ pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
     Shortage,
 };
+pub use node_template::NodeTemplate;
 pub use observed_resources::{Amounts, ObservedResources, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
@@ -71,4 +74,4 @@ pub use rollout::{Rollout, RolloutCause};
 pub use scope::{Scope, ScopeSpec};
 pub use shared_log::SharedLog;
 pub use taints::{Taint, TaintEffect};
-pub use template::{NodeTemplate, TemplateRules};
+pub use template_input::TemplateRules;

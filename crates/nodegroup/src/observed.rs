@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use arcstr::ArcStr;
 use capi::{Node, NodeResources};
 
-use super::template::ZONE;
+use super::labels::ZONE;
 
 /// The maximum number of values of a label that are kept, the first in order: two are enough to know that Nodes
 /// differ.
@@ -77,13 +77,13 @@ impl ObservedLabels {
 
     /// Returns the first Node by name that had long been ready without a zone; `None` if any Node has a zone.
     #[must_use]
-    pub fn without_zone(&self) -> Option<&ArcStr> {
+    pub(crate) fn without_zone(&self) -> Option<&ArcStr> {
         let shows_one = self.values(ZONE).is_some_and(|zones| !zones.is_empty());
         self.without_zone.as_ref().filter(|_| !shows_one)
     }
 
     /// Returns the labels on which all Nodes that have them agree: key, value and the first such Node.
-    pub fn agreed(&self) -> impl Iterator<Item = (&'static str, &ArcStr, &ArcStr)> {
+    pub(crate) fn agreed(&self) -> impl Iterator<Item = (&'static str, &ArcStr, &ArcStr)> {
         let only = |values: &'_ Values| values.len() == 1;
         Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(move |(_, values)| only(values)).filter_map(
             |(key, values)| {

@@ -7,11 +7,9 @@ use arcstr::ArcStr;
 use capi::Node;
 
 use super::{
-    GroupId, ObservedNode, Quantity, Source,
-    capacity::{CPU, MEMORY},
-    labels,
+    GroupId, ObservedNode, Quantity, Source, labels,
     observed::{ObservedLabels, OtherZone},
-    resource_list::quantity,
+    resource_list::{CPU, MEMORY, quantity},
 };
 
 /// The observed resources of a Node.
@@ -75,7 +73,7 @@ impl ObservedResources {
 
     /// Returns the source of a value that a group takes from this Node.
     #[must_use]
-    pub fn source_for(&self, group: &GroupId) -> Source {
+    pub(crate) fn source_for(&self, group: &GroupId) -> Source {
         let sibling = (self.group != *group).then(|| self.group.clone());
         Source::Learned(Box::new(ObservedNode { node: self.node.clone(), sibling }))
     }

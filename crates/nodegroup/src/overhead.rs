@@ -4,8 +4,10 @@
 use capi::OWN_CAPACITY_PREFIX;
 
 use super::{
-    Problem, ProblemKind, Quantity, Source, SourcedMap, TemplateRules, capacity::Capacity, provenance::put,
-    resource_list, template::Context,
+    Problem, ProblemKind, Quantity, Source, SourcedMap, TemplateRules,
+    provenance::put,
+    resource_list::{self, Capacity},
+    template_input::Context,
 };
 
 /// The suffix of the annotation.

@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::{
     Quantity,
-    capacity::{CPU, MEMORY},
     problem::Clipped,
+    resource_list::{CPU, MEMORY},
 };
 
 /// Amounts, by the name of the resource.
@@ -59,7 +59,7 @@ pub struct BadRequest {
 ///
 /// # Errors
 /// When an amount is no quantity, or is negative.
-pub fn of_spec(spec: &api::PodSpec) -> Result<Requests, BadRequest> {
+pub(crate) fn of_spec(spec: &api::PodSpec) -> Result<Requests, BadRequest> {
     Ok(PodResources::try_from(spec)?.requests())
 }
 

@@ -75,7 +75,7 @@ impl Problem {
 
     /// Returns a problem of one entry of an annotation that holds a list.
     #[must_use]
-    pub fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
+    pub(crate) fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
         Self::new(kind, format!("annotation {key}, entry {:?}: {rule}", Clipped(entry)))
     }
 }

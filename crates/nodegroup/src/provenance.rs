@@ -38,7 +38,7 @@ impl<T> Sourced<T> {
     }
 
     /// Replaces the value by that of a stronger source.
-    pub fn override_with(&mut self, value: T, source: Source) {
+    pub(crate) fn override_with(&mut self, value: T, source: Source) {
         let value = std::mem::replace(&mut self.value, value);
         let source = std::mem::replace(&mut self.source, source);
         self.overrode.insert(0, Stated { value, source });
@@ -135,7 +135,7 @@ impl Source {
 
     /// Returns true for the capacity annotation with this suffix.
     #[must_use]
-    pub fn is_annotation(&self, suffix: &str) -> bool {
+    pub(crate) fn is_annotation(&self, suffix: &str) -> bool {
         match self {
             Self::Annotation(key) => key.split_once('/').is_some_and(|(_, name)| name == suffix),
             Self::Default

@@ -122,7 +122,7 @@ impl Quantity {
 
     /// Returns true if the quantity is more than this percentage of another one.
     #[must_use]
-    pub fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
+    pub(crate) fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
         // Both are at most 10^38; dividing before multiplying costs less than a billionth of a percent.
         self.nanos / i128::from(percent.max(1)) > of.nanos / 100
     }

@@ -3,7 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{Problem, ProblemKind, Quantity, labels};
+use super::{Problem, ProblemKind, Quantity, SourcedMap, labels};
+
+/// The resource of processor cores.
+pub const CPU: &str = "cpu";
+/// The resource of memory, in bytes.
+pub const MEMORY: &str = "memory";
+/// The resource of local disk for pods, in bytes.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// The resource of pods: the number that fit on a Node.
+pub const PODS: &str = "pods";
+
+/// Resources, each with its source.
+pub type Capacity = SourcedMap<Quantity>;
 
 /// Amounts of resources, by name.
 pub type ResourceList = BTreeMap<String, Quantity>;

@@ -1,4 +1,4 @@
-//! The Node that would join if a group grew: capacity, overhead, labels and taints, each value with its source.
+//! Builds the Node that would join if a group grew: capacity, overhead, labels and taints, each value with its source.
 //! Cluster Autoscaler simulates with it, so it must match the Node that would really join.
 
 mod encode;
@@ -7,105 +7,23 @@ mod metadata;
 mod tests;
 
 use capi::{InfrastructureTemplate, ScalableResource};
-use regex::Regex;
 
 use super::{
-    Architecture, GroupId, Problem, Quantity, Source, Sourced, SourcedMap, Taint, TemplateName,
-    capacity::{self, CPU, Capacity, MEMORY},
+    GroupId, NodeTemplate, Problem, Source, TemplateName, TemplateRules, capacity,
     drivers::{self, Drivers},
     observed_resources::RealNodes,
     overhead,
-    resource_list::ResourceList,
+    resource_list::{CPU, MEMORY},
+    template_input::Context,
 };
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
-/// The label of a Node's zone.
-pub const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 
 /// The maximum number of notes on drivers that are reported.
 const MOST_NOTES: usize = 10;
-
-/// The operator's rules for all templates.
-#[derive(Clone, Debug)]
-pub struct TemplateRules {
-    /// The architecture if nothing else states it (`CAPI_SCALE_ZERO_DEFAULT_ARCH`).
-    pub default_arch: Architecture,
-    /// The expressions of Cluster API's `--additional-sync-machine-labels`, for label keys; they aren't anchored.
-    pub additional_sync_labels: Vec<Regex>,
-    /// The part of a Node that pods don't get, if nothing else states it.
-    pub default_overhead: ResourceList,
-    /// True if resources other than cpu, memory, local disk and pods are taken from observed Nodes.
-    pub learn_extended_resources: bool,
-}
-
-impl TemplateRules {
-    /// The flag behind [`default_arch`](Self::default_arch).
-    pub const DEFAULT_ARCH_FLAG: &str = "--scale-zero-default-arch";
-    /// The flag behind [`default_overhead`](Self::default_overhead).
-    pub const DEFAULT_OVERHEAD_FLAG: &str = "--default-node-overhead";
-}
-
-impl Default for TemplateRules {
-    fn default() -> Self {
-        Self {
-            default_arch: Architecture::default(),
-            additional_sync_labels: Vec::new(),
-            default_overhead: ResourceList::new(),
-            learn_extended_resources: true,
-        }
-    }
-}
-
-/// The Node that would join.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NodeTemplate {
-    /// The resources; cpu, memory and pods are always present.
-    pub capacity: Capacity,
-    /// The amounts that pods don't get, for resources of the capacity. Pods get all of a resource without an entry. An
-    /// amount may exceed the capacity: see [`allocatable`](Self::allocatable).
-    pub overhead: SourcedMap<Quantity>,
-    /// The labels; arch and os are always present. [`encode`](Self::encode) adds the hostname.
-    pub labels: SourcedMap<String>,
-    /// The taints, no two with the same key and effect.
-    pub taints: Vec<Sourced<Taint>>,
-}
-
-impl NodeTemplate {
-    /// Returns the allocatable amount of a resource: never less than 0 and never more than the capacity. `None` if
-    /// the Node has no such resource.
-    #[must_use]
-    pub fn allocatable(&self, resource: &str) -> Option<Quantity> {
-        Some(self.without_overhead(resource, self.capacity.get(resource)?.value))
-    }
-
-    /// Returns the source of cpu and memory, the stronger one if they have two.
-    #[must_use]
-    pub fn source(&self) -> Option<&Source> {
-        let sources = [CPU, MEMORY].into_iter().filter_map(|resource| Some(&self.capacity.get(resource)?.source));
-        sources.max_by_key(|source| match source {
-            Source::Annotation(_) => 2,
-            Source::Learned(_) => 1,
-            Source::Default
-            | Source::Flag(_)
-            | Source::StatusCapacity(_)
-            | Source::NodeInfo(..)
-            | Source::TemplateMetadata
-            | Source::TemplateSpec(_)
-            | Source::RealNode(_) => 0,
-        })
-    }
-
-    fn without_overhead(&self, resource: &str, capacity: Quantity) -> Quantity {
-        match self.overhead.get(resource) {
-            Some(overhead) if overhead.value >= capacity => Quantity::ZERO,
-            Some(overhead) => capacity - overhead.value,
-            None => capacity,
-        }
-    }
-}
 
 /// The result of [`build`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,7 +53,7 @@ pub fn build(
     let mut built = Built::default();
     let infrastructure = infrastructure.map(|template| (template, template_name(group, template)));
     let infrastructure = infrastructure.as_ref().map(|(template, name)| (*template, name));
-    let capacity = capacity::capacity(&context, infrastructure, &mut built);
+    let capacity = capacity::capacity(&context, infrastructure, &mut built.problems, &mut built.notes);
     let (drivers, of_drivers) = drivers::drivers(&group.annotations);
     built.problems.extend(of_drivers);
     built.drivers = drivers;
@@ -154,14 +72,6 @@ pub fn build(
     }
     built.notes.extend(built.drivers.notes().take(MOST_NOTES));
     built
-}
-
-/// The sources of the parts of a template, besides the infrastructure template.
-pub(super) struct Context<'a> {
-    pub(super) group: &'a ScalableResource,
-    pub(super) id: GroupId,
-    pub(super) nodes: RealNodes<'a>,
-    pub(super) rules: &'a TemplateRules,
 }
 
 /// Returns the name by which the group refers to the template.

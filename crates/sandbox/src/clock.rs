@@ -50,7 +50,7 @@ impl Clock {
     }
 
     /// Waits until the clock shows `time` or later.
-    pub async fn wait_until(&self, time: Timestamp) {
+    pub(crate) async fn wait_until(&self, time: Timestamp) {
         match &self.0 {
             Source::Real => {
                 let left = time.duration_since(Timestamp::now());

@@ -25,8 +25,8 @@ use tower::{ServiceExt as _, service_fn};
 use tracing::warn;
 
 use super::{
-    MAX_REQUEST_BYTES,
     connection::{Client, Connection},
+    grpc_services::MAX_REQUEST_BYTES,
     held_bytes::{AllBytes, ByteLimits, CallBytes, HeldBytes, Received, Unread},
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
     pieces::InPieces,

@@ -18,7 +18,7 @@ use proto::{
 
 /// The maximum size of a request: a DeleteNodes call may name a thousand Nodes with all their labels and annotations, and
 /// Cluster Autoscaler's client sets no limit.
-pub const MAX_REQUEST_BYTES: usize = 64 << 20;
+pub(crate) const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// The name of the provider's service in health and reflection.
 const PROVIDER: &str = <CloudProviderServer<()> as NamedService>::NAME;
@@ -58,13 +58,13 @@ pub async fn standard_services(routes: &mut RoutesBuilder, reflection: bool) -> 
 
 impl Health {
     /// Reports if the provider is in sync.
-    pub async fn set_in_sync(&self, in_sync: bool) {
+    pub(crate) async fn set_in_sync(&self, in_sync: bool) {
         let status = if in_sync { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.0.set_service_status(PROVIDER, status).await;
     }
 
     /// Reports that this process is shutting down, so that no service serves any more.
-    pub async fn set_ending(&self) {
+    pub(crate) async fn set_ending(&self) {
         self.set_in_sync(false).await;
         self.0.set_service_status("", ServingStatus::NotServing).await;
     }

@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -27,6 +26,7 @@ use crate::{
     chance::Chance,
     entropy::{self, Nanos, SECOND},
     faults::Decision,
+    habits::Habits,
     host::TICK,
     network::Port,
     setup,
@@ -47,25 +47,6 @@ pub(crate) struct Shared {
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
     /// The time until which Cluster API is down, unless habits are calm.
     pub(crate) down_until: Arc<Mutex<Nanos>>,
-}
-
-/// The behaviour of controllers and Machines.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
-pub enum Habits {
-    /// Views lag by milliseconds, writes succeed, and every Machine joins.
-    #[default]
-    Calm,
-    /// As the seed says: views that lag by up to 40 s, writes that fail, restarts, Machines that never join or hang.
-    Any,
-}
-
-impl fmt::Display for Habits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Calm => "calm",
-            Self::Any => "any",
-        })
-    }
 }
 
 /// The lag, faults and trouble of the controllers of one world.

@@ -56,7 +56,7 @@ const FAULTS: [&str; 15] = [
 impl Decision {
     /// Returns true for a fault, and false for an act or the fate of a Machine.
     #[must_use]
-    pub fn is_fault(&self) -> bool {
+    pub(crate) fn is_fault(&self) -> bool {
         !ACTS.contains(&self.what)
     }
 }

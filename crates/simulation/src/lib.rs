@@ -8,6 +8,7 @@ mod copy;
 mod denials;
 mod entropy;
 mod faults;
+mod habits;
 mod host;
 mod kinds;
 mod ledger;
@@ -28,8 +29,8 @@ mod witness;
 mod workloads;
 mod world;
 
-pub use controllers::Habits;
 pub use faults::Decision;
+pub use habits::Habits;
 pub use ledger::{Check, Finding};
 pub use outcome::{Outcome, shrink};
 pub use plan::{Plan, Report};

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::{
     chance::Chance,
-    controllers::Habits,
     entropy::{self, Nanos},
     faults::Decision,
+    habits::Habits,
 };
 
 /// A shortage of one group.

@@ -8,7 +8,7 @@ use nodegroup::{Definition, LeftOut, Scope};
 
 use super::{
     report::{CheckId, Findings},
-    rights::{Answer, Asked},
+    reviews::{Answer, Asked},
 };
 use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;

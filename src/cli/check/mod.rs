@@ -7,6 +7,7 @@ mod clusters;
 mod files;
 mod groups;
 mod report;
+mod reviews;
 mod rights;
 mod text;
 
@@ -92,7 +93,7 @@ impl CheckConfig {
             writes: !serve.scale.read_only,
             events: serve.events,
         };
-        let mut asked = rights::ask(&clusters, needs.rights(), until).await;
+        let mut asked = reviews::ask(&clusters, needs.rights(), until).await;
         if let (Some(management), Some(core)) = (&clusters.management, &clusters.core) {
             let mut rules = serve.rules.clone();
             rules.prices = prices;
@@ -102,7 +103,7 @@ impl CheckConfig {
             needs.templates = clusters::template_resources(management, &found.kinds(), until).await;
             let known: Vec<_> = asked.iter().map(|asked| asked.right.clone()).collect();
             let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
-            asked.extend(rights::ask(&clusters, further, until).await);
+            asked.extend(reviews::ask(&clusters, further, until).await);
             rights::judge(&mut findings, &asked, Some(&found));
             found.judge(&mut findings, &serve.rules.scope);
             live.end().await;

@@ -88,7 +88,7 @@ pub enum ExplainError {
 impl ExplainError {
     /// Returns true if the explanation succeeded, and something in it is invalid.
     #[must_use]
-    pub fn is_verdict(&self) -> bool {
+    pub(crate) fn is_verdict(&self) -> bool {
         matches!(self, Self::Invalid(_))
     }
 }

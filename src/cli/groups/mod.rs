@@ -2,6 +2,7 @@
 //! server's admin listener and nothing else: no cluster, no kubeconfig.
 
 mod client;
+mod layout;
 pub(super) mod output;
 mod table;
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
-use super::trouble;
+use super::{
+    layout::{lay_out, shown},
+    trouble,
+};
 use state::explain::amount::{bytes, cores};
 use state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
-use text::visible;
 
 /// The placeholder for an unknown value.
 const NONE: &str = "-";
@@ -15,8 +15,6 @@ const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 const PODS: &str = "pods";
 const DISK: &str = "ephemeral-storage";
-/// The width of the space between two columns.
-const GAP: u16 = 3;
 
 /// The part of the state to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -213,23 +211,4 @@ fn left_out(state: &State) -> Option<String> {
 
 fn lines(problems: &[ProblemState]) -> Vec<String> {
     problems.iter().map(|problem| shown(&problem.message)).collect()
-}
-
-/// Lays out columns without borders, like kubectl; numbers are right-aligned.
-pub(super) fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(headings.iter().map(|(heading, _)| *heading));
-    table.add_rows(rows);
-    for (column, (_, is_number)) in table.column_iter_mut().zip(headings) {
-        column.set_padding((0, GAP));
-        if *is_number {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
-pub(super) fn shown(text: &str) -> String {
-    visible(text).into_owned()
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::table::{lay_out, shown};
+use super::layout::{lay_out, shown};
 use state::{State, SyncState, TlsState};
 
 /// Returns a table of checks that aren't in sync and of certificates that have expired or can't be loaded; `None` if

@@ -21,13 +21,13 @@ impl Screen {
 
     /// Returns a terminal, which can have bars.
     #[must_use]
-    pub fn with_bars() -> Self {
+    pub(crate) fn with_bars() -> Self {
         Self { bars: Some(MultiProgress::new()) }
     }
 
     /// Returns the container of bars, if there can be any.
     #[must_use]
-    pub fn bars(&self) -> Option<&MultiProgress> {
+    pub(crate) fn bars(&self) -> Option<&MultiProgress> {
         self.bars.as_ref()
     }
 }

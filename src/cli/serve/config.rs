@@ -6,9 +6,10 @@ use std::{env, net::SocketAddr, time::Duration};
 use nodegroup::{Grace, Rules};
 
 use super::{
-    args::{
-        DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
-        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE, ServeArgs,
+    args::ServeArgs,
+    flags::{
+        ADMIN_ALLOWED_HOSTS, ADMIN_LISTEN, CAPACITY_ERROR_GRACE, HTTP_LISTEN, LISTEN, MACHINE_POOL_DELETES,
+        MAX_STALENESS, NONE, OTLP_ENDPOINT, PROBE_LISTEN, SLOW_RPC,
     },
     socket, tls,
 };
@@ -67,45 +68,6 @@ impl TryFrom<ServeArgs> for Config {
         })
     }
 }
-
-pub(super) const LISTEN: Flag =
-    Flag { name: Config::LISTEN_FLAG, variable: "CAPI_AUTOSCALER_LISTEN", default: DEFAULT_LISTEN };
-const HTTP_LISTEN: Flag =
-    Flag { name: Config::HTTP_LISTEN_FLAG, variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
-const PROBE_LISTEN: Flag =
-    Flag { name: Config::PROBE_LISTEN_FLAG, variable: "CAPI_AUTOSCALER_PROBE_LISTEN", default: NONE };
-const ADMIN_LISTEN: Flag =
-    Flag { name: Config::ADMIN_LISTEN_FLAG, variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
-const ADMIN_ALLOWED_HOSTS: Flag =
-    Flag { name: "--admin-allowed-hosts", variable: "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", default: "" };
-const MAX_STALENESS: Flag =
-    Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
-const SLOW_RPC: Flag = Flag { name: "--slow-rpc", variable: "CAPI_AUTOSCALER_SLOW_RPC", default: DEFAULT_SLOW_RPC };
-const OTLP_ENDPOINT: Flag = Flag { name: "--otlp-endpoint", variable: "OTEL_EXPORTER_OTLP_ENDPOINT", default: "" };
-const MACHINE_POOL_DELETES: Flag = Flag {
-    name: "--machine-pool-deletes",
-    variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
-    default: DEFAULT_MACHINE_POOL_DELETES,
-};
-const CAPACITY_ERROR_GRACE: Flag = Flag {
-    name: "--capacity-error-grace",
-    variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE",
-    default: DEFAULT_CAPACITY_ERROR_GRACE,
-};
-/// The flags of `serve` alone, for a comparison with the existing flags.
-#[cfg(test)]
-pub(super) const FLAGS: [Flag; 10] = [
-    LISTEN,
-    HTTP_LISTEN,
-    PROBE_LISTEN,
-    ADMIN_LISTEN,
-    ADMIN_ALLOWED_HOSTS,
-    MAX_STALENESS,
-    MACHINE_POOL_DELETES,
-    CAPACITY_ERROR_GRACE,
-    SLOW_RPC,
-    OTLP_ENDPOINT,
-];
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     let text = flag.or_default(text);

@@ -3,6 +3,7 @@
 
 mod args;
 mod config;
+mod flags;
 mod socket;
 mod tls;
 
@@ -32,5 +33,5 @@ pub(super) fn run(config: Config) -> anyhow::Result<()> {
 /// Returns the flags of `serve` alone whose values are parsed here, for a comparison with the existing flags.
 #[cfg(test)]
 pub(super) fn flags() -> impl Iterator<Item = Flag> {
-    config::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS)
+    flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS)
 }

@@ -1,6 +1,6 @@
 //! The flags of gRPC's Unix socket, and their meaning for its address.
 
-use super::{ServeArgs, config::LISTEN};
+use super::{ServeArgs, flags::LISTEN};
 use crate::cli::{
     UsageError,
     usage::{Flag, given},

@@ -4,7 +4,7 @@ use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 
-use super::config::LISTEN;
+use super::flags::LISTEN;
 use crate::cli::{
     UsageError,
     usage::{Flag, given},

@@ -11,40 +11,13 @@ use serde_json::Value;
 use text::visible_json;
 
 use super::{
-    ChangedBy, Line, Snapshot,
+    ChangedBy, Kind, Line, Snapshot,
     managers::{self, Evidence},
     patch, readable,
 };
 
 /// The version of the form of the JSON lines. A version may gain fields; none changes its meaning or disappears.
 pub const SCHEMA_VERSION: u32 = 1;
-
-/// The kind of an object, as the API server names it.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Kind {
-    /// The API group, empty for the core group.
-    pub group: String,
-    /// The version.
-    pub version: String,
-    /// The kind.
-    pub kind: String,
-    /// The plural name, such as `machines`.
-    pub plural: String,
-}
-
-impl Kind {
-    /// Returns the value of `apiVersion`: `group/version`, or the version alone for the core group.
-    #[must_use]
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
-    }
-
-    /// Returns true if its objects are Secrets of the core group.
-    #[must_use]
-    pub fn is_secret(&self) -> bool {
-        self.group.is_empty() && self.kind == "Secret"
-    }
-}
 
 /// The changed object, and the time at which the change was observed.
 #[derive(Clone, Debug)]
@@ -194,7 +167,7 @@ impl Change {
 
     /// Returns [`Change::to_json`], without the patch if the line would be longer than `limit` bytes.
     #[must_use]
-    pub fn to_json_within(&self, limit: usize) -> String {
+    pub(crate) fn to_json_within(&self, limit: usize) -> String {
         let whole = self.to_json();
         if whole.len() <= limit {
             return whole;

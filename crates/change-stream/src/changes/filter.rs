@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    change::Kind,
+    Kind,
     managers::{self, Entry},
     pattern::Pattern,
     redact::{Redacted, redact},

@@ -4,6 +4,7 @@
 
 mod change;
 mod filter;
+mod kind;
 mod managers;
 mod patch;
 mod pattern;
@@ -16,8 +17,9 @@ mod selector;
 mod tests;
 
 pub use self::{
-    change::{Action, Change, Identity, Kind, SCHEMA_VERSION},
+    change::{Action, Change, Identity, SCHEMA_VERSION},
     filter::{Filter, Snapshot},
+    kind::Kind,
     managers::ChangedBy,
     pattern::{Pattern, PatternError},
     readable::{Difference, Line},

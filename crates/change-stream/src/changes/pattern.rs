@@ -52,7 +52,7 @@ impl Pattern {
     /// Returns true if a change at this JSON pointer affects a value that the pattern matches: the pointer is at it,
     /// below it, or above it.
     #[must_use]
-    pub fn touches(&self, pointer: &str) -> bool {
+    pub(crate) fn touches(&self, pointer: &str) -> bool {
         let mut path = pointer.split('/').skip(1);
         self.segments.iter().all(|segment| match (segment, path.next()) {
             (Segment::Any, _) | (Segment::Exact(_), None) => true,

@@ -136,7 +136,7 @@ impl fmt::Debug for Notifier {
 impl Summary {
     /// Returns true if a change didn't arrive.
     #[must_use]
-    pub fn has_losses(&self) -> bool {
+    pub(crate) fn has_losses(&self) -> bool {
         self.counts.dropped > 0 || self.counts.failed > 0 || self.counts.queued > 0
     }
 }

@@ -157,7 +157,7 @@ impl Rule {
 
     /// Returns the first of the rule's kinds that is none of these.
     #[must_use]
-    pub fn unknown_kind(&self, kinds: &[&Kind]) -> Option<&str> {
+    pub(crate) fn unknown_kind(&self, kinds: &[&Kind]) -> Option<&str> {
         let unknown = |name: &&String| !kinds.iter().any(|kind| names(name, kind));
         self.kinds.iter().find(unknown).map(String::as_str)
     }

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{answer, kubeconfig, mocked, prod, status};
-use crate::{Clients, ClusterRef, ClusterRefError, ConnectError, WorkloadSource, kubeconfig_of_secret};
+use crate::{Clients, ClusterRef, ClusterRefError, ConnectError, WorkloadSource, secret::kubeconfig_of_secret};
 
 const SERVER: &str = "{server: 'https://10.0.0.1:6443', certificate-authority-data: Zm9v}";
 const USER: &str = "{client-certificate-data: Zm9v, client-key-data: Zm9v}";

@@ -149,7 +149,7 @@ impl World {
 
     /// Returns a fingerprint of the whole log.
     #[must_use]
-    pub fn log_print(&self) -> u32 {
+    pub(crate) fn log_print(&self) -> u32 {
         let print = FixedState::with_seed(3).hash_one(self.log);
         u32::try_from(print >> 32).unwrap_or_default()
     }
@@ -162,7 +162,7 @@ impl World {
 
     /// Returns true if a command counts placeholders, or is about to lower the size for them.
     #[must_use]
-    pub fn is_counting(&self) -> bool {
+    pub(crate) fn is_counting(&self) -> bool {
         self.copies.iter().any(|memory| memory.is_counting)
     }
 
@@ -182,7 +182,7 @@ impl World {
 
     /// Returns the Machines of hard wanted entries that were alive when they were logged, and aren't any more.
     #[must_use]
-    pub fn going_by_itself(&self) -> Set {
+    pub(crate) fn going_by_itself(&self) -> Set {
         let was_alive = |machine: usize| !self.log[machine].is_soft && !self.log[machine].is_counted;
         self.in_phase(Phase::Wanted).without(self.living()) & Set::of(was_alive)
     }
@@ -204,12 +204,12 @@ impl World {
 
     /// Returns the Machines in the log in this phase.
     #[must_use]
-    pub fn in_phase(&self, phase: Phase) -> Set {
+    pub(crate) fn in_phase(&self, phase: Phase) -> Set {
         Set::of(|machine| self.log[machine].phase == phase)
     }
 
     /// Adds a snapshot for the MachineSet controller, after Machines have changed.
-    pub fn machines_changed(&mut self, lag: usize) {
+    pub(crate) fn machines_changed(&mut self, lag: usize) {
         let view = CacheView::of(&self.machines);
         if self.seen.last() != view {
             let pushed_out = u8::try_from(self.seen.push(view, lag)).unwrap_or_default();
@@ -218,7 +218,7 @@ impl World {
     }
 
     /// Adjusts `since` when the oldest snapshots are dropped.
-    pub fn forget_views(&mut self, count: u8) {
+    pub(crate) fn forget_views(&mut self, count: u8) {
         for deployment in self.deployments.all_mut() {
             deployment.since = deployment.since.saturating_sub(count);
         }
@@ -229,7 +229,7 @@ impl World {
 
     /// Adds a version for the MachineDeployment controller after the spec or the log has changed, and outdates the
     /// views of commands.
-    pub fn deployment_changed(&mut self, lag: usize) {
+    pub(crate) fn deployment_changed(&mut self, lag: usize) {
         let lowered = self.in_phase(Phase::Lowered);
         let last = self.deployments.last();
         if last.replicas != self.replicas {
@@ -255,7 +255,7 @@ impl World {
 
     /// Returns a ticket that is unused.
     #[must_use]
-    pub fn new_ticket(&self) -> u8 {
+    pub(crate) fn new_ticket(&self) -> u8 {
         let logged = self.log.iter().map(|entry| entry.ticket);
         let marks = self.machines.iter().map(|machine| machine.mark);
         let known = self.copies.iter().flat_map(|copy| copy.tickets.all().iter().copied());
@@ -265,7 +265,7 @@ impl World {
     }
 
     /// Numbers the tickets in order of appearance, so that states that differ in nothing else are equal.
-    pub fn number_tickets(&mut self) {
+    pub(crate) fn number_tickets(&mut self) {
         let (mut numbers, mut last) = ([0_u8; 64], 0);
         let mut number = |ticket: &mut u8| {
             if *ticket == 0 {
@@ -285,14 +285,14 @@ impl World {
     }
 
     /// Removes an entry from the log.
-    pub fn leave_log(&mut self, machine: usize) {
+    pub(crate) fn leave_log(&mut self, machine: usize) {
         self.log[machine] = Entry::default();
         self.left_log = self.left_log | Set::one(machine);
         self.ledger.joined_before = self.ledger.joined_before.without(Set::one(machine));
     }
 
     /// Begins to delete a Machine, for its entry if it has one.
-    pub fn begin_deleting(&mut self, machine: usize) {
+    pub(crate) fn begin_deleting(&mut self, machine: usize) {
         self.touch(machine);
         self.machines[machine].life = Life::Deleting;
         if self.ledger.joined_before.has(machine) {
@@ -301,13 +301,13 @@ impl World {
     }
 
     /// Outdates all caches that haven't reached this moment.
-    pub fn outdate_caches(&mut self) {
+    pub(crate) fn outdate_caches(&mut self) {
         self.pasts = Ring::of(Past::of(&self.machines));
         self.left_log = Set(0);
     }
 
     /// Adds the present to the moments that a cache may show.
-    pub fn note_past(&mut self, lag: usize) {
+    pub(crate) fn note_past(&mut self, lag: usize) {
         let now = Past::of(&self.machines);
         if self.pasts.last() != now {
             self.pasts.push_after_first(now, lag);
@@ -317,20 +317,20 @@ impl World {
     /// Returns true if a copy knows that a Machine has a Node: by the Machine's `nodeRef`, or by the copy's watch of
     /// the Nodes.
     #[must_use]
-    pub fn knows_node(&self, copy: usize, machine: usize) -> bool {
+    pub(crate) fn knows_node(&self, copy: usize, machine: usize) -> bool {
         self.machines[machine].has_ref || self.shown_nodes[copy].has(machine)
     }
 
     /// Shows a Machine's Node to each copy's watch of the Nodes if every moment that a cache may show has it already:
     /// the watch adds nothing then.
-    pub fn show_known_nodes(&mut self) {
+    pub(crate) fn show_known_nodes(&mut self) {
         let there = Set::of(|machine| self.machines[machine].has_node);
         let known = self.pasts.all().iter().fold(there, |known, past| known & past.with_node);
         self.shown_nodes.iter_mut().for_each(|shown| *shown = (*shown & there) | known);
     }
 
     /// Sorts the copies, so that one order of them stands for both.
-    pub fn sort_copies(&mut self) {
+    pub(crate) fn sort_copies(&mut self) {
         let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.shown_nodes[copy].0);
         if key(0) > key(1) {
             self.copies.swap(0, 1);
@@ -340,7 +340,7 @@ impl World {
 
     /// Forgets past moments that nobody will view any more, and, unless `counts_all`, how the Machines were then that
     /// are in the log or have left it.
-    pub fn forget_pasts(&mut self, counts_all: bool) {
+    pub(crate) fn forget_pasts(&mut self, counts_all: bool) {
         let now = self.pasts.last();
         let is_viewed = self.budget.deletes + self.budget.mixed > 0
             || (counts_all && (self.budget.placeholders > 0 || self.is_counting()))
@@ -365,7 +365,7 @@ impl World {
 
     /// Forgets facts that can't matter any more, so that states that differ in nothing else are equal. A MachinePool's
     /// provider may see a size after entries for it have left the log.
-    pub fn forget_idle_facts(&mut self, is_pool: bool) {
+    pub(crate) fn forget_idle_facts(&mut self, is_pool: bool) {
         let shown_marked = self.seen.all().iter().fold(Set(0), |set, view| set | view.marked);
         let shown_marked = if is_pool { Set(u8::MAX) } else { shown_marked };
         self.ledger.left_softly = self.ledger.left_softly & shown_marked & self.living();

@@ -28,7 +28,7 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         &self.items[..usize::from(self.len)]
     }
     /// Returns the values for changes.
-    pub fn all_mut(&mut self) -> &mut [T] {
+    pub(crate) fn all_mut(&mut self) -> &mut [T] {
         &mut self.items[..usize::from(self.len)]
     }
     /// Returns the newest value.
@@ -37,14 +37,14 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         self.all().last().copied().unwrap_or_default()
     }
     /// Removes the `count` oldest values.
-    pub fn drop_oldest(&mut self, count: usize) {
+    pub(crate) fn drop_oldest(&mut self, count: usize) {
         let kept = usize::from(self.len).saturating_sub(count);
         self.items.copy_within(count..count + kept, 0);
         self.items[kept..].fill(T::default());
         self.len = u8::try_from(kept).unwrap_or_default();
     }
     /// Adds a value. If that exceeds `limit`, the oldest value after the first is removed.
-    pub fn push_after_first(&mut self, value: T, limit: usize) {
+    pub(crate) fn push_after_first(&mut self, value: T, limit: usize) {
         let first = self.items[0];
         if self.push(value, limit) > 0 {
             self.items[0] = first;

@@ -1,8 +1,9 @@
 //! Small bounds, and the search within them.
 
 use models::{
+    bounds::Bounds,
     explore::{Broken, explore},
-    model::{Bounds, DeleteModel},
+    model::DeleteModel,
     variant::Variant,
     world::Budget,
 };

@@ -1,7 +1,7 @@
 //! The rule holds, and breaks without its steps, in other worlds and for other requests: nodeRefs that lag behind,
 //! MachinePools, rollouts of groups that have opted to scale down during rollouts, and callers that leave.
 
-use models::{model::Bounds, variant::Variant};
+use models::{bounds::Bounds, variant::Variant};
 use rstest::rstest;
 
 use crate::bounds::{bounds, broken, budget, holds};

@@ -5,7 +5,7 @@ mod dimensions;
 
 use delete_rule::Forgets;
 use models::{
-    model::Bounds,
+    bounds::Bounds,
     variant::{Counts, Deleting, Existence, Follows, OtherMarks, PlaceTests, Precondition, UnmarkTests, Variant},
     world::Set,
 };

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use arcstr::ArcStr;
 use capi::CAPACITY_PREFIX;
 
-use super::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS};
 use crate::{
     Problem, ProblemKind, Quantity, Source,
     drivers::{CSI_DRIVER, DRA_DRIVER},
     labels,
     labels::LABELS,
     provenance::put,
-    resource_list::{quantity, whole_quantity},
+    resource_list::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS, quantity, whole_quantity},
     taints::TAINTS,
 };
 

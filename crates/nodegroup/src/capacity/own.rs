@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use arcstr::ArcStr;
 use capi::{CAPACITY_PREFIX, OWN_CAPACITY_PREFIX};
 
-use super::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS};
-use crate::{Problem, ProblemKind, Quantity, Source, overhead::OVERHEAD, provenance::put, resource_list};
+use crate::{
+    Problem, ProblemKind, Quantity, Source,
+    overhead::OVERHEAD,
+    provenance::put,
+    resource_list::{self, CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS},
+};
 
 const RESOURCES: &str = "resources";
 /// The annotation of a Node's price, which isn't capacity but has the same prefix.

@@ -23,9 +23,9 @@ fn capacity(annotations: &BTreeMap<ArcStr, ArcStr>, infra: &InfrastructureTempla
     let rules = TemplateRules::default();
     let context =
         Context { group: &group, id: GroupId::of(group.kind, &group.meta), nodes: RealNodes::default(), rules: &rules };
-    let mut built = Built::default();
-    let capacity = super::capacity(&context, Some((infra, &name())), &mut built);
-    (capacity, built.problems)
+    let mut problems = Vec::new();
+    let capacity = super::capacity(&context, Some((infra, &name())), &mut problems, &mut Vec::new());
+    (capacity, problems)
 }
 
 fn name() -> TemplateName {

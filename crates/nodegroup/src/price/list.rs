@@ -8,8 +8,8 @@ use kube_core::{Selector, SelectorExt as _};
 
 use super::{Offer, Price, PriceSource};
 use crate::{
-    Quantity,
-    capacity::{self, CPU, Capacity, MEMORY},
+    Quantity, capacity,
+    resource_list::{CPU, Capacity, MEMORY},
 };
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";

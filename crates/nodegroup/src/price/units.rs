@@ -8,8 +8,8 @@ use super::{
     list::{Rates, cores_and_gibibytes, gibibytes},
 };
 use crate::{
-    Quantity, Requests,
-    capacity::{self, CPU, Capacity, MEMORY},
+    Quantity, Requests, capacity,
+    resource_list::{CPU, Capacity, MEMORY},
 };
 
 /// The number of GiB of memory that cost as much as a core, roughly as clouds price them.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource};
 
-use super::{ARCH, Built, Context, OS, REGION, ZONE};
+use super::{ARCH, Built, Context, OS, REGION};
 use crate::{
     ObservedNode, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
     capacity::own,
-    labels::{self, LABELS},
+    labels::{self, LABELS, ZONE},
     observed::{ObservedLabels, OtherZone, Values},
     problem::Clipped,
     provenance::put,

@@ -9,11 +9,12 @@ use capi::{CAPACITY_PREFIX, MachineTaint, Node, Propagation, ScalableKind};
 use k8s_pb::{api::core::v1 as wire, apimachinery::pkg::api::resource::Quantity as WireQuantity};
 use proptest::prelude::*;
 use prost::Message as _;
+use regex::Regex;
 use rstest::rstest;
 
 use super::*;
 use crate::{
-    ProblemKind,
+    Architecture, ProblemKind, Quantity, Sourced,
     observed::ObservedLabels,
     testing::{deployment, infrastructure, machine_set, node, scalable},
 };

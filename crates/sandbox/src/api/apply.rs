@@ -12,9 +12,10 @@ use super::{
     meta,
     object::text,
     refusal::Refusal,
+    request::{Request, Subresource, check_preconditions},
     store::{Place, Store},
     target::Target,
-    write::{self, Request, Subresource},
+    write,
 };
 
 /// Applies `wanted` to the object at `place`, which is created if it doesn't exist.
@@ -41,7 +42,7 @@ pub(crate) fn apply(
         managers.store(&mut wanted);
         return write::create(store, target, &place.key.namespace, wanted, request);
     };
-    write::check_preconditions(target, old.value(), text(&wanted, "uid"), text(&wanted, "resourceVersion"))?;
+    check_preconditions(target, old.value(), text(&wanted, "uid"), text(&wanted, "resourceVersion"))?;
     let live = (*old.under(&api_version)).clone();
     let mut next = live.clone();
     merge(&mut next, &wanted, lists, "");

@@ -12,9 +12,9 @@ use super::{
     crd,
     object::{Object, ObjectKey, finalizers, owners, text},
     refusal::Refusal,
+    request::{Request, check_preconditions},
     store::{Place, Store},
     target::Target,
-    write::{Request, check_preconditions},
 };
 
 const ORPHAN: &str = "orphan";

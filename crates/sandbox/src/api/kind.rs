@@ -256,7 +256,7 @@ impl KindSpec {
 
     /// Adds a served version, which is like the first in all but its name.
     #[must_use]
-    pub fn with_version(mut self, name: &str) -> Self {
+    pub(crate) fn with_version(mut self, name: &str) -> Self {
         if let Some(first) = self.versions.first() {
             let version = VersionSpec { name: name.to_owned(), ..first.clone() };
             self.versions.push(version);
@@ -277,21 +277,21 @@ impl KindSpec {
 
     /// Returns its resource in the version in which objects are stored.
     #[must_use]
-    pub fn storage_resource(&self) -> Resource {
+    pub(crate) fn storage_resource(&self) -> Resource {
         let version = self.versions.get(self.storage).map_or_else(String::new, |version| version.name.clone());
         Resource::new(self.group.clone(), version, self.plural.clone())
     }
 
     /// Returns `plural.group`, or only the plural in the core group, as messages and CRDs name the kind.
     #[must_use]
-    pub fn qualified(&self) -> String {
+    pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
 /// Returns the most likely plural of a kind: lower case, with the English ending.
 #[must_use]
-pub fn guess_plural(kind: &str) -> String {
+pub(crate) fn guess_plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     let vowel_before_y = ["ay", "ey", "iy", "oy", "uy"].iter().any(|ending| singular.ends_with(ending));
     match singular.as_bytes() {

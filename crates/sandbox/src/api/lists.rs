@@ -28,7 +28,7 @@ pub struct Lists {
 impl Lists {
     /// Returns the rule of a strategic merge patch for the list at `path`; `None` to replace it.
     #[must_use]
-    pub fn strategic(&self, path: &str) -> Option<&ListType> {
+    pub(crate) fn strategic(&self, path: &str) -> Option<&ListType> {
         metadata(path).or_else(|| self.strategic.get(path))
     }
 
@@ -40,7 +40,7 @@ impl Lists {
 
     /// Returns true if server-side apply replaces the map at `path` as a whole.
     #[must_use]
-    pub fn is_atomic_map(&self, path: &str) -> bool {
+    pub(crate) fn is_atomic_map(&self, path: &str) -> bool {
         self.replaced_maps.iter().any(|atomic| atomic == path)
     }
 
@@ -73,7 +73,7 @@ impl Lists {
 
     /// Returns the lists of a custom kind, by its schema.
     #[must_use]
-    pub fn of_schema(schema: &Value) -> Self {
+    pub(crate) fn of_schema(schema: &Value) -> Self {
         let mut lists = Self::default();
         lists.read_schema("", schema);
         lists

@@ -13,8 +13,9 @@ use super::{
     managed::Managers,
     meta,
     object::{ObjectKey, SharedFields, text},
+    request::Request,
     store::{Place, Store},
-    write::{self, Request},
+    write,
 };
 
 /// The reason why manifests can't be loaded.

@@ -26,6 +26,8 @@ mod object;
 mod page;
 mod patch;
 mod refusal;
+mod replicas;
+mod request;
 mod scale;
 mod schema;
 mod selector;
@@ -39,13 +41,13 @@ mod write;
 pub use collect::{DeleteOptions, Deleted, Propagation};
 pub use events::Event;
 pub use history::ChangeKind;
-pub use kind::{Column, KindSpec, Resource, Rules, ScalePaths, VersionSpec, guess_plural};
+pub use kind::{Column, KindSpec, Resource, Rules, ScalePaths, VersionSpec};
 pub use lists::{ListType, Lists};
 pub use manifests::LoadError;
 pub use patch::PatchKind;
 pub use refusal::{FieldCause, Refusal};
+pub use request::Subresource;
 pub use selector::{FieldSelector, LabelSelector, Selection};
-pub use write::Subresource;
 
 pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ROLES, NODE_STATUS};
 pub(crate) use crd::priority;
@@ -57,8 +59,8 @@ pub(crate) use scale::ScaleWrite;
 pub(crate) use target::Target;
 
 use object::ObjectKey;
+use request::Request;
 use store::{Place, Store};
-use write::Request;
 
 /// The settings of an API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +198,7 @@ impl Api {
 
     /// Returns all objects with an owner of this uid, each with its resource in the version in which it is stored.
     #[must_use]
-    pub fn dependents(&self, uid: &str) -> Vec<(Resource, Arc<Value>)> {
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<(Resource, Arc<Value>)> {
         let store = self.shared.store.read();
         let places = store.dependents(uid);
         places
@@ -228,13 +230,13 @@ impl Api {
     }
 
     /// Replaces an object's status.
-    pub fn update_status(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
+    pub(crate) fn update_status(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
         let (namespace, name) = address(&value);
         self.update_at(resource, &namespace, &name, Subresource::Status, value)
     }
 
     /// Replaces the part of an object that `subresource` reaches. Write a Scale with [`Api::patch`] or over HTTP.
-    pub fn update_at(
+    pub(crate) fn update_at(
         &self,
         resource: &Resource,
         namespace: &str,

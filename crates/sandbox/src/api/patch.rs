@@ -10,10 +10,11 @@ use super::{
     apply, meta,
     object::text,
     refusal::{FieldCause, Refusal},
+    request::{Request, Subresource},
     store::{Place, Store},
     strategic,
     target::Target,
-    write::{self, Request, Subresource},
+    write,
 };
 
 /// The kinds of patches.

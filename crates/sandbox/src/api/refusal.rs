@@ -68,7 +68,7 @@ impl Refusal {
     }
 
     /// 400: the request is malformed.
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
@@ -86,14 +86,14 @@ impl Refusal {
 
     /// 405: the resource exists and doesn't support the verb.
     #[must_use]
-    pub fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
             .with(json!({}))
     }
 
     /// 409: an object of that name exists.
     #[must_use]
-    pub fn already_exists(kind: &KindSpec, name: &str) -> Self {
+    pub(crate) fn already_exists(kind: &KindSpec, name: &str) -> Self {
         Self::of(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified()), kind, name)
     }
 
@@ -113,7 +113,7 @@ impl Refusal {
 
     /// 409: other managers own fields that an apply would change, given as pairs of manager and field.
     #[must_use]
-    pub fn apply_conflict(conflicts: &[(String, String)]) -> Self {
+    pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let (count, plural) = (conflicts.len(), if conflicts.len() == 1 { "" } else { "s" });
         let list: Vec<String> =
             conflicts.iter().map(|(manager, field)| format!("conflict with {manager}: {field}")).collect();
@@ -145,13 +145,13 @@ impl Refusal {
 
     /// 422: a JSON patch can't be applied, for example because a `test` failed.
     #[must_use]
-    pub fn patch_failed() -> Self {
+    pub(crate) fn patch_failed() -> Self {
         Self::new(422, "Invalid", "the server rejected our request due to an error in our request").with(json!({}))
     }
 
     /// 415: the content type of the body isn't supported.
     #[must_use]
-    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+    pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
@@ -161,7 +161,7 @@ impl Refusal {
 
     /// 406: none of the accepted content types is supported.
     #[must_use]
-    pub fn not_acceptable(offered: &[&str]) -> Self {
+    pub(crate) fn not_acceptable(offered: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", offered.join(", "));
         Self::new(406, "NotAcceptable", message)
     }

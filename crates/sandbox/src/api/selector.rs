@@ -40,7 +40,7 @@ impl Selection {
 
     /// Returns true if all objects of the namespace are selected.
     #[must_use]
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.labels.0.is_empty() && self.fields.0.is_empty()
     }
 }

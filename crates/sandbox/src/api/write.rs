@@ -7,49 +7,16 @@ use serde_json::{Map, Value, json};
 use super::{
     collect, defaults,
     fields::FieldSet,
-    managed::{Managers, Writer},
+    managed::Managers,
     meta,
     object::{Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
-    scale, schema,
+    replicas,
+    request::{Request, Subresource, check_preconditions},
+    schema,
     store::{Place, Store},
     target::Target,
 };
-
-/// The part of an object that a request writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subresource {
-    /// The object except for its status.
-    Main,
-    /// The status.
-    Status,
-    /// The number of replicas, as a Scale.
-    Scale,
-}
-
-impl Subresource {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Main => "",
-            Self::Status => "status",
-            Self::Scale => "scale",
-        }
-    }
-}
-
-/// The manager and time of a write; `dry_run` is true if nothing is stored.
-#[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(crate) manager: String,
-    pub(crate) time: String,
-    pub(crate) dry_run: bool,
-}
-
-impl Request {
-    pub(crate) fn writer<'w>(&'w self, subresource: &'static str, api_version: &'w str) -> Writer<'w> {
-        Writer { manager: &self.manager, subresource, api_version, time: &self.time }
-    }
-}
 
 /// The metadata fields that only the API sets.
 const SYSTEM: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
@@ -250,9 +217,9 @@ pub(crate) fn replace(
     let writer = request.writer(written_as, &api_version);
     match subresource {
         // A size without a manager doesn't get one by a Scale: an untracked field stays untracked.
-        Subresource::Scale if !scale::is_managed(target, old.value()) => {}
+        Subresource::Scale if !replicas::is_managed(target, old.value()) => {}
         Subresource::Scale => {
-            let as_managed = scale::as_managed(target, &next);
+            let as_managed = replicas::as_managed(target, &next);
             managers.update(writer, old.value(), &as_managed, &target.version.lists);
         }
         Subresource::Main | Subresource::Status => {
@@ -295,25 +262,6 @@ pub(crate) fn finish(
     let stored = commit(store, target, next)?;
     collect::settle(store, &request.time);
     Ok(stored)
-}
-
-/// Refuses a request whose uid or resourceVersion differs from the object's; an empty one matches.
-pub(crate) fn check_preconditions(
-    target: &Target,
-    old: &Value,
-    uid: &str,
-    resource_version: &str,
-) -> Result<(), Refusal> {
-    let name = text(old, "name");
-    if !uid.is_empty() && uid != text(old, "uid") {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", text(old, "uid"));
-        return Err(Refusal::conflict(&target.spec, name, &why));
-    }
-    // The resource version 0 matches too.
-    if !resource_version.is_empty() && resource_version != "0" && resource_version != text(old, "resourceVersion") {
-        return Err(Refusal::modified(&target.spec, name));
-    }
-    Ok(())
 }
 
 /// Returns the new state: the part that the request may write from `value`, everything else from `old`.

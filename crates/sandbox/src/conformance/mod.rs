@@ -140,7 +140,7 @@ impl Suite {
 
     /// Runs a case in a namespace of its own. The first run installs the suite's own kind.
     pub async fn run(&self, case: Case) -> Result<()> {
-        let install = || async { objects::install(&self.client).await };
+        let install = || async { subject::install(&self.client).await };
         self.set_up.get_or_try_init(install).await.context("installing the kind of the suite")?;
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let subject = Subject::new(self.client.clone(), number, &self.forget_history).await?;

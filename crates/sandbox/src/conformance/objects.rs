@@ -1,10 +1,7 @@
 //! The suite's own kind, and small objects of it and of core kinds.
 
-use anyhow::{Context, Result, ensure};
-use http::Method;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
-
-use super::{call::Call, subject::eventually};
 
 /// A group that nobody else uses.
 pub(super) const GROUP: &str = "conformance.sandbox.test";
@@ -15,24 +12,6 @@ pub(super) const OLD_VERSION: &str = "v1alpha1";
 
 /// The path of CustomResourceDefinitions.
 pub(super) const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-
-/// Installs the kind Widget and waits until it is served in both versions.
-pub(super) async fn install(client: &kube::Client) -> Result<()> {
-    let call = |method, path: String| Call::new(client.clone(), method, path);
-    call(Method::POST, CRDS.to_owned()).json(&definition("Widget")).expect(201).await?;
-    for version in [VERSION, OLD_VERSION] {
-        eventually("widgets served", async || {
-            let found = call(Method::GET, format!("/apis/{GROUP}/{version}")).expect(200).await?;
-            let resources = found["resources"].as_array().context("no resources")?;
-            ensure!(resources.len() == 3, "it has {found}");
-            let list = call(Method::GET, format!("/apis/{GROUP}/{version}/widgets")).expect(200).await?;
-            ensure!(list["kind"] == "WidgetList", "the list is {list}");
-            Ok(())
-        })
-        .await?;
-    }
-    Ok(())
-}
 
 /// Returns the definition of a kind with all features under test: two versions, both subresources, columns and names.
 pub(super) fn definition(kind: &str) -> Value {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{
     ForgetHistory,
     call::{Call, Patch},
-    objects::{GROUP, VERSION},
+    objects::{CRDS, GROUP, OLD_VERSION, VERSION, definition},
 };
 
 /// The maximum time until a change is visible everywhere, on a busy machine.
@@ -92,4 +92,22 @@ impl<'a> Subject<'a> {
 /// Calls `attempt` until it succeeds, and fails with its last error if that takes too long.
 pub(super) async fn eventually<T>(what: &str, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     testkit::attempt::eventually(what, SOON, attempt).await
+}
+
+/// Installs the kind Widget and waits until it is served in both versions.
+pub(super) async fn install(client: &kube::Client) -> Result<()> {
+    let call = |method, path: String| Call::new(client.clone(), method, path);
+    call(Method::POST, CRDS.to_owned()).json(&definition("Widget")).expect(201).await?;
+    for version in [VERSION, OLD_VERSION] {
+        eventually("widgets served", async || {
+            let found = call(Method::GET, format!("/apis/{GROUP}/{version}")).expect(200).await?;
+            let resources = found["resources"].as_array().context("no resources")?;
+            ensure!(resources.len() == 3, "it has {found}");
+            let list = call(Method::GET, format!("/apis/{GROUP}/{version}/widgets")).expect(200).await?;
+            ensure!(list["kind"] == "WidgetList", "the list is {list}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
 }

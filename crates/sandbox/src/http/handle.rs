@@ -12,7 +12,7 @@ use super::{
     answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
     list::{self, WatchSetting},
-    route::{ContentType, Form, Part, Query, Route, accepted, content_type},
+    route::{ContentType, Form, Part, Query, Route, accepted, content_type, token_of},
     schemas,
     table::{self, Include},
 };
@@ -39,7 +39,7 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
     }
     let form = accepted(&received.parts.headers).unwrap_or(Form::Plain);
     if received.route == Route::AccessReview {
-        return access_review(server, &received.parts.method, parse_object(received).ok());
+        return access_review(server, &received.parts, parse_object(received).ok());
     }
     if received.parts.method != Method::GET && received.parts.method != Method::HEAD {
         return Err(Refusal::method_not_allowed());
@@ -157,6 +157,7 @@ fn watch(
         bookmark_interval: server.settings.bookmark_interval,
         method: received.parts.method.to_string(),
         target: target_of(&received.parts),
+        token: token_of(&received.parts.headers).map(str::to_owned),
     };
     list::watch(&server.api, resource, selection, &received.query, form, setting)
 }

@@ -108,9 +108,10 @@ pub(crate) struct WatchSetting<'s> {
     pub(crate) faults: &'s Faults,
     pub(crate) ended: CancellationToken,
     pub(crate) bookmark_interval: Duration,
-    /// The method and target of the request.
+    /// The method, target and bearer token of the request.
     pub(crate) method: String,
     pub(crate) target: String,
+    pub(crate) token: Option<String>,
 }
 
 /// Answers a watch.
@@ -145,6 +146,7 @@ pub(crate) fn watch(
         bookmark_interval: setting.bookmark_interval,
         method: setting.method,
         target: setting.target,
+        token: setting.token,
     };
     Ok(watch::watch(api, &target, history, setting.faults, setting.ended, watch_query))
 }

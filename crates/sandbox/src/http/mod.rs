@@ -37,7 +37,7 @@ pub use answer::{Answer, Body, Cut};
 use answer::{refusal_answer, typed};
 use handle::{Received, target_of, user_agent};
 pub use in_process::InProcess;
-use route::{Query, Route};
+use route::{Query, Route, token_of};
 
 /// The maximum size of a body, which is that of a real API server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
@@ -203,7 +203,12 @@ async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answ
     let received = Received { parts, route, query, verb, body };
     let number = note(server, &received);
     let target = target_of(&received.parts);
-    let about = About { method: received.parts.method.as_str(), verb, target: &target };
+    let about = About {
+        method: received.parts.method.as_str(),
+        verb,
+        target: &target,
+        token: token_of(&received.parts.headers),
+    };
     let active = server.faults.effects_on(&about);
     let answer = with_faults(server, &received, active).await?;
     server.requests.answered(number, answer.status().as_u16());

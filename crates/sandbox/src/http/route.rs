@@ -233,6 +233,11 @@ pub(crate) fn content_type(headers: &HeaderMap, query: &Query) -> ContentType {
     }
 }
 
+/// Returns the client's bearer token.
+pub(crate) fn token_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

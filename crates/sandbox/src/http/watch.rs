@@ -38,9 +38,10 @@ pub(crate) struct WatchQuery {
     pub(crate) start: Start,
     /// The maximum time between two bookmarks.
     pub(crate) bookmark_interval: Duration,
-    /// The method and target of the request, for faults.
+    /// The method, target and bearer token of the request, for faults.
     pub(crate) method: String,
     pub(crate) target: String,
+    pub(crate) token: Option<String>,
 }
 
 /// The start of a watch.
@@ -229,7 +230,8 @@ impl Watch {
     }
 
     fn meet_faults(&mut self) {
-        let about = About { method: &self.query.method, verb: "watch", target: &self.query.target };
+        let WatchQuery { method, target, token, .. } = &self.query;
+        let about = About { method, verb: "watch", target, token: token.as_deref() };
         let known: Vec<u64> = self.met.keys().copied().collect();
         self.faults.apply_to_watch(&about, &mut self.met);
         let new: Vec<(u64, WatchFault)> = self

@@ -54,7 +54,7 @@ impl Simulation {
     /// Starts the controllers as [`Simulation::start`] does, but takes existing objects as settled and reconciles them
     /// only when they change: for fleets.
     #[must_use]
-    pub fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
+    pub(crate) fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         Self::run(Engine::new(management, workload, clock.clone(), settings), clock)
     }
 

@@ -2,14 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::{
-    controllers::{
-        machine::{Course, Joining},
-        object::Object as _,
-    },
-    settings::{BEHAVIOUR_LABEL, Behaviour, Times},
+    controllers::machine::{Course, Joining},
+    settings::{Behaviour, Times},
 };
 
 /// The outcome of a Machine, and the times of its steps.
@@ -84,14 +79,6 @@ impl Fate {
             hang: Duration::ZERO,
             lingers: Duration::ZERO,
         }
-    }
-
-    /// Creates the fate that [`BEHAVIOUR_LABEL`] on the Machine selects.
-    #[must_use]
-    pub fn of_label(machine: &Value, times: Times) -> Self {
-        let Course { behaviour, times, .. } = Course::of_label(machine, times);
-        debug_assert_eq!(behaviour, Behaviour::parse(machine.label(BEHAVIOUR_LABEL)));
-        Self { behaviour, ..Self::plain(times) }
     }
 
     pub(super) fn course(&self) -> Course {

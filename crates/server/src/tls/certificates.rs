@@ -1,20 +1,13 @@
 //! The configuration in force. New connections use the newest one that could be loaded; existing ones must be left alone.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
-use tokio_util::sync::CancellationToken;
 
-use super::{
-    AllowedClients, ClientFiles, TlsError, TlsFiles, TlsMetrics, follow,
-    load::{self, Loaded},
-};
-
-/// The interval at which the files are read. Kubernetes takes up to a minute to update a changed Secret in its mounts.
-const PERIOD: Duration = Duration::from_secs(10);
+use super::{AllowedClients, TlsMetrics, load::Loaded};
 
 /// The TLS configuration in force, which follows its files.
 #[derive(Clone)]
@@ -38,38 +31,6 @@ pub struct TlsStanding {
 }
 
 impl Certificates {
-    /// Loads the files, and follows them in a task on the current Tokio runtime until `ended` is cancelled.
-    ///
-    /// # Errors
-    /// If a file can't be read or used now. Later a bad file leaves the configuration in force, which is logged and shown
-    /// by a metric.
-    pub fn follow(files: TlsFiles, metrics: TlsMetrics, ended: CancellationToken) -> Result<Self, TlsError> {
-        Self::follow_every(PERIOD, files, metrics, ended)
-    }
-
-    pub(crate) fn follow_every(
-        period: Duration,
-        files: TlsFiles,
-        metrics: TlsMetrics,
-        ended: CancellationToken,
-    ) -> Result<Self, TlsError> {
-        let contents = load::read(&files)?;
-        let loaded = load::load(&files, &contents, Timestamp::now())?;
-        metrics.loaded(&loaded);
-        let standing = Arc::new(RwLock::new(TlsStanding::of(&loaded)));
-        let config = Arc::new(ArcSwap::new(loaded.config));
-        let allowed = match &files.clients {
-            ClientFiles::Authority { allowed, .. } => Some(Arc::new(allowed.clone())),
-            ClientFiles::Any => None,
-        };
-        let certificates = Self { config, metrics, standing, allowed };
-        let follower = follow::Follower::new(files, contents, certificates.clone());
-        tokio::spawn(async move {
-            ended.run_until_cancelled(follower.run(period)).await;
-        });
-        Ok(certificates)
-    }
-
     /// Returns the state of the certificates in force.
     #[must_use]
     pub fn standing(&self) -> TlsStanding {

@@ -3,16 +3,56 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use tokio::{task::spawn_blocking, time::MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    Certificates, TlsError, TlsFiles, TlsStanding,
+    Certificates, ClientFiles, TlsError, TlsFiles, TlsMetrics, TlsStanding,
     load::{self, Contents, Loaded},
 };
 
-pub(super) struct Follower {
+/// The interval at which the files are read. Kubernetes takes up to a minute to update a changed Secret in its mounts.
+const PERIOD: Duration = Duration::from_secs(10);
+
+impl Certificates {
+    /// Loads the files, and follows them in a task on the current Tokio runtime until `ended` is cancelled.
+    ///
+    /// # Errors
+    /// If a file can't be read or used now. Later a bad file leaves the configuration in force, which is logged and shown
+    /// by a metric.
+    pub fn follow(files: TlsFiles, metrics: TlsMetrics, ended: CancellationToken) -> Result<Self, TlsError> {
+        Self::follow_every(PERIOD, files, metrics, ended)
+    }
+
+    pub(crate) fn follow_every(
+        period: Duration,
+        files: TlsFiles,
+        metrics: TlsMetrics,
+        ended: CancellationToken,
+    ) -> Result<Self, TlsError> {
+        let contents = load::read(&files)?;
+        let loaded = load::load(&files, &contents, Timestamp::now())?;
+        metrics.loaded(&loaded);
+        let standing = Arc::new(RwLock::new(TlsStanding::of(&loaded)));
+        let config = Arc::new(ArcSwap::new(loaded.config));
+        let allowed = match &files.clients {
+            ClientFiles::Authority { allowed, .. } => Some(Arc::new(allowed.clone())),
+            ClientFiles::Any => None,
+        };
+        let certificates = Self { config, metrics, standing, allowed };
+        let follower = Follower::new(files, contents, certificates.clone());
+        tokio::spawn(async move {
+            ended.run_until_cancelled(follower.run(period)).await;
+        });
+        Ok(certificates)
+    }
+}
+
+struct Follower {
     files: Arc<TlsFiles>,
     /// The contents of the files from which the configuration in force was built.
     used: Contents,
@@ -24,12 +64,12 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(files: TlsFiles, used: Contents, certificates: Certificates) -> Self {
+    fn new(files: TlsFiles, used: Contents, certificates: Certificates) -> Self {
         let until = Some(certificates.standing().server_until);
         Self { files: Arc::new(files), used, until, reported: None, certificates }
     }
 
-    pub(super) async fn run(mut self, period: Duration) {
+    async fn run(mut self, period: Duration) {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is immediate, and the files have just been read.

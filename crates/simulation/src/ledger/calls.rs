@@ -11,8 +11,7 @@ use tonic::Code;
 use super::{
     Check, Group, Ledger,
     instances::lasting,
-    log::{Entry, Log},
-    refusals::SoftEntry,
+    log::{Entry, Log, SoftEntry},
     watches::TAKEN_UP,
 };
 use crate::entropy::{Nanos, SECOND};

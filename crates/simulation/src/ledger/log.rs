@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::entropy::Nanos;
+
 /// The annotation of a group that holds the log.
 pub(super) const ANNOTATION: &str = "capi-autoscaler-provider.io/deleting";
 /// The prefix of a mark of the program.
@@ -21,6 +23,16 @@ pub(super) struct Entry {
     pub(super) is_pending: bool,
     /// True if its Machine was already being deleted, and counted, when the deletion was decided.
     pub(super) is_counted: bool,
+}
+
+/// A soft entry that a copy has logged.
+#[derive(Clone, Debug)]
+pub(super) struct SoftEntry {
+    pub(super) sent: Nanos,
+    pub(super) copy: usize,
+    pub(super) group: String,
+    pub(super) uid: String,
+    pub(super) ticket: String,
 }
 
 /// The entries by the uid of their Machine.

@@ -31,9 +31,9 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
-    log::{Log, MARKED_BY},
+    log::{Log, MARKED_BY, SoftEntry},
     places::Counts,
-    refusals::{Refusal, SoftEntry},
+    refusals::Refusal,
     rollouts::Set,
     sizes::SizeWrite,
     watches::{Kind, Watches},

@@ -7,6 +7,7 @@ use tonic::Code;
 use super::{
     Check, Ledger,
     calls::{Answered, Asked, Request},
+    log::SoftEntry,
 };
 use crate::{
     entropy::{Nanos, SECOND},
@@ -35,16 +36,6 @@ pub(super) struct Refusal {
     at: Nanos,
     /// True if it was made up by the simulation.
     is_made_up: bool,
-}
-
-/// A soft entry that a copy has logged.
-#[derive(Clone, Debug)]
-pub(super) struct SoftEntry {
-    pub(super) sent: Nanos,
-    pub(super) copy: usize,
-    pub(super) group: String,
-    pub(super) uid: String,
-    pub(super) ticket: String,
 }
 
 impl Ledger {

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use k8s_pb::api::core::v1 as wire;
 use nodegroup::{
-    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated,
-    capacity::{CPU, MEMORY},
-    fit,
+    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
     price::{GroupPrice, Offer, PriceSource},
+    resource_list::{CPU, MEMORY},
 };
 use prost::Message as _;
 

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use capi::CAPACITY_PREFIX;
-use nodegroup::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use nodegroup::resource_list::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 
 use super::{
     amount::{bytes, cores},

@@ -201,7 +201,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Kept inputs of the fuzzers of these parsers.
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus-kept");
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/fuzz/corpus-kept");
 
 /// Returns the values of the rows, those of the kept corpus, and small mutations of both: the same in each run.
 pub(super) fn texts() -> Result<Vec<String>> {

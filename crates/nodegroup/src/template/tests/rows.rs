@@ -3,7 +3,7 @@
 use capi::{InfrastructureRef, OWN_CAPACITY_PREFIX};
 
 use super::*;
-use crate::{Amounts, ObservedResources, resource_list};
+use crate::{Amounts, ObservedResources, labels::ZONE, resource_list};
 
 fn own(mut group: ScalableResource, name: &str, value: &str) -> ScalableResource {
     group.annotations.insert(format!("{OWN_CAPACITY_PREFIX}{name}").into(), value.into());

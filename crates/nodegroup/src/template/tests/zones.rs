@@ -4,7 +4,7 @@ use capi::OWN_CAPACITY_PREFIX;
 use rstest::rstest;
 
 use super::*;
-use crate::{ObservedNode, observed::OtherZone};
+use crate::{ObservedNode, labels::ZONE, observed::OtherZone};
 
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 

@@ -23,7 +23,7 @@ pub use self::{
 /// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets. Each has a folder of its name in `fuzz/corpus-kept`.
+/// All targets. Each has a folder of its name in `crates/fuzz/corpus-kept`.
 pub const TARGETS: [Target; 10] = [
     ("annotations", annotations),
     ("quantity", quantity),

@@ -1,0 +1,212 @@
+//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Code of tests is left
+//! out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// A module: a file, or a `mod name { … }` within one.
+#[derive(Default)]
+pub(super) struct Module {
+    /// The file that holds it, from the crate's root.
+    pub(super) file: PathBuf,
+    /// The module's names from the crate's root on.
+    pub(super) path: Vec<String>,
+    /// The number of its last name, unless it is a file of its own.
+    pub(super) inline: bool,
+    pub(super) parent: Option<usize>,
+    pub(super) children: BTreeMap<String, usize>,
+    /// The paths of the names that it imports.
+    pub(super) imports: BTreeMap<String, Vec<String>>,
+    /// The paths that it imports everything from.
+    pub(super) globs: Vec<Vec<String>>,
+    pub(super) items: BTreeSet<String>,
+    /// All paths of more than one segment, those of its imports included.
+    pub(super) paths: BTreeSet<Vec<String>>,
+}
+
+/// Reads the modules of a crate, its root first.
+pub(super) fn read_crate(root: &Path) -> Vec<Module> {
+    let mut modules = vec![Module { file: root.to_owned(), ..Module::default() }];
+    let children = root.parent().unwrap().to_owned();
+    read_file(&mut modules, 0, &children);
+    modules
+}
+
+/// Reads the file of a module whose children lie in a folder.
+fn read_file(modules: &mut Vec<Module>, at: usize, children: &Path) {
+    let text = fs::read_to_string(&modules[at].file).unwrap();
+    let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{}: {error}", modules[at].file.display()));
+    Reader { modules, at, children }.body(&tokens.into_iter().collect::<Vec<_>>(), true);
+}
+
+struct Reader<'modules> {
+    modules: &'modules mut Vec<Module>,
+    at: usize,
+    children: &'modules Path,
+}
+
+impl Reader<'_> {
+    /// Reads what stands between two braces. Items are declared at the outermost level of a module alone.
+    fn body(&mut self, tokens: &[TokenTree], outermost: bool) {
+        let mut next = 0;
+        while let Some(token) = tokens.get(next) {
+            let ahead = &tokens[next..];
+            next += match token {
+                TokenTree::Punct(punct) if punct.as_char() == '#' && is_for_tests(ahead) => length_of_item(ahead),
+                // A field or a method, no path.
+                TokenTree::Punct(punct) if punct.as_char() == '.' && is_ident(ahead.get(1)) => 2,
+                // A path from outside the crate, or the rest of one with generics.
+                TokenTree::Punct(_) if is_separator(ahead) => 2 + path(&ahead[2..]).1,
+                TokenTree::Ident(word) if word == "use" => self.import(ahead),
+                TokenTree::Ident(word) if word == "mod" && is_ident(ahead.get(1)) => self.child(ahead),
+                TokenTree::Ident(word) => {
+                    if outermost && declares(&word.to_string()) {
+                        self.modules[self.at].items.extend(ahead.get(1).map(ToString::to_string));
+                    }
+                    let (path, length) = path(ahead);
+                    if path.len() > 1 {
+                        self.modules[self.at].paths.insert(path);
+                    }
+                    length
+                }
+                TokenTree::Group(group) => {
+                    self.body(&group.stream().into_iter().collect::<Vec<_>>(), false);
+                    1
+                }
+                TokenTree::Punct(_) | TokenTree::Literal(_) => 1,
+            };
+        }
+    }
+
+    /// Reads `use tree;` and returns its length.
+    fn import(&mut self, tokens: &[TokenTree]) -> usize {
+        let end = tokens.iter().position(|token| is_punct(Some(token), ';')).unwrap_or(tokens.len());
+        self.tree(&tokens[1..end], &[]);
+        end
+    }
+
+    /// Reads a tree of imports below a prefix.
+    fn tree(&mut self, tokens: &[TokenTree], prefix: &[String]) {
+        // A crate by its full name.
+        if is_separator(tokens) {
+            return;
+        }
+        let (segments, length) = path(tokens);
+        let mut whole = [prefix, &segments].concat();
+        let rest = &tokens[length..];
+        let rest = if is_separator(rest) { &rest[2..] } else { rest };
+        let module = &mut self.modules[self.at];
+        match rest {
+            [TokenTree::Group(group), ..] => {
+                let list: Vec<_> = group.stream().into_iter().collect();
+                for tree in list.split(|token| is_punct(Some(token), ',')).filter(|tree| !tree.is_empty()) {
+                    self.tree(tree, &whole);
+                }
+            }
+            [TokenTree::Punct(star), ..] if star.as_char() == '*' => {
+                module.paths.insert(whole.clone());
+                module.globs.push(whole);
+            }
+            more => {
+                if whole.len() > 1 && whole.last().is_some_and(|last| last == "self") {
+                    whole.pop();
+                }
+                // After `as`.
+                let name = more.get(1).map(ToString::to_string).or_else(|| whole.last().cloned()).unwrap();
+                module.paths.insert(whole.clone());
+                module.imports.insert(name, whole);
+            }
+        }
+    }
+
+    /// Reads `mod name;` or `mod name { … }` and returns its length.
+    fn child(&mut self, tokens: &[TokenTree]) -> usize {
+        let name = tokens[1].to_string();
+        let parent = &self.modules[self.at];
+        let child = Module {
+            file: parent.file.clone(),
+            path: [parent.path.as_slice(), std::slice::from_ref(&name)].concat(),
+            parent: Some(self.at),
+            ..Module::default()
+        };
+        let at = self.modules.len();
+        self.modules[self.at].children.insert(name.clone(), at);
+        self.modules.push(child);
+        let children = self.children.join(&name);
+        if let Some(TokenTree::Group(body)) = tokens.get(2) {
+            self.modules[at].inline = true;
+            let body: Vec<_> = body.stream().into_iter().collect();
+            Reader { modules: self.modules, at, children: &children }.body(&body, true);
+        } else {
+            let flat = self.children.join(format!("{name}.rs"));
+            self.modules[at].file = if flat.exists() { flat } else { children.join("mod.rs") };
+            read_file(self.modules, at, &children);
+        }
+        3
+    }
+}
+
+/// Returns the path at the front, of which generics are no part, and its length in tokens.
+fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
+    let (mut segments, mut length) = (vec![], 0);
+    while let Some(TokenTree::Ident(segment)) = tokens.get(length) {
+        segments.push(segment.to_string());
+        length += 1;
+        if !(is_separator(&tokens[length..]) && is_ident(tokens.get(length + 2))) {
+            break;
+        }
+        length += 2;
+    }
+    (segments, length)
+}
+
+fn declares(word: &str) -> bool {
+    ["fn", "struct", "enum", "union", "trait", "type", "const", "static"].contains(&word)
+}
+
+fn is_ident(token: Option<&TokenTree>) -> bool {
+    matches!(token, Some(TokenTree::Ident(_)))
+}
+
+fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+}
+
+fn is_separator(tokens: &[TokenTree]) -> bool {
+    is_punct(tokens.first(), ':') && is_punct(tokens.get(1), ':')
+}
+
+/// Returns whether an attribute leaves the item that follows it to tests.
+fn is_for_tests(tokens: &[TokenTree]) -> bool {
+    let Some(TokenTree::Group(attribute)) = tokens.get(1) else { return false };
+    let text = attribute.stream().to_string();
+    let words: Vec<_> = text.split(|letter: char| !letter.is_alphanumeric()).collect();
+    words.first() == Some(&"cfg") && words.contains(&"test") && !words.contains(&"not")
+}
+
+/// Returns the length of an item, field or statement with its attributes.
+fn length_of_item(tokens: &[TokenTree]) -> usize {
+    let mut length = 0;
+    while is_punct(tokens.get(length), '#') {
+        length += 2;
+    }
+    let until_semicolon = tokens[length..]
+        .iter()
+        .map_while(|token| if let TokenTree::Ident(word) = token { Some(word.to_string()) } else { None })
+        .any(|word| ["use", "const", "static", "type", "let"].contains(&word.as_str()));
+    for token in &tokens[length..] {
+        length += 1;
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == ';' => break,
+            TokenTree::Punct(punct) if punct.as_char() == ',' && !until_semicolon => break,
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && !until_semicolon => break,
+            _ => {}
+        }
+    }
+    length
+}
