@@ -132,7 +132,7 @@ impl Service {
         };
         let span = self.call_log.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
-        let scale = self.scale.asked_by(client.map(|client| client.name));
+        let scale = self.scale.requested_by(client.map(|client| client.name));
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
         let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);

@@ -5,8 +5,8 @@ use nodegroup::{size, writing::NotScalable};
 
 use super::{
     answer,
+    command::Caller,
     error::ScaleError,
-    order::Caller,
     rule::{Decrease, RULE, Resize},
     run,
     work::Work,
@@ -23,7 +23,7 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
     if let Some(Err(why)) = resize.end() {
         return Err(answer::not_done(&work.id, why));
     }
-    work.shared.going.forget_replicas(&work.id);
+    work.shared.accepted_deletions.forget_replicas(&work.id);
     Ok(())
 }
 

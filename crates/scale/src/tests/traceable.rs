@@ -35,7 +35,7 @@ async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_
     let world = World::new(4, &ABCD);
     // The copy that accepts it gets no further.
     world.api.fault("PATCH machine b", Fault::Hold);
-    let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
+    let client = world.scale.requested_by(Some("cluster-autoscaler".into()));
     let call = tokio::spawn(async move { client.delete(group(), nodes(&["b"])).await });
     world.api.held().await;
     let accepted = said.take();
@@ -71,7 +71,7 @@ async fn a_smaller_size_has_its_ticket_with_the_client_too() {
     let _log = tracing::subscriber::set_default(log);
     let world = World::new(2, &["a"]);
     world.machine("c", &serde_json::json!({}), &serde_json::json!({}));
-    let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
+    let client = world.scale.requested_by(Some("cluster-autoscaler".into()));
     client.decrease(group(), -1).await.unwrap();
     let said = said.take();
     let logged = line(&said, &["deletions are written to the log", "machines=\"c\"", "client=\"cluster-autoscaler\""]);
