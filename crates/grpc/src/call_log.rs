@@ -25,7 +25,7 @@ pub(super) struct Answered<'a> {
     pub(super) code: Code,
     pub(super) took: Duration,
     /// The id of its group or the name of its Node, as requested; empty if it names none.
-    pub(super) asked: &'a str,
+    pub(super) subject: &'a str,
     /// The reason why it failed; empty if it didn't.
     pub(super) message: &'a str,
     pub(super) metadata: &'a MetadataMap,
@@ -73,25 +73,25 @@ impl CallLog {
     }
 
     /// Returns true if an answer has to be logged or counted, since it is slow or failed.
-    pub(super) fn is(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
+    pub(super) fn must_record(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
         !is_usual(rpc, code) || took > self.slow
     }
 
     /// Logs an answer, or counts it.
     pub(super) fn record(&self, answered: Answered<'_>, now: Instant) {
         let Some(more) = self.counted(&answered, now) else { return };
-        let Answered { rpc, code, took, asked, message, metadata } = answered;
-        let asked: String = asked.chars().take(LONGEST_ID).collect();
+        let Answered { rpc, code, took, subject, message, metadata } = answered;
+        let subject: String = subject.chars().take(LONGEST_ID).collect();
         let (rpc, milliseconds) = (rpc.as_str(), took.as_millis());
         let span = self.traces.past_call(rpc, metadata, took);
         let trace = span.trace_id();
         let name = code_name(code);
         if code == Code::Ok {
-            tracing::info!(rpc, group = asked, code = name, milliseconds, more, trace, "an RPC was slow");
+            tracing::info!(rpc, group = subject, code = name, milliseconds, more, trace, "an RPC was slow");
         } else {
-            tracing::warn!(rpc, group = asked, code = name, milliseconds, more, trace, "an RPC failed: {message}");
+            tracing::warn!(rpc, group = subject, code = name, milliseconds, more, trace, "an RPC failed: {message}");
         }
-        span.set("group", asked);
+        span.set("group", subject);
         span.end(name, (code != Code::Ok).then(|| message.to_owned()));
     }
 
@@ -162,9 +162,9 @@ mod tests {
         CallLog::new(CallLogOptions::default())
     }
 
-    fn failed<'a>(asked: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
+    fn failed<'a>(subject: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
         let (rpc, code) = (Rpc::NodeGroupTargetSize, Code::NotFound);
-        Answered { rpc, code, took: QUICK, asked, message: "nobody knows it", metadata }
+        Answered { rpc, code, took: QUICK, subject, message: "nobody knows it", metadata }
     }
 
     #[rstest]
@@ -182,7 +182,7 @@ mod tests {
         #[case] took: Duration,
         #[case] expected: bool,
     ) {
-        assert_eq!(call_log().is(rpc, code, took), expected);
+        assert_eq!(call_log().must_record(rpc, code, took), expected);
     }
 
     #[test]
