@@ -154,7 +154,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use testkit::Said;
+    use testkit::CapturedLog;
 
     const QUICK: Duration = Duration::from_micros(5);
 
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn the_first_is_reported_at_once_and_those_that_follow_are_summed_up() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
-        let said = Said::of(|| {
+        let said = CapturedLog::of(|| {
             for _ in 0..35_000 {
                 call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
             }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_over_is_summed_up_without_a_further_one() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
-        let said = Said::of(|| {
+        let said = CapturedLog::of(|| {
             for _ in 0..3 {
                 call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
             }
@@ -225,7 +225,7 @@ mod tests {
     fn another_code_of_the_same_rpc_is_reported_by_itself() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let slow = Answered { code: Code::Ok, took: Duration::from_secs(2), message: "", ..failed("b", &metadata) };
-        let said = Said::of(|| {
+        let said = CapturedLog::of(|| {
             call_log.record(failed("a", &metadata), begun);
             call_log.record(slow, begun);
         });
@@ -239,7 +239,7 @@ mod tests {
     fn an_id_of_many_pages_is_cut() {
         let (call_log, metadata) = (call_log(), MetadataMap::new());
         let long = "a".repeat(100_000);
-        let said = Said::of(|| call_log.record(failed(&long, &metadata), Instant::now()));
+        let said = CapturedLog::of(|| call_log.record(failed(&long, &metadata), Instant::now()));
         assert!(said.len() < 1_000, "{} bytes", said.len());
     }
 }

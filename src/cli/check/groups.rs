@@ -8,7 +8,7 @@ use nodegroup::{Definition, LeftOut, Scope};
 
 use super::{
     report::{CheckId, Findings},
-    rights::{Answer, Asked},
+    rights::{AccessReview, Answer},
 };
 use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;
@@ -24,7 +24,7 @@ const TEMPLATES: &str = "templates/";
 const FORBIDDEN: &str = "forbidden:";
 
 /// The objects that were read.
-pub(super) struct Found {
+pub(super) struct Inspection {
     groups: Vec<GroupSnapshot>,
     clusters: Vec<ObjectKey>,
     /// The kinds of infrastructure templates that groups refer to, with the reason if one can't be read.
@@ -40,25 +40,25 @@ pub(super) struct Found {
     has_workload: bool,
 }
 
-impl Found {
+impl Inspection {
     /// Waits for everything that the permissions allow to be read, and collects it.
     pub(super) async fn read(
         live: &LiveIndex,
-        (asked, core): (&[Asked], &CoreResources),
+        (reviews, core): (&[AccessReview], &CoreResources),
         has_workload: bool,
         until: Instant,
     ) -> Self {
         let lacks = |side: Side| {
             let is_read =
                 |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Watches);
-            let of_side = asked.iter().filter(|asked| asked.right.cluster == side && is_read(&asked.right));
+            let of_side = reviews.iter().filter(|review| review.right.cluster == side && is_read(&review.right));
             // If lists are streamed, the permission to watch is enough; if they aren't, the permission to list is.
-            let denied = |asked: &Asked| matches!(asked.answer, Answer::Denied(_));
-            of_side.filter(|asked| denied(asked)).any(|one| {
-                let same = |other: &&Asked| {
+            let denied = |review: &AccessReview| matches!(review.answer, Answer::Denied(_));
+            of_side.filter(|review| denied(review)).any(|one| {
+                let same = |other: &&AccessReview| {
                     other.right.resource == one.right.resource && other.right.namespace == one.right.namespace
                 };
-                asked.iter().filter(same).filter(|other| is_read(&other.right)).all(denied)
+                reviews.iter().filter(same).filter(|other| is_read(&other.right)).all(denied)
             })
         };
         let can_read = !lacks(Side::Management);

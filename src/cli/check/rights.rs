@@ -8,7 +8,7 @@ use kube::{Api, Client, api::PostParams};
 
 use super::{
     clusters::{Clusters, within},
-    groups::Found,
+    groups::Inspection,
     report::{CheckId, Finding, Findings, RightReport, Status},
 };
 use connect::cause;
@@ -18,7 +18,7 @@ use rights::Right;
 const SIDE_BY_SIDE: usize = 8;
 
 /// A permission, and the API server's answer about it.
-pub(super) struct Asked {
+pub(super) struct AccessReview {
     pub(super) right: Right,
     pub(super) answer: Answer,
 }
@@ -35,11 +35,11 @@ pub(super) enum Answer {
 }
 
 /// Reviews the permissions in the clusters that were reached.
-pub(super) async fn ask(clusters: &Clusters, rights: Vec<Right>, until: Instant) -> Vec<Asked> {
-    let asked = rights.into_iter().filter_map(|right| Some((clusters.of(right.cluster)?.writes.clone(), right)));
-    let answers = asked.map(async |(client, right)| {
+pub(super) async fn review_all(clusters: &Clusters, rights: Vec<Right>, until: Instant) -> Vec<AccessReview> {
+    let requests = rights.into_iter().filter_map(|right| Some((clusters.of(right.cluster)?.writes.clone(), right)));
+    let answers = requests.map(async |(client, right)| {
         let answer = within(until, review(client, &right)).await.unwrap_or_else(Answer::Unknown);
-        Asked { right, answer }
+        AccessReview { right, answer }
     });
     stream::iter(answers).buffered(SIDE_BY_SIDE).collect().await
 }
@@ -73,10 +73,11 @@ async fn review(client: Client, right: &Right) -> Answer {
 }
 
 /// Reports a finding for each permission. A missing one that no current node group needs is a warning.
-pub(super) fn judge(findings: &mut Findings, asked: &[Asked], found: Option<&Found>) {
-    for Asked { right, answer } in asked {
+pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspection: Option<&Inspection>) {
+    for AccessReview { right, answer } in reviews {
         let subject = format!("{} cluster", right.cluster.as_str());
-        let is_needed_now = right.only_for.is_none_or(|kind| found.is_none_or(|found| found.has_groups_of(kind)));
+        let is_needed_now =
+            right.only_for.is_none_or(|kind| inspection.is_none_or(|inspection| inspection.has_groups_of(kind)));
         let (status, message, remedy) = match answer {
             Answer::Allowed => (Status::Ok, right.to_string(), None),
             Answer::Denied(why) => {
