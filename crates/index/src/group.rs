@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use arcstr::ArcStr;
 use capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource};
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, SharedLog, rollout,
+    Definition, DeleteConditions, ErrorRules, Exclusion, Overrides, SharedLog, rollout,
     writing::{GroupVersion, Ongoing, SetView},
 };
 use prost::bytes::Bytes;
@@ -122,10 +122,13 @@ impl Group {
         match &self.standing {
             Standing::Live(()) => Some(self.served.as_ref()?.definition.bounds.min),
             // Accepted deletions are carried out, even if the object isn't a group any more.
-            Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
+            Standing::Excluded(Exclusion::NotAutoscaled | Exclusion::InvalidBounds | Exclusion::NoScaleFromZero, _)
             | Standing::Waiting => Some(0),
-            Standing::LeftOut(
-                LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused | LeftOut::NamespaceForbidden,
+            Standing::Excluded(
+                Exclusion::OutOfScope
+                | Exclusion::OwnedByMachineDeployment
+                | Exclusion::Paused
+                | Exclusion::NamespaceForbidden,
                 _,
             )
             | Standing::Undecodable(_)

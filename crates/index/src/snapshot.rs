@@ -125,7 +125,7 @@ impl Inner {
     fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
         let standing = match (&group.standing, &group.served) {
             (Standing::Live(()), Some(served)) => Standing::Live(Arc::clone(served)),
-            (Standing::LeftOut(reason, problems), _) => Standing::LeftOut(*reason, problems.clone()),
+            (Standing::Excluded(reason, problems), _) => Standing::Excluded(*reason, problems.clone()),
             (Standing::Waiting, _) => Standing::Waiting,
             (Standing::Undecodable(problem), _) => Standing::Undecodable(problem.clone()),
             (Standing::Gone, _) | (Standing::Live(()), None) => Standing::Gone,
@@ -169,7 +169,7 @@ impl GroupSnapshot {
     pub fn served(&self) -> Option<&Served> {
         match &self.standing {
             Standing::Live(served) => Some(served),
-            Standing::LeftOut(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
+            Standing::Excluded(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
         }
     }
 

@@ -46,7 +46,7 @@ impl ReadOnlyCommand {
                     work.id
                 ))
             };
-            if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
+            if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
                 return Err(unchanged(&why));
             }
             let view = work.view()?;

@@ -33,7 +33,7 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
-    if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
+    if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
         tracing::info!(group = %work.id, "the size is left as it is: {why}");
         return Ok(());
     }

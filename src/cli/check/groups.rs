@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use capi::{KindRef, ObjectKey, ScalableKind};
-use nodegroup::{Definition, LeftOut, Scope};
+use nodegroup::{Definition, Exclusion, Scope};
 
 use super::{
     report::{CheckId, Findings},
@@ -165,9 +165,9 @@ impl Inspection {
             findings.ok(check, "", format!("{} node groups: {named}{more}", live.len()));
             return;
         }
-        let mut reasons: BTreeMap<LeftOut, usize> = BTreeMap::new();
+        let mut reasons: BTreeMap<Exclusion, usize> = BTreeMap::new();
         for group in &self.groups {
-            if let Standing::LeftOut(reason, _) = &group.standing {
+            if let Standing::Excluded(reason, _) = &group.standing {
                 *reasons.entry(*reason).or_default() += 1;
             }
         }
@@ -197,8 +197,8 @@ impl Inspection {
                         warn(problem.to_string());
                     }
                 }
-                Standing::LeftOut(
-                    reason @ (LeftOut::InvalidBounds | LeftOut::NoScaleFromZero | LeftOut::NamespaceForbidden),
+                Standing::Excluded(
+                    reason @ (Exclusion::InvalidBounds | Exclusion::NoScaleFromZero | Exclusion::NamespaceForbidden),
                     problems,
                 ) => {
                     warn(format!("left out: {reason}"));
@@ -206,13 +206,16 @@ impl Inspection {
                         warn(problem.to_string());
                     }
                 }
-                Standing::LeftOut(
-                    LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused,
+                Standing::Excluded(
+                    Exclusion::OutOfScope
+                    | Exclusion::OwnedByMachineDeployment
+                    | Exclusion::NotAutoscaled
+                    | Exclusion::Paused,
                     _,
                 )
                 | Standing::Gone => {}
                 Standing::Waiting => {
-                    warn(format!("left out until its infrastructure template is read: {}", LeftOut::NoScaleFromZero));
+                    warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
                 Standing::Undecodable(problem) => warn(format!("left out: {problem}")),
             }
@@ -296,7 +299,7 @@ impl Inspection {
     fn live(&self) -> impl Iterator<Item = (&GroupSnapshot, &Definition)> {
         self.groups.iter().filter_map(|group| match &group.standing {
             Standing::Live(served) => Some((group, &served.definition)),
-            Standing::LeftOut(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
+            Standing::Excluded(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
         })
     }
 }

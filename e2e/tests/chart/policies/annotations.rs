@@ -49,7 +49,7 @@ fn set_aside(object: &Value) -> Result<Keys> {
     let object = ScalableResource::decode(kind, meta, object, &context).map_err(anyhow::Error::msg)?;
     let problems = match nodegroup::evaluate(&object, None, InfrastructureState::None, RealNodes::default(), &rules) {
         Verdict::Group(definition) => definition.problems,
-        Verdict::LeftOut(_, problems) => problems,
+        Verdict::Excluded(_, problems) => problems,
     };
     let key = |message: &str| {
         let key = message.strip_prefix("annotation ")?.split([' ', ',']).next()?;
