@@ -9,14 +9,14 @@ use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::{GroupId, InstanceCounts, InstanceState, MachineView, instance, instance::Counted};
 
 use super::{
-    holder::{Holder, OnNode, holder_key},
+    holder::{Holder, MachineByNode, holder_key},
     live_state::LiveState,
-    members::NodeById,
+    members::NodeByProviderId,
     relation::owner_of,
 };
 
-/// The number of Machines or Nodes with the same end of a providerID above which a change of one updates no other.
-const CROWD: usize = 16;
+/// The number of Machines or Nodes with the same tail of a providerID above which a change of one updates no other.
+const MAX_SHARED: usize = 16;
 
 /// The Machines of an owner, counted by state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -123,24 +123,24 @@ impl Siblings {
     }
 }
 
-/// The ends of providerIDs that so many objects share that Machines with them aren't kept counted.
+/// The tails of providerIDs that so many objects share that Machines with them aren't kept counted.
 #[derive(Debug)]
-pub(super) struct Crowds {
-    ends: BTreeSet<String>,
-    /// The limit; see [`CROWD`].
+pub(super) struct SharedTails {
+    tails: BTreeSet<String>,
+    /// The limit; see [`MAX_SHARED`].
     pub(super) limit: usize,
 }
 
-impl Default for Crowds {
+impl Default for SharedTails {
     fn default() -> Self {
-        Self { ends: BTreeSet::new(), limit: CROWD }
+        Self { tails: BTreeSet::new(), limit: MAX_SHARED }
     }
 }
 
-impl Crowds {
+impl SharedTails {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.tails.is_empty()
     }
 }
 
@@ -150,7 +150,7 @@ impl LiveState {
         if id.kind == ScalableKind::MachinePool {
             return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
         }
-        let counts = if self.crowds.ends.is_empty() {
+        let counts = if self.shared_tails.tails.is_empty() {
             self.kept_counts_of(id)
         } else {
             MachineCounts::all(self.members_of(id).map(instance::counted))
@@ -189,7 +189,7 @@ impl LiveState {
         }
         let both = || [old, new].into_iter().flatten();
         let Some(name) = both().next().map(|node| &node.meta.key.name) else { return };
-        let by_name = self.machines_by_node.get(name).map(|OnNode(machine)| &machine.meta.key);
+        let by_name = self.machines_by_node.get(name).map(|MachineByNode(machine)| &machine.meta.key);
         let mut concerned: Vec<_> = by_name.chain(both().filter_map(|node| node.machine.as_ref())).cloned().collect();
         self.found_by(both().filter_map(|node| node.provider_id.as_deref()), &mut concerned);
         self.count_all(concerned);
@@ -215,25 +215,25 @@ impl LiveState {
         self.count_all(concerned);
     }
 
-    /// Collects the Machines whose Nodes depend on holders with the ends of these providerIDs.
+    /// Collects the Machines whose Nodes depend on holders with the tails of these providerIDs.
     fn found_by<'a>(&mut self, ids: impl Iterator<Item = &'a str>, into: &mut Vec<ObjectKey>) {
         let mut last = None;
-        for end in ids.map(holder_key) {
-            if last.replace(end) == Some(end) {
+        for tail in ids.map(holder_key) {
+            if last.replace(tail) == Some(tail) {
                 continue;
             }
-            let limit = self.crowds.limit;
-            let nodes = || self.nodes_by_provider_id.get(end);
-            if self.holders.get(end).nth(limit).is_some() || nodes().nth(limit).is_some() {
-                self.crowds.ends.insert(end.to_owned());
+            let limit = self.shared_tails.limit;
+            let nodes = || self.nodes_by_provider_id.get(tail);
+            if self.holders.get(tail).nth(limit).is_some() || nodes().nth(limit).is_some() {
+                self.shared_tails.tails.insert(tail.to_owned());
                 continue;
             }
-            let holders = self.holders.get(end).filter_map(|holder| match holder {
+            let holders = self.holders.get(tail).filter_map(|holder| match holder {
                 Holder::Machine(machine) => Some(&machine.meta.key),
                 Holder::Pool(_) => None,
             });
-            into.extend(holders.chain(nodes().filter_map(|NodeById(node)| node.machine.as_ref())).cloned());
-            self.crowds.ends.remove(end);
+            into.extend(holders.chain(nodes().filter_map(|NodeByProviderId(node)| node.machine.as_ref())).cloned());
+            self.shared_tails.tails.remove(tail);
         }
     }
 
@@ -261,7 +261,7 @@ impl LiveState {
             machine,
             node: self.known_node_of(machine).map(AsRef::as_ref),
             shortage: self.shortages.get(&machine.meta.key).copied(),
-            undeletable: self.is_undeletable(machine),
+            undeletable: self.has_failed_delete(machine),
         }
     }
 }
@@ -276,8 +276,8 @@ impl LiveState {
         )
     }
 
-    /// Returns true if the kept counts aren't used, since too many objects share the end of a providerID.
-    pub(super) fn has_crowds(&self) -> bool {
-        !self.crowds.ends.is_empty()
+    /// Returns true if the kept counts aren't used, since too many objects share the tail of a providerID.
+    pub(super) fn has_shared_tails(&self) -> bool {
+        !self.shared_tails.tails.is_empty()
     }
 }

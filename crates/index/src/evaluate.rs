@@ -133,7 +133,7 @@ impl LiveState {
         }
         // Changes of its Machines before this woke nobody who could act.
         if waited && group.min_of_deletions().is_some() {
-            self.look_at_deletions_of(id);
+            self.check_deletions_of(id);
         }
     }
 }

@@ -25,7 +25,7 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     /// Returns the change for a deleted object.
     fn gone(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
-    fn held(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
+    fn keys(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
 }
 
 impl IndexFeed for Cluster {
@@ -43,7 +43,7 @@ impl IndexFeed for Cluster {
         Change::ClusterGone(key)
     }
 
-    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.clusters.keys().cloned().collect())
     }
 }
@@ -63,7 +63,7 @@ impl IndexFeed for ScalableResource {
         Change::ScalableGone(GroupId::new(*kind, key))
     }
 
-    fn held(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
         index.keys(|live| {
             let known = live.groups.iter().filter(|(id, group)| id.kind == *kind && group.is_known());
             known.map(|(id, _)| id.key.clone()).collect()
@@ -86,7 +86,7 @@ impl IndexFeed for Machine {
         Change::MachineGone(key)
     }
 
-    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.machines.iter().map(|machine| machine.meta.key.clone()).collect())
     }
 }
@@ -106,7 +106,7 @@ impl IndexFeed for Node {
         Change::NodeGone(key.name)
     }
 
-    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.nodes.iter().map(|node| node.meta.key.clone()).collect())
     }
 }
@@ -126,7 +126,7 @@ impl IndexFeed for InfrastructureTemplate {
         Change::TemplateGone(kind.clone(), key)
     }
 
-    fn held(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
         index.keys(|live| {
             let templates = live.templates.keys().filter(|(of, _)| of == kind);
             templates.map(|(_, key)| key.clone()).collect()
@@ -158,7 +158,7 @@ impl<T: IndexFeed> FedKeys<T> {
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
         match self.leftovers.lock().take() {
-            Some(_) => T::held(&self.index, &self.kind),
+            Some(_) => T::keys(&self.index, &self.kind),
             None => HashSet::new(),
         }
     }

@@ -68,7 +68,7 @@ pub(super) struct Group {
     /// The size with which somebody else has overwritten this process's, until it is reported.
     pub(super) overwritten: Option<Overwritten>,
     /// The time of the object's deletion, while the group continues to answer.
-    pub(super) gone_since: Option<tokio::time::Instant>,
+    pub(super) deleted_at: Option<tokio::time::Instant>,
 }
 
 impl Group {
@@ -81,10 +81,10 @@ impl Group {
     /// Sets a new version of the object, with its log.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>, log: Option<SharedLog>) {
         let version = GroupVersion::of(&object, log);
-        self.look_at_own_size(&version);
+        self.check_overwritten(&version);
         self.versions.show(version);
         self.object = Some(object);
-        self.gone_since = None;
+        self.deleted_at = None;
     }
 
     /// Returns the desired size: the one written last, else the object's, else that of the last object.

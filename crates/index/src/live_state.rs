@@ -13,20 +13,20 @@ use nodegroup::{GroupId, Problem, ProblemKind, Rules, SharedLog, Shortage};
 
 use super::{
     Change, KindState,
-    counts::{Crowds, Siblings},
-    gone::Gone,
+    counts::{SharedTails, Siblings},
+    deleted_groups::DeletedGroups,
+    failed_deletes::FailedDelete,
     group::Group,
-    holder::{Holder, OnNode},
+    holder::{Holder, MachineByNode},
     keyed_multimap::KeyedMultimap,
     keyed_set::KeyedSet,
-    members::{NodeById, NodeByMachine},
+    members::{NodeByMachine, NodeByProviderId},
     multimap::Multimap,
     observed::Observations,
     observed_resources::Resources,
     prices::CheapestUnits,
     relation::{cluster_key, group_of, owner_of, template_key},
     standing::Standing,
-    undeletable::Undeletable,
 };
 
 /// The kind and key of an infrastructure template.
@@ -45,15 +45,15 @@ pub(super) struct LiveState {
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
     /// The Machines whose deletion failed.
-    pub(super) undeletable: HashMap<ObjectKey, Undeletable>,
+    pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Siblings>,
-    pub(super) crowds: Crowds,
+    pub(super) shared_tails: SharedTails,
     pub(super) holders: KeyedMultimap<Holder>,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
-    pub(super) machines_by_node: KeyedMultimap<OnNode>,
-    pub(super) nodes_by_provider_id: KeyedMultimap<NodeById>,
+    pub(super) machines_by_node: KeyedMultimap<MachineByNode>,
+    pub(super) nodes_by_provider_id: KeyedMultimap<NodeByProviderId>,
     pub(super) nodes_by_machine: KeyedMultimap<NodeByMachine>,
     /// The MachinePools whose nodeRefs contain a Node.
     pub(super) pools_by_node: Multimap<ArcStr, GroupId>,
@@ -73,13 +73,13 @@ pub(super) struct LiveState {
     /// The groups whose standing or problems have changed, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose deletions may have progressed.
-    pub(super) unfinished: BTreeSet<GroupId>,
+    pub(super) pending_deletes: BTreeSet<GroupId>,
     /// The groups with observations of their sizes.
     pub(super) observed: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// The deleted groups that continue to answer.
-    pub(super) gone: Gone,
+    pub(super) deleted_groups: DeletedGroups,
     /// The namespaces of the scope that can't be read.
     pub(super) forbidden_namespaces: BTreeSet<String>,
     /// The number of evaluations of the rules.
@@ -101,9 +101,9 @@ impl LiveState {
             templates: HashMap::new(),
             kinds: HashMap::new(),
             shortages: HashMap::new(),
-            undeletable: HashMap::new(),
+            failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
-            crowds: Crowds::default(),
+            shared_tails: SharedTails::default(),
             holders: KeyedMultimap::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: KeyedMultimap::default(),
@@ -119,10 +119,10 @@ impl LiveState {
             wanted_changed: false,
             prices: CheapestUnits::default(),
             changed: BTreeSet::new(),
-            unfinished: BTreeSet::new(),
+            pending_deletes: BTreeSet::new(),
             observed: BTreeSet::new(),
             membership_changed: true,
-            gone: Gone::default(),
+            deleted_groups: DeletedGroups::default(),
             forbidden_namespaces: BTreeSet::new(),
             #[cfg(test)]
             evaluations: 0,
@@ -133,14 +133,14 @@ impl LiveState {
 
     /// Applies a change, with the log of deletions of its object.
     pub(super) fn apply(&mut self, change: Change, log: Option<SharedLog>) {
-        self.drop_gone();
+        self.drop_deleted();
         match change {
             Change::Cluster(cluster) => {
                 let key = cluster.meta.key.clone();
                 let old = self.clusters.insert(key.clone(), Arc::clone(&cluster));
                 // No other field is read, and the status changes often.
                 if old.as_ref().is_none_or(|old| old.topology != cluster.topology) {
-                    self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
+                    self.update_rollouts(self.groups_by_cluster.to_vec(&key));
                 }
                 if old.is_none_or(|old| old.paused != cluster.paused) {
                     self.evaluate_all(self.groups_by_cluster.to_vec(&key));
@@ -148,7 +148,7 @@ impl LiveState {
             }
             Change::ClusterGone(key) => {
                 self.clusters.remove(&key);
-                self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
+                self.update_rollouts(self.groups_by_cluster.to_vec(&key));
                 self.evaluate_all(self.groups_by_cluster.to_vec(&key));
             }
             Change::Scalable(object) => {
@@ -213,9 +213,9 @@ impl LiveState {
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
             ("shortages", self.shortages.is_empty()),
-            ("undeletable", self.undeletable.is_empty()),
+            ("undeletable", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
-            ("crowds", self.crowds.is_empty()),
+            ("crowds", self.shared_tails.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
@@ -230,7 +230,7 @@ impl LiveState {
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
             ("prices", self.prices.is_empty()),
-            ("gone", self.gone.is_empty()),
+            ("gone", self.deleted_groups.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }
@@ -255,14 +255,14 @@ impl LiveState {
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
         self.observed_owner_changed(old.as_deref(), Some(object));
-        self.look_at_log(had_log, object);
-        self.look_at_size(group_of(object), old.as_deref(), object);
+        self.check_log(had_log, object);
+        self.check_size(group_of(object), old.as_deref(), object);
         // The Machines of a MachineSet were visited when its relations changed; the Nodes of a MachinePool may have
         // changed.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
         }
-        self.look_at_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
+        self.update_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
         self.evaluate(id);
     }
 
@@ -270,7 +270,7 @@ impl LiveState {
     /// without its MachineSet, a MachineDeployment's Machines would count as missing replicas, and be scaled down.
     fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
         let group = self.groups.entry(id.clone()).or_default();
-        group.gone_since = None;
+        group.deleted_at = None;
         let standing = Standing::Undecodable(problem);
         if group.standing != standing {
             group.standing = standing;
@@ -290,7 +290,7 @@ impl LiveState {
         }
         let keep = group.served.is_some();
         if keep {
-            self.gone.note(id, group);
+            self.deleted_groups.note(id, group);
         }
         self.relate(id, old.as_deref(), None);
         self.owner_changed(id, old.as_deref(), None);
@@ -301,9 +301,9 @@ impl LiveState {
         }
         if let Some(old) = &old {
             // Its deletions are then forgotten by whoever finishes them.
-            self.look_at_log(false, old);
+            self.check_log(false, old);
         }
-        self.look_at_rollouts(old.as_deref().map(group_of).into_iter().collect());
+        self.update_rollouts(old.as_deref().map(group_of).into_iter().collect());
     }
 
     /// Moves the relations of a MachineDeployment, MachineSet or MachinePool from its old to its new version.
@@ -355,7 +355,7 @@ impl LiveState {
                 }
             }
             self.resample(&group);
-            self.look_at_deletions_of_set(id, group);
+            self.check_deletions_of_set(id, group);
         }
         self.count_set(id);
     }
@@ -365,7 +365,7 @@ impl LiveState {
         self.note_shortage(old.as_deref(), machine);
         if let Some(old) = &old {
             if old.owner != machine.owner {
-                self.look_at_deletions(old);
+                self.check_deletions(old);
             }
             self.unrelate_machine(old, Some(machine));
         }
@@ -373,21 +373,21 @@ impl LiveState {
             self.holders.insert(Holder::Machine(Arc::clone(machine)));
         }
         if machine.node_name.is_some() {
-            self.machines_by_node.insert(OnNode(Arc::clone(machine)));
+            self.machines_by_node.insert(MachineByNode(Arc::clone(machine)));
         }
         if let Some(owner) = owner_of(machine) {
             self.machines_by_owner.entry(owner).or_default().insert(machine);
         }
         self.count_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
-        self.look_at_deletions(machine);
+        self.check_deletions(machine);
     }
 
     fn remove_machine(&mut self, key: &ObjectKey) {
         if let Some(old) = self.machines.remove(key) {
             self.shortages.remove(key);
-            self.undeletable.remove(key);
-            self.look_at_deletions(&old);
+            self.failed_deletes.remove(key);
+            self.check_deletions(&old);
             self.unrelate_machine(&old, None);
             self.count_machine(Some(&old), None);
         }
@@ -403,7 +403,7 @@ impl LiveState {
         if let Some(node) = &old.node_name
             && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
         {
-            self.machines_by_node.remove(&OnNode(Arc::clone(old)));
+            self.machines_by_node.remove(&MachineByNode(Arc::clone(old)));
         }
         if let Some(owner) = owner_of(old)
             && new.is_none_or(|new| new.owner != old.owner)

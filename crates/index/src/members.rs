@@ -51,9 +51,9 @@ impl Member {
 
 /// A Node under its providerID.
 #[derive(Clone, Debug)]
-pub(super) struct NodeById(pub(super) Arc<Node>);
+pub(super) struct NodeByProviderId(pub(super) Arc<Node>);
 
-impl Keyed for NodeById {
+impl Keyed for NodeByProviderId {
     /// The end of the providerID; see [`holder_key`].
     type Key = str;
     type Order = ArcStr;
@@ -106,7 +106,7 @@ impl LiveState {
     pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
         if let Some(old) = old {
             if old.provider_id.is_some() {
-                self.nodes_by_provider_id.remove(&NodeById(Arc::clone(old)));
+                self.nodes_by_provider_id.remove(&NodeByProviderId(Arc::clone(old)));
             }
             if old.machine.is_some() {
                 self.nodes_by_machine.remove(&NodeByMachine(Arc::clone(old)));
@@ -114,7 +114,7 @@ impl LiveState {
         }
         if let Some(new) = new {
             if new.provider_id.is_some() {
-                self.nodes_by_provider_id.insert(NodeById(Arc::clone(new)));
+                self.nodes_by_provider_id.insert(NodeByProviderId(Arc::clone(new)));
             }
             if new.machine.is_some() {
                 self.nodes_by_machine.insert(NodeByMachine(Arc::clone(new)));
@@ -133,7 +133,7 @@ impl LiveState {
             machine: Arc::clone(machine),
             node: self.known_node_of(machine).cloned(),
             shortage: self.shortages.get(&machine.meta.key).copied(),
-            undeletable: self.is_undeletable(machine),
+            undeletable: self.has_failed_delete(machine),
         };
         self.machines_of(id).map(copy).collect()
     }
@@ -150,7 +150,7 @@ impl LiveState {
     }
 
     fn node_with_id(&self, key: &ObjectKey, id: &ArcStr) -> Option<&Arc<Node>> {
-        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeById(node)| node);
+        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeByProviderId(node)| node);
         let same = nodes().find(|node| node.provider_id.as_ref() == Some(id));
         same.or_else(|| {
             // The two may write the providerID differently. Its end identifies the Node if no other Machine has the

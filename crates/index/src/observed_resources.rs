@@ -137,7 +137,7 @@ impl LiveState {
             (None, None) => false,
         };
         if changed {
-            self.learn(&templates, &id);
+            self.observe_again(&templates, &id);
         }
     }
 
@@ -148,7 +148,7 @@ impl LiveState {
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
         let (templates, id) = (Templates::of(set), group_of(set));
         if self.resources.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
-            self.learn(&templates, &id);
+            self.observe_again(&templates, &id);
         }
     }
 
@@ -162,7 +162,7 @@ impl LiveState {
     /// Updates the observations after a MachinePool or one of its Nodes was added, changed or deleted.
     pub(super) fn observe_pool_resources(&mut self, id: &GroupId) {
         let Some(pool) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
-        self.learn(&Templates::of(pool), id);
+        self.observe_again(&Templates::of(pool), id);
     }
 
     /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted:
@@ -177,7 +177,7 @@ impl LiveState {
         let (from, to) = (old.map(place), new.map(place));
         if from != to {
             for (templates, group) in from.iter().chain(&to) {
-                self.learn(templates, group);
+                self.observe_again(templates, group);
             }
         } else if id.kind == ScalableKind::MachinePool {
             self.observe_pool_resources(id);
@@ -185,7 +185,7 @@ impl LiveState {
     }
 
     /// Observes the Nodes of a group with these templates again, and applies the result.
-    fn learn(&mut self, templates: &Templates, id: &GroupId) {
+    fn observe_again(&mut self, templates: &Templates, id: &GroupId) {
         let best = self.observed_nodes(templates, id).min_by_key(|observed_node| rank(*observed_node));
         let known = self.resources.get(templates, id);
         let observation = best.and_then(|(source, node)| {
@@ -197,8 +197,8 @@ impl LiveState {
         });
         let borrowed = self.resources.borrowed(templates).cloned();
         let changed = match observation {
-            Some(observation) => self.take(templates, id, observation),
-            None if best.is_some() || self.has_templates(templates, id) => self.outlive(templates, id),
+            Some(observation) => self.replace(templates, id, observation),
+            None if best.is_some() || self.has_templates(templates, id) => self.keep_last(templates, id),
             None => self.resources.remove(templates, id),
         };
         if changed {
@@ -206,7 +206,7 @@ impl LiveState {
         }
     }
 
-    fn take(&mut self, templates: &Templates, id: &GroupId, observation: Observation) -> bool {
+    fn replace(&mut self, templates: &Templates, id: &GroupId, observation: Observation) -> bool {
         let groups = self.resources.by_templates.entry(templates.clone()).or_default();
         let same = |old: &Observation| old.live && old.observed == observation.observed;
         let changed = !groups.get(id).is_some_and(same);
@@ -215,7 +215,7 @@ impl LiveState {
     }
 
     /// Keeps an observation whose Node is gone, or isn't ready to be observed again.
-    fn outlive(&mut self, templates: &Templates, id: &GroupId) -> bool {
+    fn keep_last(&mut self, templates: &Templates, id: &GroupId) -> bool {
         let groups = self.resources.by_templates.get_mut(templates);
         let Some(observation) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
         std::mem::replace(&mut observation.live, false)
@@ -261,13 +261,13 @@ impl LiveState {
     /// Evaluates the group, and the groups that borrow its observation if the borrowed one has changed.
     fn resources_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<ObservedResources>>) {
         let is_same = self.resources.borrowed(templates) == borrowed;
-        let mut groups = if is_same { BTreeSet::new() } else { self.learners(templates) };
+        let mut groups = if is_same { BTreeSet::new() } else { self.borrowers(templates) };
         groups.insert(id.clone());
         self.evaluate_all(groups.into_iter().collect());
     }
 
     /// Returns the groups with these templates that have no observation of their own.
-    pub(super) fn learners(&self, templates: &Templates) -> BTreeSet<GroupId> {
+    pub(super) fn borrowers(&self, templates: &Templates) -> BTreeSet<GroupId> {
         let Templates::Of { namespace, infrastructure, .. } = templates else { return BTreeSet::new() };
         let key = (
             KindRef::from(infrastructure),
@@ -299,7 +299,7 @@ impl LiveState {
         for (templates, id) in gone {
             let borrowed = self.resources.borrowed(&templates).cloned();
             self.resources.remove(&templates, &id);
-            self.learn(&templates, &id);
+            self.observe_again(&templates, &id);
             self.resources_changed(&templates, &id, borrowed.as_ref());
         }
     }

@@ -43,7 +43,7 @@ impl OwnSize {
 impl Group {
     /// Records if the watch reports another size than the one that this process wrote last. During a write the size
     /// may be the new one, so this waits for the answer.
-    pub(super) fn look_at_own_size(&mut self, shown: &GroupVersion) {
+    pub(super) fn check_overwritten(&mut self, shown: &GroupVersion) {
         if self.size_writes > 0 {
             return;
         }
@@ -53,9 +53,9 @@ impl Group {
         }
     }
 
-    fn look_at_shown_size(&mut self) {
+    fn check_shown_size(&mut self) {
         if let Some(shown) = self.versions.shown().filter(|_| self.object.is_some()).cloned() {
-            self.look_at_own_size(&shown);
+            self.check_overwritten(&shown);
         }
     }
 }
@@ -74,7 +74,7 @@ impl Drop for SizeWrite<'_> {
         let live = &mut inner.live;
         let Some(group) = live.groups.get_mut(self.id) else { return };
         group.size_writes = group.size_writes.saturating_sub(1);
-        group.look_at_shown_size();
+        group.check_shown_size();
         if group.overwritten.is_some() {
             live.observed.insert(self.id.clone());
             self.index.observed.send_replace(());
@@ -99,7 +99,7 @@ impl LiveState {
 
     /// Marks a group as observed if its size, written by this process, was overwritten, or if the creation of its
     /// Machines has stopped or resumed.
-    pub(super) fn look_at_size(&mut self, id: GroupId, old: Option<&ScalableResource>, new: &ScalableResource) {
+    pub(super) fn check_size(&mut self, id: GroupId, old: Option<&ScalableResource>, new: &ScalableResource) {
         let Some(group) = self.groups.get(&id) else { return };
         let has_turned = old.and_then(|old| old.held_back.as_ref()) != new.held_back.as_ref();
         if group.overwritten.is_some() || (group.own_size.is_some() && has_turned) {
@@ -127,7 +127,7 @@ impl Index {
                 group.increase = Some(Increase::now());
             }
             // The watch may have been quicker.
-            group.look_at_shown_size();
+            group.check_shown_size();
             live.observed.insert(id.clone());
             self.observed.send_replace(());
         }

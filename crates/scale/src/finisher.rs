@@ -21,7 +21,7 @@ pub(super) async fn run(
 ) {
     let Some(reconcile_ended) = shared.upgrade().map(|shared| shared.lanes.reconcile_ended()) else { return };
     let reconcile =
-        || shared.upgrade().map(|shared| turns::reconcile_due(&shared, index.take_unfinished(), Instant::now()));
+        || shared.upgrade().map(|shared| turns::reconcile_due(&shared, index.take_pending_deletes(), Instant::now()));
     while let Some(next) = reconcile() {
         tokio::select! {
             biased;

@@ -116,7 +116,7 @@ impl Scale {
             memory: Memory::default(),
         });
         if !options.read_only {
-            let (changes, observed) = (index.unfinished(), index.observed());
+            let (changes, observed) = (index.pending_deletes(), index.observed());
             shared.spawner.spawn(finisher::run(Arc::downgrade(&shared), Arc::clone(&index), changes, ended.clone()));
             shared.spawner.spawn(observer::run(Arc::downgrade(&shared), index, observed, ended.clone()));
         }

@@ -111,7 +111,7 @@ impl Work {
     /// Marks Machines in the index whose deletion the API server has refused or left without an answer.
     pub(super) fn record_failed_deletes(&self, machines: &[Named]) {
         for named in machines {
-            self.index().set_undeletable(&self.machine_key(&named.name), &named.uid);
+            self.index().record_failed_delete(&self.machine_key(&named.name), &named.uid);
         }
     }
 

@@ -17,14 +17,14 @@ const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// A failed deletion.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Undeletable {
+pub(super) struct FailedDelete {
     /// The time of the last failure.
     since: Instant,
     /// The time after it for which the error isn't sent.
     lasts: Duration,
 }
 
-impl Undeletable {
+impl FailedDelete {
     fn is_over(self) -> bool {
         self.since.elapsed() >= self.lasts
     }
@@ -32,23 +32,23 @@ impl Undeletable {
 
 impl LiveState {
     /// Returns true if the deletion of a Machine failed recently.
-    pub(super) fn is_undeletable(&self, machine: &Machine) -> bool {
-        self.undeletable.get(&machine.meta.key).is_some_and(|failed| !failed.is_over())
+    pub(super) fn has_failed_delete(&self, machine: &Machine) -> bool {
+        self.failed_deletes.get(&machine.meta.key).is_some_and(|failed| !failed.is_over())
     }
 }
 
 impl Index {
     /// Records that the API server has refused to delete a Machine, or hasn't answered.
-    pub fn set_undeletable(&self, key: &ObjectKey, uid: &Uid) {
+    pub fn record_failed_delete(&self, key: &ObjectKey, uid: &Uid) {
         let live = &mut self.inner.write().live;
         if live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
-            let lasts = match live.undeletable.get(key) {
+            let lasts = match live.failed_deletes.get(key) {
                 Some(failed) if failed.is_over() => (failed.lasts * 2).min(LONGEST),
                 // The deletion was requested again although the error isn't sent.
                 Some(failed) => failed.lasts,
                 None => FIRST,
             };
-            live.undeletable.insert(key.clone(), Undeletable { since: Instant::now(), lasts });
+            live.failed_deletes.insert(key.clone(), FailedDelete { since: Instant::now(), lasts });
         }
     }
 }

@@ -15,14 +15,14 @@ const DROPPED_AT_ONCE: usize = 4;
 
 /// The deleted groups with the times of their deletions, in order. A group may exist again by now.
 #[derive(Debug, Default)]
-pub(super) struct Gone(VecDeque<(Instant, GroupId)>);
+pub(super) struct DeletedGroups(VecDeque<(Instant, GroupId)>);
 
-impl Gone {
+impl DeletedGroups {
     /// Records the deletion of a group. A repeated report keeps the first time.
     pub(super) fn note(&mut self, id: &GroupId, group: &mut Group) {
-        if group.gone_since.is_none() {
+        if group.deleted_at.is_none() {
             let now = Instant::now();
-            group.gone_since = Some(now);
+            group.deleted_at = Some(now);
             self.0.push_back((now, id.clone()));
         }
     }
@@ -47,10 +47,10 @@ impl Gone {
 
 impl LiveState {
     /// Drops groups that were deleted long ago.
-    pub(super) fn drop_gone(&mut self) {
+    pub(super) fn drop_deleted(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {
-            let Some((since, id)) = self.gone.take_old() else { return };
-            if self.groups.get(&id).is_some_and(|group| group.gone_since == Some(since))
+            let Some((since, id)) = self.deleted_groups.take_old() else { return };
+            if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since))
                 && let Some(group) = self.groups.remove(&id)
             {
                 let price = group.served.as_ref().and_then(|served| served.definition.price.as_ref());
