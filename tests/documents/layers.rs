@@ -1,5 +1,5 @@
-//! Checks the order of the files of `crates/scale` and of the informer: no two use each other, except a parent and its
-//! children. And checks that the program can be started without its command line.
+//! Checks the order of the files of `crates/scale`, `crates/index`, `crates/page` and the informer: no two use each
+//! other, except a parent and its children. And checks that the program can be started without its command line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -141,6 +141,27 @@ fn no_file_of_scale_uses_one_that_uses_it() {
     assert_eq!(circle(&uses), None);
     // A command's path through the modules must be found: otherwise nothing was read.
     for (one, other) in [("turns", "delete"), ("delete", "run"), ("run", "api"), ("outcome", "events")] {
+        assert!(uses[one].contains(other), "{one} uses {other}: {:?}", uses[one]);
+    }
+}
+
+#[test]
+fn no_file_of_the_index_uses_one_that_uses_it() {
+    let uses = uses(&modules(&root().join("crates/index/src")));
+    assert_eq!(circle(&uses), None);
+    // A change's path through the modules must be found: otherwise nothing was read.
+    for (one, other) in [("apply", "live_state"), ("live_state", "group"), ("group", "version"), ("members", "resolve")]
+    {
+        assert!(uses[one].contains(other), "{one} uses {other}: {:?}", uses[one]);
+    }
+}
+
+#[test]
+fn no_file_of_the_page_uses_one_that_uses_it() {
+    let uses = uses(&modules(&root().join("crates/page/src")));
+    assert_eq!(circle(&uses), None);
+    // The path of a listing must be found: otherwise nothing was read.
+    for (one, other) in [("overview", "listing"), ("listing", "view"), ("view", "condition")] {
         assert!(uses[one].contains(other), "{one} uses {other}: {:?}", uses[one]);
     }
 }

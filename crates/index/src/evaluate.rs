@@ -7,8 +7,8 @@ use nodegroup::{self, Definition, Exclusion, GroupId, InfrastructureState, RealN
 use super::{
     KindState,
     group::Served,
-    live_state::{LiveState, TemplateKey},
-    relation::{cluster_key, template_key},
+    live_state::LiveState,
+    relation::{TemplateKey, cluster_key, template_key},
     standing::Standing,
 };
 

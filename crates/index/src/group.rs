@@ -87,6 +87,25 @@ impl Group {
         self.deleted_at = None;
     }
 
+    /// Records if the watch reports another size than the one that this process wrote last. During a write the size
+    /// may be the new one, so this waits for the answer.
+    fn check_overwritten(&mut self, shown: &GroupVersion) {
+        if self.size_writes > 0 {
+            return;
+        }
+        if let Some(overwritten) = self.own_size.as_ref().and_then(|own| own.overwritten_by(shown)) {
+            self.own_size = None;
+            self.overwritten = Some(overwritten);
+        }
+    }
+
+    /// Compares the size that the watch has shown last, once no write is in progress.
+    pub(super) fn check_shown_size(&mut self) {
+        if let Some(shown) = self.versions.shown().filter(|_| self.object.is_some()).cloned() {
+            self.check_overwritten(&shown);
+        }
+    }
+
     /// Returns the desired size: the one written last, else the object's, else that of the last object.
     pub(super) fn size(&self, now: Instant) -> i32 {
         self.versions.size(now)

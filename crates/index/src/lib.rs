@@ -4,8 +4,11 @@
 //! answer.
 
 mod answers;
+mod apply;
 mod change;
+mod cheapest_units;
 mod commands;
+mod counting;
 mod counts;
 mod deleted_groups;
 mod evaluate;
@@ -22,12 +25,15 @@ mod lookup;
 mod members;
 mod metrics;
 mod multimap;
+mod node_key;
 mod notices;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod objects;
+mod observations;
 mod observed;
 mod observed_resources;
+mod observed_values;
 mod own_size;
 mod pending_deletes;
 mod pinned;
@@ -37,6 +43,7 @@ mod resolve;
 mod rollouts;
 mod samples;
 mod shortages;
+mod size_writes;
 mod snapshot;
 mod standing;
 mod stats;
@@ -67,13 +74,15 @@ pub use self::{
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
-    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, WrittenSize},
+    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     standing::{Standing, StandingKind},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
-    version::Era,
+    version::{Era, WrittenSize},
 };
-use self::{live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of};
-use capi::{KindRef, ObjectKey, ScalableResource};
+use self::{
+    failed_deletes::FailedDelete, live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of,
+};
+use capi::{KindRef, ObjectKey, ScalableResource, Uid};
 use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
 
 /// The live state of one workload cluster.
@@ -217,6 +226,15 @@ impl Index {
         let _ = version.log.as_ref().map(SharedLog::read);
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
+        }
+    }
+
+    /// Records that the API server has refused to delete a Machine, or hasn't answered.
+    pub fn record_failed_delete(&self, key: &ObjectKey, uid: &Uid) {
+        let live = &mut self.inner.write().live;
+        if live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
+            let failed = FailedDelete::after(live.failed_deletes.get(key));
+            live.failed_deletes.insert(key.clone(), failed);
         }
     }
 }

@@ -96,4 +96,9 @@ impl LiveState {
         };
         same.then_some(node)
     }
+
+    /// Returns true if the deletion of a Machine failed recently.
+    pub(super) fn has_failed_delete(&self, machine: &Machine) -> bool {
+        self.failed_deletes.get(&machine.meta.key).is_some_and(|failed| !failed.is_over())
+    }
 }

@@ -2,95 +2,19 @@
 //! zones. Both only grow: a group whose Nodes were in three zones must not count as in one because two Nodes are
 //! gone. They end with their MachineSets and groups.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use arcstr::ArcStr;
 use capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource};
-use nodegroup::{
-    GroupId,
-    observed::{ObservedLabels, OtherZone},
-    template::ZONE,
-};
+use nodegroup::{GroupId, observed::OtherZone, template::ZONE};
 
 use super::{
     counts::Siblings,
     live_state::LiveState,
-    observed_resources::Templates,
+    observations::{MachineSpec, Templates},
     relation::{group_of, owner_of},
 };
 
-/// The properties of Machines that determine the labels of their Nodes.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct MachineSpec {
-    templates: Templates,
-    failure_domain: Option<ArcStr>,
-}
-
-impl MachineSpec {
-    fn of(object: &ScalableResource) -> Self {
-        Self { templates: Templates::of(object), failure_domain: object.failure_domain.clone() }
-    }
-}
-
-/// The observed labels and zones of Nodes.
-#[derive(Debug, Default)]
-pub(super) struct Observations {
-    by_group: HashMap<GroupId, BTreeMap<MachineSpec, ObservedLabels>>,
-    /// The Nodes whose zone differs from their failure domain, by kind of infrastructure template, since all
-    /// providers share an API group.
-    other_zones: HashMap<KindRef, OtherZone>,
-}
-
-impl Observations {
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_group.is_empty() && self.other_zones.is_empty()
-    }
-}
-
 impl LiveState {
-    /// Returns the labels of a group's Nodes that were made as its next one will be. If the group has only other
-    /// Nodes, those of its newest older MachineSet are better than nothing, except for a zone in another failure
-    /// domain.
-    pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
-        let Some(by_spec) = self.observations.by_group.get(id) else { return ObservedLabels::default() };
-        let spec = MachineSpec::of(object);
-        if let Some(labels) = by_spec.get(&spec) {
-            return labels.clone();
-        }
-        if id.kind != ScalableKind::MachineDeployment || self.groups.get(id).is_none_or(|group| group.sample.is_none())
-        {
-            return ObservedLabels::default();
-        }
-        let observed = |set: &std::sync::Arc<ScalableResource>| {
-            let of_set = MachineSpec::of(set);
-            let labels = by_spec.get(&of_set)?;
-            Some(((set.revision, set.meta.key.clone()), of_set.failure_domain, labels))
-        };
-        let newest = self.sets_of(&id.key).filter_map(observed).max_by(|(a, ..), (b, ..)| a.cmp(b));
-        newest.map_or_else(ObservedLabels::default, |(_, failure_domain, labels)| {
-            let labels = labels.clone();
-            if failure_domain == spec.failure_domain { labels } else { labels.without(ZONE) }
-        })
-    }
-
-    /// Returns the labels of another group's Nodes that were made from the same templates.
-    pub(super) fn labels_of_sibling(&self, sibling: &GroupId, object: &ScalableResource) -> ObservedLabels {
-        let templates = Templates::of(object);
-        let mut all = ObservedLabels::default();
-        for (spec, labels) in self.observations.by_group.get(sibling).into_iter().flatten() {
-            if spec.templates == templates {
-                all.merge(labels);
-            }
-        }
-        all
-    }
-
-    /// Returns a Node that proves that a group's failure domain isn't a zone.
-    pub(super) fn other_zone(&self, object: &ScalableResource) -> Option<&OtherZone> {
-        self.observations.other_zones.get(&KindRef::from(object.infrastructure.as_ref()?))
-    }
-
     /// Observes the Node of a Machine after either was added or changed.
     pub(super) fn observe_machine(&mut self, machine: &Machine) {
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
@@ -189,7 +113,7 @@ impl LiveState {
 impl LiveState {
     /// Forgets the observations of Nodes that are gone.
     pub(super) fn observe_anew(&mut self) {
-        self.observations = Observations::default();
+        self.observations = super::observations::Observations::default();
         let mut owners: Vec<_> = self.groups.values().filter_map(|group| group.object.clone()).collect();
         owners.sort_by_key(|owner| (owner.kind, owner.meta.key.clone()));
         for owner in &owners {

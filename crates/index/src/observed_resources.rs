@@ -2,124 +2,19 @@
 //! record outlives its Node, until another Node is observed, or the group has nothing with these templates any more.
 //! Must never observe a Node that is being deleted or not ready: it reports less than it has.
 
-use arcstr::ArcStr;
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use capi::{InfrastructureRef, KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, ObservedResources, RealNodes};
+use capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{GroupId, ObservedResources};
 
 use super::{
     counts::Siblings,
     live_state::LiveState,
+    observations::{Observation, ObservedNode, Templates, rank},
     relation::{group_of, owner_of},
 };
 
-/// The templates that similar Nodes share.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(super) enum Templates {
-    /// The templates in a namespace.
-    Of { namespace: ArcStr, infrastructure: InfrastructureRef, bootstrap: Option<InfrastructureRef> },
-    /// The group itself, if it has no infrastructure template.
-    None(GroupId),
-}
-
-impl Templates {
-    pub(super) fn of(object: &ScalableResource) -> Self {
-        match &object.infrastructure {
-            Some(infrastructure) => Self::Of {
-                namespace: object.meta.key.namespace.clone(),
-                infrastructure: infrastructure.clone(),
-                bootstrap: object.bootstrap.clone(),
-            },
-            None => Self::None(group_of(object)),
-        }
-    }
-}
-
-/// A Node to observe, with the key that it is found by.
-type ObservedNode<'a> = (&'a ObjectKey, &'a Arc<Node>);
-
-/// The last observation of a group's Node.
-#[derive(Debug)]
-struct Observation {
-    observed: Arc<ObservedResources>,
-    /// The Machine of the Node; for a MachinePool the Node itself.
-    source: ObjectKey,
-    resources: NodeResources,
-    /// True if the Node still exists and would give the same observation.
-    live: bool,
-}
-
-/// All observations.
-#[derive(Debug, Default)]
-pub(super) struct Resources {
-    by_templates: HashMap<Templates, BTreeMap<GroupId, Observation>>,
-}
-
-impl Resources {
-    fn get(&self, templates: &Templates, group: &GroupId) -> Option<&Observation> {
-        self.by_templates.get(templates)?.get(group)
-    }
-
-    /// Returns the observation of the group itself, else that of another group.
-    fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<ObservedResources>> {
-        self.get(templates, group).map(|observation| &observation.observed).or_else(|| self.borrowed(templates))
-    }
-
-    /// Returns the observation for groups without one of their own: that of the first group whose Node still exists,
-    /// else of the first group.
-    pub(super) fn borrowed(&self, templates: &Templates) -> Option<&Arc<ObservedResources>> {
-        let groups = self.by_templates.get(templates)?;
-        let live = groups.values().find(|observation| observation.live);
-        Some(&live.or_else(|| groups.values().next())?.observed)
-    }
-
-    fn remove(&mut self, templates: &Templates, group: &GroupId) -> bool {
-        let Some(groups) = self.by_templates.get_mut(templates) else { return false };
-        let removed = groups.remove(group).is_some();
-        if groups.is_empty() {
-            self.by_templates.remove(templates);
-        }
-        removed
-    }
-
-    /// Returns true if there are no observations.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_templates.is_empty()
-    }
-}
-
 impl LiveState {
-    /// Returns the observations of a group's real Nodes, without its sample.
-    pub(super) fn resources_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
-        let templates = Templates::of(object);
-        let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
-        let other_templates = if same_templates.is_some() { None } else { self.resources_of_other_templates(id) };
-        RealNodes { same_templates, other_templates, ..RealNodes::default() }
-    }
-
-    /// Returns the observed resources of a Node that was made from the templates of an older MachineSet of the group:
-    /// the newest such MachineSet.
-    fn resources_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
-        let observation = |set: &ObjectKey| {
-            let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
-            let observation = self.resources.get(&Templates::of(set), id)?;
-            Some(((observation.live, set.revision, &set.meta.key), observation.observed.as_ref()))
-        };
-        match id.kind {
-            ScalableKind::MachineDeployment => {
-                let observation = self.sets_by_deployment.get(&id.key).filter_map(observation);
-                observation.max_by_key(|(rank, _)| *rank).map(|(_, observed)| observed)
-            }
-            ScalableKind::MachineSet | ScalableKind::MachinePool => None,
-        }
-    }
-
     /// Updates the observations after a Machine or its Node was added, changed or deleted.
     pub(super) fn observe_resources(&mut self, machine: &Machine) {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
@@ -303,22 +198,4 @@ impl LiveState {
             self.resources_changed(&templates, &id, borrowed.as_ref());
         }
     }
-}
-
-impl Observation {
-    fn says_the_same_as(&self, node: &Node) -> bool {
-        let resources = node.resources.as_ref();
-        self.observed.node == node.meta.key.name
-            && resources.is_some_and(|resources| resources.says_the_same_as(&self.resources))
-    }
-
-    fn rank(&self) -> (Reverse<u16>, &ObjectKey) {
-        (Reverse(self.resources.extended()), &self.source)
-    }
-}
-
-/// Ranks Nodes for observation: the one with the most extended resources comes first, since those are reported last;
-/// of equal ones the first by key.
-fn rank((key, node): ObservedNode<'_>) -> (Reverse<u16>, &ObjectKey) {
-    (Reverse(node.resources.as_ref().map_or(0, NodeResources::extended)), key)
 }

@@ -2,11 +2,7 @@
 //! pointers are copied under it. The evaluation follows afterwards, so that displaying 100,000 Machines delays
 //! neither the writer nor an RPC. For counts alone, no Machine is copied.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use arcstr::ArcStr;
 
@@ -22,6 +18,7 @@ use super::{
     members::Member,
     relation::cluster_key,
     standing::Standing,
+    version::WrittenSize,
 };
 
 /// The groups, and the objects that aren't groups, unordered. Each is consistent in itself; a change during the
@@ -74,15 +71,6 @@ pub enum Detail {
     Counts,
     /// The instances as well.
     Instances,
-}
-
-/// A size that was written, or read after a failed write, and that the watch hasn't reported yet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct WrittenSize {
-    /// The size.
-    pub replicas: i32,
-    /// The time since it was written or read.
-    pub age: Duration,
 }
 
 /// An instance with its owner.

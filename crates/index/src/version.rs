@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use delete_rule::RULE;
 use nodegroup::{SharedLog, deletion_log::Types, writing::GroupVersion};
 
-use super::WrittenSize;
-
 /// The time for which an own write counts that the watch hasn't reported, if resourceVersions define which of two
 /// versions is later. A watch may be broken for longer than Refresh tolerates, and a size from before the write would
 /// cause a second write; only after a restored backup do the versions never catch up.
@@ -17,6 +15,15 @@ pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
 /// The time since which a group's spec is the current one, as far as this process has observed.
 pub type Era = delete_rule::Era<Types>;
+
+/// A size that was written, or read after a failed write, and that the watch hasn't reported yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WrittenSize {
+    /// The size.
+    pub replicas: i32,
+    /// The time since it was written or read.
+    pub age: Duration,
+}
 
 /// A version that this process wrote, or read after a failed write, and that the watch may not have reported yet.
 #[derive(Clone, Debug)]
