@@ -23,7 +23,7 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     /// must not count as a missing one, nor a paused Cluster as an unpaused one.
     fn undecodable(kind: &Self::Kind, key: ObjectKey, error: ArcStr) -> Option<Change>;
     /// Returns the change for a deleted object.
-    fn gone(kind: &Self::Kind, key: ObjectKey) -> Change;
+    fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
     fn keys(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
 }
@@ -39,7 +39,7 @@ impl IndexFeed for Cluster {
         None
     }
 
-    fn gone((): &(), key: ObjectKey) -> Change {
+    fn deleted((): &(), key: ObjectKey) -> Change {
         Change::ClusterGone(key)
     }
 
@@ -59,7 +59,7 @@ impl IndexFeed for ScalableResource {
         Some(Change::ScalableUndecodable(GroupId::new(*kind, key), error))
     }
 
-    fn gone(kind: &ScalableKind, key: ObjectKey) -> Change {
+    fn deleted(kind: &ScalableKind, key: ObjectKey) -> Change {
         Change::ScalableGone(GroupId::new(*kind, key))
     }
 
@@ -82,7 +82,7 @@ impl IndexFeed for Machine {
         None
     }
 
-    fn gone((): &(), key: ObjectKey) -> Change {
+    fn deleted((): &(), key: ObjectKey) -> Change {
         Change::MachineGone(key)
     }
 
@@ -102,7 +102,7 @@ impl IndexFeed for Node {
         None
     }
 
-    fn gone((): &(), key: ObjectKey) -> Change {
+    fn deleted((): &(), key: ObjectKey) -> Change {
         Change::NodeGone(key.name)
     }
 
@@ -122,7 +122,7 @@ impl IndexFeed for InfrastructureTemplate {
         Some(Change::TemplateUndecodable(kind.clone(), key, error))
     }
 
-    fn gone(kind: &KindRef, key: ObjectKey) -> Change {
+    fn deleted(kind: &KindRef, key: ObjectKey) -> Change {
         Change::TemplateGone(kind.clone(), key)
     }
 
@@ -207,7 +207,7 @@ impl<T: IndexFeed> Handler<T> for Feed<T> {
         match event {
             Event::Added { object, .. } => self.show(leftovers, &object, None),
             Event::Updated { old, new } => self.show(leftovers, &new, Some(&old)),
-            Event::Deleted { last, .. } => self.index.apply(T::gone(&self.kind, last.key())),
+            Event::Deleted { last, .. } => self.index.apply(T::deleted(&self.kind, last.key())),
         }
     }
 
@@ -215,7 +215,7 @@ impl<T: IndexFeed> Handler<T> for Feed<T> {
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         for key in std::mem::take(leftovers) {
-            self.index.apply(T::gone(&self.kind, key));
+            self.index.apply(T::deleted(&self.kind, key));
         }
     }
 }

@@ -51,7 +51,7 @@ impl LiveState {
         if is_settled || node.template_labels.iter().next().is_some() {
             let labels =
                 self.observations.by_group.entry(id.clone()).or_default().entry(MachineSpec::of(owner)).or_default();
-            if labels.see(node) {
+            if labels.observe(node) {
                 self.labels_changed(&Templates::of(owner), id);
             }
         }

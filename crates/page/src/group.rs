@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::{
-    bar::{bar, words},
+    bar::{bar, description},
     condition::Severity,
     listing::Row,
     moment::{Now, span},
@@ -87,7 +87,7 @@ fn size(group: &Group, now: Now) -> Markup {
         section aria-label="Size" {
             h2 { "Size" }
             div class="wide" { (bar(group)) }
-            p class="words" { (words(group)) }
+            p class="words" { (description(group)) }
             dl {
                 @if !group.cluster.is_empty() { (fact("Cluster", &Foreign(&group.cluster))) }
                 (fact("Creating", &counts.creating))

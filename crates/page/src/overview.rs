@@ -254,7 +254,7 @@ fn row_of(row: &Row<'_>) -> Markup {
         (cell("State", "states", &states(row)))
         @match object {
             Object::Group(group) => (sizes(group)),
-            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (why(object)) }
+            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (reason(object)) }
         }
     }
 }
@@ -278,7 +278,7 @@ fn and_more(count: usize) -> Markup {
     html! { @if count > 1 { " (and " (count - 1) " more)" } }
 }
 
-fn why(object: &LeftOutObject) -> Markup {
+fn reason(object: &LeftOutObject) -> Markup {
     html! {
         span class="reason" { (Foreign(&object.message)) }
         @if let Some(problem) = object.problems.first() {

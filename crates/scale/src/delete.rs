@@ -76,7 +76,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
     let mut callers = Callers { work, next: 0, waiting: HashMap::new() };
     let run = Run::new(work);
     let arrived = work.shared.lanes.arrived(&work.id);
-    let mut deletion = Deletion::new(RULE, callers.take_in(deletes));
+    let mut deletion = Deletion::new(RULE, callers.add(deletes));
     deletion.hold();
     let mut held = pin!(tokio::time::sleep(OPEN_AT_LEAST));
     let mut open_since = None;
@@ -107,7 +107,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
                 for delete in &deletes {
                     traces::asked_by(delete.caller.trace());
                 }
-                deletion.join(callers.take_in(deletes));
+                deletion.join(callers.add(deletes));
                 deletion.hold();
                 held.as_mut().reset(Instant::now() + OPEN_AT_LEAST);
             }
@@ -132,7 +132,7 @@ struct Callers<'a> {
 
 impl Callers<'_> {
     /// Looks up the Nodes of deletes, and answers the callers whose deletes name a wrong one.
-    fn take_in(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
+    fn add(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
         let mut requests = Vec::new();
         for mut delete in deletes {
             let looked_up = match delete.deferred.take() {

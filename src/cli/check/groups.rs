@@ -67,8 +67,8 @@ impl Inspection {
         let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
         let is_waited_for =
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
-        live.comes(until, is_waited_for).await;
-        let missing = live.missing();
+        live.wait(until, is_waited_for).await;
+        let missing = live.unready_checks();
         let index = live.index();
         let mut groups = live.index().snapshot(None, Detail::Counts).groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
