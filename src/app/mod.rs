@@ -223,9 +223,9 @@ fn certificates(
 
 /// Reports the progress of the first lists.
 async fn report_progress(workload: Workload, log: Option<LogHandle>, stopping: CancellationToken) {
-    let look = || (workload.informers(), workload.check().is_ok());
+    let poll = || (workload.informers(), workload.check().is_ok());
     let bars = log.as_ref().and_then(|log| log.bars.as_ref());
-    stopping.run_until_cancelled(progress::follow(look, bars)).await;
+    stopping.run_until_cancelled(progress::follow(poll, bars)).await;
 }
 
 /// Starts traces if there is an endpoint, and returns them with the task that sends them.

@@ -9,7 +9,7 @@ use tracing::info;
 use shared_informer::Status;
 
 /// The interval at which the caches are polled.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The time after which a cache's first line is logged. The time between lines doubles from there.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -17,16 +17,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The caches, each with its cluster.
 type Caches = Vec<(&'static str, Status)>;
 
-/// Reports the caches until `look` says that no more will be added and all of them are complete.
-pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Option<&MultiProgress>) {
-    let mut reported = Reported::new(bars);
-    let mut ticks = tokio::time::interval(LOOK);
+/// Reports the caches until `poll` reports that no more will be added and all of them are complete.
+pub(super) async fn follow(mut poll: impl FnMut() -> (Caches, bool), bars: Option<&MultiProgress>) {
+    let mut progress = Progress::new(bars);
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     loop {
         ticks.tick().await;
-        let (caches, all_there) = look();
+        let (caches, all_there) = poll();
         // A broken cache isn't waited for; a check that needs it keeps `all_there` false.
         let complete = caches.iter().all(|(_, status)| status.synced || status.reason.is_some());
-        reported.look(&caches, Instant::now());
+        progress.update(&caches, Instant::now());
         if all_there && complete {
             return;
         }
@@ -34,7 +34,7 @@ pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Optio
 }
 
 /// The progress that was reported so far. Dropping it removes its bars from the screen.
-struct Reported<'a> {
+struct Progress<'a> {
     bars: Option<&'a MultiProgress>,
     caches: Vec<Cache>,
 }
@@ -65,12 +65,12 @@ impl Drop for Cache {
     }
 }
 
-impl<'a> Reported<'a> {
+impl<'a> Progress<'a> {
     fn new(bars: Option<&'a MultiProgress>) -> Self {
         Self { bars, caches: Vec::new() }
     }
 
-    fn look(&mut self, caches: &Caches, now: Instant) {
+    fn update(&mut self, caches: &Caches, now: Instant) {
         for (cluster, status) in caches {
             let name = Name {
                 cluster,
@@ -159,7 +159,7 @@ mod tests {
     use indicatif::ProgressDrawTarget;
 
     use super::*;
-    use testkit::Said;
+    use testkit::CapturedLog;
 
     fn machines(objects: usize, remaining: Option<u64>, synced: bool) -> Caches {
         let status = Status {
@@ -188,12 +188,12 @@ mod tests {
     }
 
     /// Returns the lines that are logged when the cache is polled after these numbers of seconds.
-    fn said(bars: Option<&MultiProgress>, looks: &[(u64, Caches)]) -> Vec<String> {
+    fn said(bars: Option<&MultiProgress>, polls: &[(u64, Caches)]) -> Vec<String> {
         let begun = Instant::now();
-        let text = Said::of(|| {
-            let mut reported = Reported::new(bars);
-            for (seconds, caches) in looks {
-                reported.look(caches, begun + Duration::from_secs(*seconds));
+        let text = CapturedLog::of(|| {
+            let mut progress = Progress::new(bars);
+            for (seconds, caches) in polls {
+                progress.update(caches, begun + Duration::from_secs(*seconds));
             }
         });
         text.lines().map(|line| line.split_once("progress: ").unwrap().1.to_owned()).collect()
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn a_list_that_takes_long_is_reported_in_growing_pauses_and_at_its_end() {
-        let looks: Vec<_> = (0..=10).map(|seconds| (seconds, machines(100, None, false))).collect();
+        let polls: Vec<_> = (0..=10).map(|seconds| (seconds, machines(100, None, false))).collect();
         let lines =
-            said(None, &[looks, vec![(11, machines(200, None, true)), (12, machines(201, None, true))]].concat());
+            said(None, &[polls, vec![(11, machines(200, None, true)), (12, machines(201, None, true))]].concat());
         let coming = |seconds: u32| format!("the first list is coming {OF} objects=100 seconds={seconds}");
         let complete = format!("the first list is complete {OF} objects=200 seconds=11");
         assert_eq!(lines, [coming(2), coming(4), coming(8), complete]);
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn bars_stand_for_the_lines_until_a_list_is_complete() {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
-        let looks = [(0, machines(0, None, false)), (60, machines(9, Some(1), false)), (61, machines(10, None, true))];
-        assert_eq!(said(Some(&bars), &looks), [format!("the first list is complete {OF} objects=10 seconds=61")]);
+        let polls = [(0, machines(0, None, false)), (60, machines(9, Some(1), false)), (61, machines(10, None, true))];
+        assert_eq!(said(Some(&bars), &polls), [format!("the first list is complete {OF} objects=10 seconds=61")]);
     }
 }

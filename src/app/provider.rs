@@ -81,8 +81,8 @@ impl Provider {
 pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Service {
     let backend = Backend {
         index: Arc::new(index),
-        freshness: Arc::new(Filled),
-        machines: Arc::new(Filled),
+        freshness: Arc::new(StaticIndex),
+        machines: Arc::new(StaticIndex),
         client,
         resources: Arc::new(ArcSwapOption::empty()),
         keys: Keys::default(),
@@ -93,15 +93,15 @@ pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Servic
 }
 
 /// The source of an index that was filled by hand: always fresh, and no Machine is watched.
-struct Filled;
+struct StaticIndex;
 
-impl Freshness for Filled {
+impl Freshness for StaticIndex {
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
 }
 
-impl WatchedMachines for Filled {
+impl WatchedMachines for StaticIndex {
     fn as_of(&self, _: &ObjectKey, _: u64) -> AsOf<Machine> {
         AsOf::Behind
     }

@@ -12,7 +12,7 @@ use index::Index;
 use server::{Check, CheckState, Checks as _};
 
 /// The interval at which the checks are polled.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An index that is being filled from the clusters.
 pub(super) struct LiveIndex {
@@ -32,7 +32,7 @@ impl LiveIndex {
     }
 
     /// Waits until all checks that are waited for are ready. Returns false if they aren't at the deadline.
-    pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
+    pub(super) async fn wait(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
         loop {
             let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
             if self.clusters.workload.checks().iter().all(is_there) && self.index().has_settled() {
@@ -41,7 +41,7 @@ impl LiveIndex {
             if Instant::now() >= until {
                 return false;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -50,7 +50,7 @@ impl LiveIndex {
     }
 
     /// Returns the names of the checks that aren't ready, with the reason.
-    pub(super) fn missing(&self) -> Vec<(String, String)> {
+    pub(super) fn unready_checks(&self) -> Vec<(String, String)> {
         let checks = self.clusters.workload.checks();
         let missing = checks.into_iter().filter_map(|check| match check.state {
             CheckState::Ready => None,

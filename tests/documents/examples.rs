@@ -94,7 +94,7 @@ fn verdict(path: &str) -> Verdict {
 fn group(path: &str) -> Definition {
     match verdict(path) {
         Verdict::Group(definition) => *definition,
-        Verdict::LeftOut(reason, problems) => panic!("{path}: {reason} {problems:?}"),
+        Verdict::Excluded(reason, problems) => panic!("{path}: {reason} {problems:?}"),
     }
 }
 
@@ -104,7 +104,7 @@ fn group(path: &str) -> Definition {
 fn the_example_is_no_group_and_says_why(#[case] path: &str, #[case] expected: &str, #[case] count: usize) {
     match verdict(path) {
         Verdict::Group(definition) => panic!("{path}: {definition:?}"),
-        Verdict::LeftOut(reason, problems) => {
+        Verdict::Excluded(reason, problems) => {
             assert!(reason.to_string().contains(expected), "{reason}");
             assert_eq!(problems.len(), count, "{problems:?}");
         }

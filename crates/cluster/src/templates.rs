@@ -270,7 +270,7 @@ impl Templates {
             }
         }
         for key in previous.map(Followed::end).unwrap_or_default() {
-            self.index.apply(InfrastructureTemplate::gone(kind, key));
+            self.index.apply(InfrastructureTemplate::deleted(kind, key));
         }
     }
 

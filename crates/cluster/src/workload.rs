@@ -225,7 +225,7 @@ impl Workload {
             }
             (Some(followed), None) => {
                 for key in followed.end() {
-                    inner.index.apply(T::gone(&kind, key));
+                    inner.index.apply(T::deleted(&kind, key));
                 }
             }
             (None, None) => {}

@@ -25,7 +25,7 @@ pub(super) struct Answered<'a> {
     pub(super) code: Code,
     pub(super) took: Duration,
     /// The id of its group or the name of its Node, as requested; empty if it names none.
-    pub(super) asked: &'a str,
+    pub(super) subject: &'a str,
     /// The reason why it failed; empty if it didn't.
     pub(super) message: &'a str,
     pub(super) metadata: &'a MetadataMap,
@@ -73,25 +73,25 @@ impl CallLog {
     }
 
     /// Returns true if an answer has to be logged or counted, since it is slow or failed.
-    pub(super) fn is(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
+    pub(super) fn must_record(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
         !is_usual(rpc, code) || took > self.slow
     }
 
     /// Logs an answer, or counts it.
     pub(super) fn record(&self, answered: Answered<'_>, now: Instant) {
         let Some(more) = self.counted(&answered, now) else { return };
-        let Answered { rpc, code, took, asked, message, metadata } = answered;
-        let asked: String = asked.chars().take(LONGEST_ID).collect();
+        let Answered { rpc, code, took, subject, message, metadata } = answered;
+        let subject: String = subject.chars().take(LONGEST_ID).collect();
         let (rpc, milliseconds) = (rpc.as_str(), took.as_millis());
         let span = self.traces.past_call(rpc, metadata, took);
         let trace = span.trace_id();
         let name = code_name(code);
         if code == Code::Ok {
-            tracing::info!(rpc, group = asked, code = name, milliseconds, more, trace, "an RPC was slow");
+            tracing::info!(rpc, group = subject, code = name, milliseconds, more, trace, "an RPC was slow");
         } else {
-            tracing::warn!(rpc, group = asked, code = name, milliseconds, more, trace, "an RPC failed: {message}");
+            tracing::warn!(rpc, group = subject, code = name, milliseconds, more, trace, "an RPC failed: {message}");
         }
-        span.set("group", asked);
+        span.set("group", subject);
         span.end(name, (code != Code::Ok).then(|| message.to_owned()));
     }
 
@@ -154,7 +154,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use testkit::Said;
+    use testkit::CapturedLog;
 
     const QUICK: Duration = Duration::from_micros(5);
 
@@ -162,9 +162,9 @@ mod tests {
         CallLog::new(CallLogOptions::default())
     }
 
-    fn failed<'a>(asked: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
+    fn failed<'a>(subject: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
         let (rpc, code) = (Rpc::NodeGroupTargetSize, Code::NotFound);
-        Answered { rpc, code, took: QUICK, asked, message: "nobody knows it", metadata }
+        Answered { rpc, code, took: QUICK, subject, message: "nobody knows it", metadata }
     }
 
     #[rstest]
@@ -182,13 +182,13 @@ mod tests {
         #[case] took: Duration,
         #[case] expected: bool,
     ) {
-        assert_eq!(call_log().is(rpc, code, took), expected);
+        assert_eq!(call_log().must_record(rpc, code, took), expected);
     }
 
     #[test]
     fn the_first_is_reported_at_once_and_those_that_follow_are_summed_up() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
-        let said = Said::of(|| {
+        let said = CapturedLog::of(|| {
             for _ in 0..35_000 {
                 call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
             }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn what_is_over_is_summed_up_without_a_further_one() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
-        let said = Said::of(|| {
+        let said = CapturedLog::of(|| {
             for _ in 0..3 {
                 call_log.record(failed("MachineDeployment/a/b", &metadata), begun);
             }
@@ -225,7 +225,7 @@ mod tests {
     fn another_code_of_the_same_rpc_is_reported_by_itself() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let slow = Answered { code: Code::Ok, took: Duration::from_secs(2), message: "", ..failed("b", &metadata) };
-        let said = Said::of(|| {
+        let said = CapturedLog::of(|| {
             call_log.record(failed("a", &metadata), begun);
             call_log.record(slow, begun);
         });
@@ -239,7 +239,7 @@ mod tests {
     fn an_id_of_many_pages_is_cut() {
         let (call_log, metadata) = (call_log(), MetadataMap::new());
         let long = "a".repeat(100_000);
-        let said = Said::of(|| call_log.record(failed(&long, &metadata), Instant::now()));
+        let said = CapturedLog::of(|| call_log.record(failed(&long, &metadata), Instant::now()));
         assert!(said.len() < 1_000, "{} bytes", said.len());
     }
 }

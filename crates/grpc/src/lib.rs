@@ -3,13 +3,13 @@
 //! memory, without an await or an API call. An unknown Node or group must never be an error where one error would stop the
 //! caller's whole loop.
 
-mod asked;
 mod call_log;
 mod calls;
 mod metrics;
 mod options;
 mod pins;
 mod pricing;
+mod subject;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -25,17 +25,17 @@ use opentelemetry::context::FutureExt as _;
 use prost_types::Any;
 use tonic::{Code, Request, Response, Status};
 
-use self::{
-    asked::Asked,
-    call_log::{Answered, CallLog},
-    metrics::{Rpc, code_name},
-    pins::Pins,
-    pricing::Moment,
-};
 pub use self::{
     call_log::CallLogOptions,
     calls::{Calls, Refreshed},
     metrics::RpcMetrics,
+};
+use self::{
+    call_log::{Answered, CallLog},
+    metrics::{Rpc, code_name},
+    pins::Pins,
+    pricing::Moment,
+    subject::Subject,
 };
 use index::{Freshness, Index, NodeQuery, PinnedGroup};
 use proto::{cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState};
@@ -78,29 +78,29 @@ impl Service {
     }
 
     /// Answers a read, and logs it if it is slow or fails.
-    fn read<Q: Asked, T>(
+    fn read<Q: Subject, T>(
         &self,
         rpc: Rpc,
         request: &Request<Q>,
-        look: impl FnOnce(&Q) -> Result<T, Status>,
+        answer: impl FnOnce(&Q) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
         let call = self.metrics.begin(rpc);
-        let result = look(request.get_ref()).map_err(cut);
+        let result = answer(request.get_ref()).map_err(cut);
         let code = code_of(&result);
         let took = call.answered(code);
-        if self.call_log.is(rpc, code, took) {
+        if self.call_log.must_record(rpc, code, took) {
             self.record(rpc, request, &result, took);
         }
         result.map(Response::new)
     }
 
     #[cold]
-    fn record<Q: Asked, T>(&self, rpc: Rpc, request: &Request<Q>, result: &Result<T, Status>, took: Duration) {
+    fn record<Q: Subject, T>(&self, rpc: Rpc, request: &Request<Q>, result: &Result<T, Status>, took: Duration) {
         let answered = Answered {
             rpc,
             code: code_of(result),
             took,
-            asked: request.get_ref().asked(),
+            subject: request.get_ref().subject(),
             message: result.as_ref().err().map(Status::message).unwrap_or_default(),
             metadata: request.metadata(),
         };
@@ -108,18 +108,18 @@ impl Service {
     }
 
     /// Answers a write of a group. Its command is logged by the scale module.
-    async fn write<Q: Asked, T: Default, W: Future<Output = Result<(), ScaleError>>>(
+    async fn write<Q: Subject, T: Default, W: Future<Output = Result<(), ScaleError>>>(
         &self,
         rpc: Rpc,
         request: Request<Q>,
         work: impl FnOnce(Scale, GroupId, Q) -> W,
     ) -> Result<Response<T>, Status> {
         let call = self.metrics.begin(rpc);
-        let asked = request.get_ref().asked();
+        let subject = request.get_ref().subject();
         let client = caller_of(&request).and_then(Connection::client).cloned();
         let id = match &client {
             Some(client) if client.is_read_only => Err(may_only_read(client)),
-            _ => parse(asked).ok_or_else(|| unknown(asked)),
+            _ => parse(subject).ok_or_else(|| unknown(subject)),
         };
         let id = match id {
             Ok(id) => id,
@@ -132,7 +132,7 @@ impl Service {
         };
         let span = self.call_log.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
-        let scale = self.scale.asked_by(client.map(|client| client.name));
+        let scale = self.scale.requested_by(client.map(|client| client.name));
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
         let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);
@@ -141,12 +141,12 @@ impl Service {
         result.map(|()| Response::new(T::default()))
     }
 
-    fn fresh(&self) -> Result<(), Status> {
+    fn check_freshness(&self) -> Result<(), Status> {
         self.freshness.check().map_err(|why| Status::unavailable(format!("not ready: {why}")))
     }
 
     fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
-        self.fresh()?;
+        self.check_freshness()?;
         if self.may_pin(caller) {
             self.pin(caller);
         }
@@ -161,19 +161,19 @@ impl Service {
 
     fn pin(&self, caller: Option<&Connection>) {
         self.index.refresh();
-        self.pins.pinned(caller, Instant::now());
+        self.pins.record(caller, Instant::now());
     }
 
     /// Pins for a caller in the middle of a loop if nothing is pinned, or if no caller in a loop relies on the pins.
     ///
     /// # Errors
     /// If nothing is pinned, and the index isn't fresh. Old pins are better than none.
-    fn pin_if_nobodys(&self, caller: Option<&Connection>) -> Result<(), Status> {
+    fn pin_if_unused(&self, caller: Option<&Connection>) -> Result<(), Status> {
         let is_pinned = self.index.is_pinned();
-        if is_pinned && (!self.may_pin(caller) || !self.pins.are_nobodys_for(caller, Instant::now())) {
+        if is_pinned && (!self.may_pin(caller) || !self.pins.must_pin(caller, Instant::now())) {
             return Ok(());
         }
-        match self.fresh() {
+        match self.check_freshness() {
             Ok(()) => self.pin(caller),
             Err(_) if is_pinned => {}
             Err(status) => return Err(status),
@@ -183,7 +183,7 @@ impl Service {
 
     fn groups_now(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
         // An error is taken for "no groups at all", which is true only before anything was pinned.
-        self.pin_if_nobodys(caller)?;
+        self.pin_if_unused(caller)?;
         Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
     }
 
@@ -194,7 +194,7 @@ impl Service {
     ) -> proto::NodeGroupForNodeResponse {
         // Cluster Autoscaler asks before its first Refresh for Nodes that carry its taints. While nothing can be pinned, no
         // Node belongs to a group.
-        let _ = self.pin_if_nobodys(caller);
+        let _ = self.pin_if_unused(caller);
         let pinned = node.and_then(|node| {
             self.index.group_of_node(NodeQuery {
                 name: &node.name,
@@ -287,8 +287,8 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
-        self.read(Rpc::NodeGroupForNode, &request, |asked| {
-            Ok(self.group_for_node_now(asked.node.as_ref(), caller_of(&request)))
+        self.read(Rpc::NodeGroupForNode, &request, |message| {
+            Ok(self.group_for_node_now(message.node.as_ref(), caller_of(&request)))
         })
     }
 

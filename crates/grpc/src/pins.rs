@@ -29,7 +29,7 @@ struct Caller {
 
 /// A caller that has pinned, relative to the caller of the present request.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct PinState {
     /// True if it is the caller of the request.
     is_caller: bool,
     /// True if its connection is open.
@@ -40,8 +40,8 @@ struct Known {
 
 /// Returns true if no caller relies on the pins: the present one hasn't pinned recently on its connection, and no other one
 /// that has may be in a loop.
-fn are_nobodys(known: impl IntoIterator<Item = Known>) -> bool {
-    let is_used = |known: Known| match (known.is_caller, known.is_open) {
+fn are_unused(known: impl IntoIterator<Item = PinState>) -> bool {
+    let is_used = |known: PinState| match (known.is_caller, known.is_open) {
         (true, _) => known.age < LAST_VISIT,
         (false, is_open) => is_open && known.age < LONGEST_LOOP,
     };
@@ -50,7 +50,7 @@ fn are_nobodys(known: impl IntoIterator<Item = Known>) -> bool {
 
 impl Pins {
     /// Records a caller that has pinned.
-    pub(super) fn pinned(&self, connection: Option<&Connection>, now: Instant) {
+    pub(super) fn record(&self, connection: Option<&Connection>, now: Instant) {
         let Some(connection) = connection else { return };
         let mut callers = self.0.lock();
         callers.retain(|caller| caller.connection.is_open() && !caller.connection.is(connection));
@@ -58,10 +58,10 @@ impl Pins {
     }
 
     /// Returns true if a caller has to pin anew without Refresh; false without a connection, since then it can't be known.
-    pub(super) fn are_nobodys_for(&self, connection: Option<&Connection>, now: Instant) -> bool {
+    pub(super) fn must_pin(&self, connection: Option<&Connection>, now: Instant) -> bool {
         let Some(connection) = connection else { return false };
         let callers = self.0.lock();
-        are_nobodys(callers.iter().map(|caller| Known {
+        are_unused(callers.iter().map(|caller| PinState {
             is_caller: caller.connection.is(connection),
             is_open: caller.connection.is_open(),
             age: now.saturating_duration_since(caller.at),
@@ -77,8 +77,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn known(is_caller: bool, is_open: bool, minutes: u32) -> Known {
-        Known { is_caller, is_open, age: MINUTE * minutes }
+    fn known(is_caller: bool, is_open: bool, minutes: u32) -> PinState {
+        PinState { is_caller, is_open, age: MINUTE * minutes }
     }
 
     #[rstest]
@@ -91,23 +91,23 @@ mod tests {
     #[case::of_a_caller_that_has_left(&[known(false, false, 0)], true)]
     #[case::of_a_caller_that_has_been_silent(&[known(false, true, 20)], true)]
     #[case::of_several_of_which_one_is_in_its_loop(&[known(false, false, 0), known(false, true, 1)], false)]
-    fn pins_are_met_that_nobody_goes_by(#[case] callers: &[Known], #[case] expected: bool) {
-        assert_eq!(are_nobodys(callers.iter().copied()), expected);
+    fn pins_are_met_that_nobody_goes_by(#[case] callers: &[PinState], #[case] expected: bool) {
+        assert_eq!(are_unused(callers.iter().copied()), expected);
     }
 
     #[test]
     fn a_connection_is_known_while_it_is_open() {
         let (pins, now) = (Pins::default(), Instant::now());
         let (first, second) = (Connection::default(), Connection::default());
-        assert!(pins.are_nobodys_for(Some(&first), now));
-        pins.pinned(Some(&first), now);
-        pins.pinned(Some(&first), now);
+        assert!(pins.must_pin(Some(&first), now));
+        pins.record(Some(&first), now);
+        pins.record(Some(&first), now);
         assert_eq!(pins.0.lock().len(), 1, "once for each connection");
-        assert!(!pins.are_nobodys_for(Some(&first), now));
-        assert!(!pins.are_nobodys_for(Some(&second), now), "the first may be in its loop");
+        assert!(!pins.must_pin(Some(&first), now));
+        assert!(!pins.must_pin(Some(&second), now), "the first may be in its loop");
         drop(first);
-        assert!(pins.are_nobodys_for(Some(&second), now));
-        pins.pinned(Some(&second), now);
+        assert!(pins.must_pin(Some(&second), now));
+        pins.record(Some(&second), now);
         assert_eq!(pins.0.lock().len(), 1, "closed ones are forgotten");
     }
 }

@@ -60,12 +60,12 @@ impl Index {
                 replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
                 rollout: group.holding_rollout().cloned(),
             }),
-            (Standing::LeftOut(reason, _), Some(_)) => Err(NotScalable::LeftOut(reason.to_string())),
+            (Standing::Excluded(reason, _), Some(_)) => Err(NotScalable::Excluded(reason.to_string())),
             (Standing::Waiting, Some(_)) => {
-                Err(NotScalable::LeftOut("its infrastructure template hasn't been read yet".to_owned()))
+                Err(NotScalable::Excluded("its infrastructure template hasn't been read yet".to_owned()))
             }
-            (Standing::Undecodable(problem), Some(_)) => Err(NotScalable::LeftOut(problem.to_string())),
-            (Standing::Gone, Some(_)) => Err(NotScalable::LeftOut("its object was deleted".to_owned())),
+            (Standing::Undecodable(problem), Some(_)) => Err(NotScalable::Excluded(problem.to_string())),
+            (Standing::Gone, Some(_)) => Err(NotScalable::Excluded("its object was deleted".to_owned())),
             (_, None) => Err(NotScalable::Unknown),
         }
     }

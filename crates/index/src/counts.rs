@@ -4,19 +4,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use arcstr::ArcStr;
-use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, InstanceCounts, InstanceState, MachineView, instance, instance::Counted};
+use capi::Machine;
+use nodegroup::{InstanceCounts, InstanceState, instance, instance::Counted};
 
-use super::{
-    holder::{Holder, OnNode, holder_key},
-    live_state::LiveState,
-    members::NodeById,
-    relation::owner_of,
-};
-
-/// The number of Machines or Nodes with the same end of a providerID above which a change of one updates no other.
-const CROWD: usize = 16;
+/// The number of Machines or Nodes with the same tail of a providerID above which a change of one updates no other.
+const MAX_SHARED: usize = 16;
 
 /// The Machines of an owner, counted by state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -29,7 +21,7 @@ pub(super) struct MachineCounts {
 }
 
 impl MachineCounts {
-    fn all(machines: impl Iterator<Item = Counted>) -> Self {
+    pub(super) fn all(machines: impl Iterator<Item = Counted>) -> Self {
         let mut counts = Self::default();
         for machine in machines {
             counts.add(machine);
@@ -57,7 +49,7 @@ impl MachineCounts {
         }
     }
 
-    fn merge(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         let Self { running, creating, deleting, failed, holding } = other;
         self.running += running;
         self.creating += creating;
@@ -67,7 +59,7 @@ impl MachineCounts {
     }
 
     /// Returns the instances of a group with this size and these Machines.
-    fn instances(self, size: i32) -> InstanceCounts {
+    pub(super) fn instances(self, size: i32) -> InstanceCounts {
         InstanceCounts {
             running: self.running as u64,
             creating: self.creating as u64 + u64::from(instance::missing(size, self.holding)),
@@ -81,7 +73,7 @@ impl MachineCounts {
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     machines: Vec<(Arc<Machine>, Option<Counted>)>,
-    counts: MachineCounts,
+    pub(super) counts: MachineCounts,
 }
 
 impl Siblings {
@@ -110,7 +102,7 @@ impl Siblings {
         self.machines.is_empty()
     }
 
-    fn count(&mut self, machine: &Machine, counts_as: Counted) {
+    pub(super) fn count(&mut self, machine: &Machine, counts_as: Counted) {
         let Ok(place) = self.place(machine) else { return };
         if let Some(before) = self.machines[place].1.replace(counts_as) {
             self.counts.take(before);
@@ -123,161 +115,23 @@ impl Siblings {
     }
 }
 
-/// The ends of providerIDs that so many objects share that Machines with them aren't kept counted.
+/// The tails of providerIDs that so many objects share that Machines with them aren't kept counted.
 #[derive(Debug)]
-pub(super) struct Crowds {
-    ends: BTreeSet<String>,
-    /// The limit; see [`CROWD`].
+pub(super) struct SharedTails {
+    pub(super) tails: BTreeSet<String>,
+    /// The limit; see [`MAX_SHARED`].
     pub(super) limit: usize,
 }
 
-impl Default for Crowds {
+impl Default for SharedTails {
     fn default() -> Self {
-        Self { ends: BTreeSet::new(), limit: CROWD }
+        Self { tails: BTreeSet::new(), limit: MAX_SHARED }
     }
 }
 
-impl Crowds {
+impl SharedTails {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-}
-
-impl LiveState {
-    /// Returns the instances of a live group, at the cost of its MachineSets.
-    pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
-        if id.kind == ScalableKind::MachinePool {
-            return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
-        }
-        let counts = if self.crowds.ends.is_empty() {
-            self.kept_counts_of(id)
-        } else {
-            MachineCounts::all(self.members_of(id).map(instance::counted))
-        };
-        counts.instances(size)
-    }
-
-    fn kept_counts_of(&self, id: &GroupId) -> MachineCounts {
-        let mut counts = MachineCounts::default();
-        for siblings in self.siblings_of(id) {
-            counts.merge(siblings.counts);
-        }
-        counts
-    }
-
-    /// Updates the counts after a Machine was added, changed or deleted.
-    pub(super) fn count_machine(&mut self, old: Option<&Machine>, new: Option<&Machine>) {
-        let mut concerned: Vec<_> = new.map(|new| new.meta.key.clone()).into_iter().collect();
-        // Only these fields affect the Nodes of other Machines.
-        let seen_by_others = |machine: &Machine| {
-            let Machine { provider_id, node_name, owner, .. } = machine;
-            (provider_id.clone(), node_name.clone(), owner.clone())
-        };
-        if old.map(seen_by_others) != new.map(seen_by_others) {
-            let ids = [old, new].map(|machine| machine.and_then(|machine| machine.provider_id.as_deref()));
-            self.found_by(ids.into_iter().flatten(), &mut concerned);
-        }
-        self.count_all(concerned);
-    }
-
-    /// Updates the counts after a Node was added, changed or deleted.
-    pub(super) fn count_node(&mut self, old: Option<&Node>, new: Option<&Node>) {
-        let leads = |node: &Node| (node.provider_id.clone(), node.machine.clone());
-        if old.map(leads) == new.map(leads) {
-            return;
-        }
-        let both = || [old, new].into_iter().flatten();
-        let Some(name) = both().next().map(|node| &node.meta.key.name) else { return };
-        let by_name = self.machines_by_node.get(name).map(|OnNode(machine)| &machine.meta.key);
-        let mut concerned: Vec<_> = by_name.chain(both().filter_map(|node| node.machine.as_ref())).cloned().collect();
-        self.found_by(both().filter_map(|node| node.provider_id.as_deref()), &mut concerned);
-        self.count_all(concerned);
-    }
-
-    /// Updates the counts after a MachinePool was added, changed or deleted, since it may list other ids.
-    pub(super) fn count_pool(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
-        let ids = |pool: Option<&ScalableResource>| {
-            pool.into_iter().flat_map(|pool| &pool.provider_ids).cloned().collect::<BTreeSet<_>>()
-        };
-        let mut concerned = Vec::new();
-        self.found_by(ids(old).symmetric_difference(&ids(new)).map(ArcStr::as_str), &mut concerned);
-        self.count_all(concerned);
-    }
-
-    /// Updates the counts after the Machines of a MachineSet have moved to another group: if several Machines have
-    /// one providerID, their groups decide which one a Node leads to.
-    pub(super) fn count_set(&mut self, set: &GroupId) {
-        let ids = self.machines_of(set).filter_map(|machine| machine.provider_id.clone());
-        let shared: Vec<_> = ids.filter(|id| self.holders.get(holder_key(id)).nth(1).is_some()).collect();
-        let mut concerned = Vec::new();
-        self.found_by(shared.iter().map(ArcStr::as_str), &mut concerned);
-        self.count_all(concerned);
-    }
-
-    /// Collects the Machines whose Nodes depend on holders with the ends of these providerIDs.
-    fn found_by<'a>(&mut self, ids: impl Iterator<Item = &'a str>, into: &mut Vec<ObjectKey>) {
-        let mut last = None;
-        for end in ids.map(holder_key) {
-            if last.replace(end) == Some(end) {
-                continue;
-            }
-            let limit = self.crowds.limit;
-            let nodes = || self.nodes_by_provider_id.get(end);
-            if self.holders.get(end).nth(limit).is_some() || nodes().nth(limit).is_some() {
-                self.crowds.ends.insert(end.to_owned());
-                continue;
-            }
-            let holders = self.holders.get(end).filter_map(|holder| match holder {
-                Holder::Machine(machine) => Some(&machine.meta.key),
-                Holder::Pool(_) => None,
-            });
-            into.extend(holders.chain(nodes().filter_map(|NodeById(node)| node.machine.as_ref())).cloned());
-            self.crowds.ends.remove(end);
-        }
-    }
-
-    fn count_all(&mut self, mut machines: Vec<ObjectKey>) {
-        machines.sort_unstable();
-        machines.dedup();
-        for machine in &machines {
-            self.count(machine);
-        }
-    }
-
-    fn count(&mut self, key: &ObjectKey) {
-        let Some(machine) = self.machines.get(key) else { return };
-        let Some(owner) = owner_of(machine) else { return };
-        let machine = Arc::clone(machine);
-        let counted = instance::counted(self.view_of(&machine));
-        if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-            siblings.count(&machine, counted);
-        }
-    }
-
-    /// Returns a Machine with the facts that its state depends on.
-    pub(super) fn view_of<'a>(&'a self, machine: &'a Machine) -> MachineView<'a> {
-        MachineView {
-            machine,
-            node: self.known_node_of(machine).map(AsRef::as_ref),
-            shortage: self.shortages.get(&machine.meta.key).copied(),
-            undeletable: self.is_undeletable(machine),
-        }
-    }
-}
-
-#[cfg(test)]
-impl LiveState {
-    /// Returns the Machines of a group by state: as kept, and as counted now.
-    pub(super) fn counts_and_count_of(&self, id: &GroupId) -> (MachineCounts, MachineCounts) {
-        (
-            self.kept_counts_of(id),
-            MachineCounts::all(self.machines_of(id).map(|machine| instance::counted(self.view_of(machine)))),
-        )
-    }
-
-    /// Returns true if the kept counts aren't used, since too many objects share the end of a providerID.
-    pub(super) fn has_crowds(&self) -> bool {
-        !self.crowds.ends.is_empty()
+        self.tails.is_empty()
     }
 }

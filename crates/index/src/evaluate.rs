@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNodes, Verdict};
+use nodegroup::{self, Definition, Exclusion, GroupId, InfrastructureState, RealNodes, Verdict};
 
 use super::{
     KindState,
     group::Served,
-    live_state::{LiveState, TemplateKey},
-    relation::{cluster_key, template_key},
+    live_state::LiveState,
+    relation::{TemplateKey, cluster_key, template_key},
     standing::Standing,
 };
 
@@ -64,16 +64,20 @@ impl LiveState {
     /// Leaves a group out if its namespace can't be read. A group that is left out anyway keeps its reason.
     fn in_its_namespace(&self, id: &GroupId, verdict: Verdict) -> Verdict {
         match &verdict {
-            Verdict::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled, _) => {
-                verdict
-            }
+            Verdict::Excluded(
+                Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled,
+                _,
+            ) => verdict,
             Verdict::Group(_)
-            | Verdict::LeftOut(
-                LeftOut::InvalidBounds | LeftOut::Paused | LeftOut::NoScaleFromZero | LeftOut::NamespaceForbidden,
+            | Verdict::Excluded(
+                Exclusion::InvalidBounds
+                | Exclusion::Paused
+                | Exclusion::NoScaleFromZero
+                | Exclusion::NamespaceForbidden,
                 _,
             ) => {
                 if self.forbidden_namespaces.contains(&*id.key.namespace) {
-                    Verdict::LeftOut(LeftOut::NamespaceForbidden, Vec::new())
+                    Verdict::Excluded(Exclusion::NamespaceForbidden, Vec::new())
                 } else {
                     verdict
                 }
@@ -114,11 +118,11 @@ impl LiveState {
                 group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));
                 group.standing = Standing::Live(());
             }
-            Verdict::LeftOut(reason, problems) => {
-                let standing = if waiting && reason == LeftOut::NoScaleFromZero {
+            Verdict::Excluded(reason, problems) => {
+                let standing = if waiting && reason == Exclusion::NoScaleFromZero {
                     Standing::Waiting
                 } else {
-                    Standing::LeftOut(reason, problems)
+                    Standing::Excluded(reason, problems)
                 };
                 if group.standing != standing {
                     self.membership_changed |= group.is_live();
@@ -129,7 +133,7 @@ impl LiveState {
         }
         // Changes of its Machines before this woke nobody who could act.
         if waited && group.min_of_deletions().is_some() {
-            self.look_at_deletions_of(id);
+            self.check_deletions_of(id);
         }
     }
 }
@@ -138,13 +142,13 @@ impl LiveState {
 fn names_a_group(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Group(_) => true,
-        Verdict::LeftOut(reason, _) => match reason {
-            LeftOut::NoScaleFromZero | LeftOut::Paused => true,
-            LeftOut::OutOfScope
-            | LeftOut::OwnedByMachineDeployment
-            | LeftOut::NotAutoscaled
-            | LeftOut::InvalidBounds
-            | LeftOut::NamespaceForbidden => false,
+        Verdict::Excluded(reason, _) => match reason {
+            Exclusion::NoScaleFromZero | Exclusion::Paused => true,
+            Exclusion::OutOfScope
+            | Exclusion::OwnedByMachineDeployment
+            | Exclusion::NotAutoscaled
+            | Exclusion::InvalidBounds
+            | Exclusion::NamespaceForbidden => false,
         },
     }
 }

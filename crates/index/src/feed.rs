@@ -23,9 +23,9 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     /// must not count as a missing one, nor a paused Cluster as an unpaused one.
     fn undecodable(kind: &Self::Kind, key: ObjectKey, error: ArcStr) -> Option<Change>;
     /// Returns the change for a deleted object.
-    fn gone(kind: &Self::Kind, key: ObjectKey) -> Change;
+    fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
-    fn held(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
+    fn keys(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
 }
 
 impl IndexFeed for Cluster {
@@ -39,11 +39,11 @@ impl IndexFeed for Cluster {
         None
     }
 
-    fn gone((): &(), key: ObjectKey) -> Change {
+    fn deleted((): &(), key: ObjectKey) -> Change {
         Change::ClusterGone(key)
     }
 
-    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.clusters.keys().cloned().collect())
     }
 }
@@ -59,11 +59,11 @@ impl IndexFeed for ScalableResource {
         Some(Change::ScalableUndecodable(GroupId::new(*kind, key), error))
     }
 
-    fn gone(kind: &ScalableKind, key: ObjectKey) -> Change {
+    fn deleted(kind: &ScalableKind, key: ObjectKey) -> Change {
         Change::ScalableGone(GroupId::new(*kind, key))
     }
 
-    fn held(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
         index.keys(|live| {
             let known = live.groups.iter().filter(|(id, group)| id.kind == *kind && group.is_known());
             known.map(|(id, _)| id.key.clone()).collect()
@@ -82,11 +82,11 @@ impl IndexFeed for Machine {
         None
     }
 
-    fn gone((): &(), key: ObjectKey) -> Change {
+    fn deleted((): &(), key: ObjectKey) -> Change {
         Change::MachineGone(key)
     }
 
-    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.machines.iter().map(|machine| machine.meta.key.clone()).collect())
     }
 }
@@ -102,11 +102,11 @@ impl IndexFeed for Node {
         None
     }
 
-    fn gone((): &(), key: ObjectKey) -> Change {
+    fn deleted((): &(), key: ObjectKey) -> Change {
         Change::NodeGone(key.name)
     }
 
-    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.nodes.iter().map(|node| node.meta.key.clone()).collect())
     }
 }
@@ -122,11 +122,11 @@ impl IndexFeed for InfrastructureTemplate {
         Some(Change::TemplateUndecodable(kind.clone(), key, error))
     }
 
-    fn gone(kind: &KindRef, key: ObjectKey) -> Change {
+    fn deleted(kind: &KindRef, key: ObjectKey) -> Change {
         Change::TemplateGone(kind.clone(), key)
     }
 
-    fn held(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
+    fn keys(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
         index.keys(|live| {
             let templates = live.templates.keys().filter(|(of, _)| of == kind);
             templates.map(|(_, key)| key.clone()).collect()
@@ -158,7 +158,7 @@ impl<T: IndexFeed> FedKeys<T> {
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
         match self.leftovers.lock().take() {
-            Some(_) => T::held(&self.index, &self.kind),
+            Some(_) => T::keys(&self.index, &self.kind),
             None => HashSet::new(),
         }
     }
@@ -207,7 +207,7 @@ impl<T: IndexFeed> Handler<T> for Feed<T> {
         match event {
             Event::Added { object, .. } => self.show(leftovers, &object, None),
             Event::Updated { old, new } => self.show(leftovers, &new, Some(&old)),
-            Event::Deleted { last, .. } => self.index.apply(T::gone(&self.kind, last.key())),
+            Event::Deleted { last, .. } => self.index.apply(T::deleted(&self.kind, last.key())),
         }
     }
 
@@ -215,7 +215,7 @@ impl<T: IndexFeed> Handler<T> for Feed<T> {
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         for key in std::mem::take(leftovers) {
-            self.index.apply(T::gone(&self.kind, key));
+            self.index.apply(T::deleted(&self.kind, key));
         }
     }
 }

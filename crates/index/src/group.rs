@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use arcstr::ArcStr;
 use capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource};
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, SharedLog, rollout,
+    Definition, DeleteConditions, ErrorRules, Exclusion, Overrides, SharedLog, rollout,
     writing::{GroupVersion, Ongoing, SetView},
 };
 use prost::bytes::Bytes;
@@ -68,7 +68,7 @@ pub(super) struct Group {
     /// The size with which somebody else has overwritten this process's, until it is reported.
     pub(super) overwritten: Option<Overwritten>,
     /// The time of the object's deletion, while the group continues to answer.
-    pub(super) gone_since: Option<tokio::time::Instant>,
+    pub(super) deleted_at: Option<tokio::time::Instant>,
 }
 
 impl Group {
@@ -81,10 +81,29 @@ impl Group {
     /// Sets a new version of the object, with its log.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>, log: Option<SharedLog>) {
         let version = GroupVersion::of(&object, log);
-        self.look_at_own_size(&version);
+        self.check_overwritten(&version);
         self.versions.show(version);
         self.object = Some(object);
-        self.gone_since = None;
+        self.deleted_at = None;
+    }
+
+    /// Records if the watch reports another size than the one that this process wrote last. During a write the size
+    /// may be the new one, so this waits for the answer.
+    fn check_overwritten(&mut self, shown: &GroupVersion) {
+        if self.size_writes > 0 {
+            return;
+        }
+        if let Some(overwritten) = self.own_size.as_ref().and_then(|own| own.overwritten_by(shown)) {
+            self.own_size = None;
+            self.overwritten = Some(overwritten);
+        }
+    }
+
+    /// Compares the size that the watch has shown last, once no write is in progress.
+    pub(super) fn check_shown_size(&mut self) {
+        if let Some(shown) = self.versions.shown().filter(|_| self.object.is_some()).cloned() {
+            self.check_overwritten(&shown);
+        }
     }
 
     /// Returns the desired size: the one written last, else the object's, else that of the last object.
@@ -122,10 +141,13 @@ impl Group {
         match &self.standing {
             Standing::Live(()) => Some(self.served.as_ref()?.definition.bounds.min),
             // Accepted deletions are carried out, even if the object isn't a group any more.
-            Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
+            Standing::Excluded(Exclusion::NotAutoscaled | Exclusion::InvalidBounds | Exclusion::NoScaleFromZero, _)
             | Standing::Waiting => Some(0),
-            Standing::LeftOut(
-                LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused | LeftOut::NamespaceForbidden,
+            Standing::Excluded(
+                Exclusion::OutOfScope
+                | Exclusion::OwnedByMachineDeployment
+                | Exclusion::Paused
+                | Exclusion::NamespaceForbidden,
                 _,
             )
             | Standing::Undecodable(_)

@@ -62,9 +62,9 @@ impl Keyed for Holder {
 
 /// A Machine under the name of its Node.
 #[derive(Clone, Debug)]
-pub(super) struct OnNode(pub(super) Arc<Machine>);
+pub(super) struct MachineByNode(pub(super) Arc<Machine>);
 
-impl Keyed for OnNode {
+impl Keyed for MachineByNode {
     type Key = str;
     type Order = ObjectKey;
 

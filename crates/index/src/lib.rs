@@ -4,13 +4,17 @@
 //! answer.
 
 mod answers;
+mod apply;
 mod change;
+mod cheapest_units;
 mod commands;
+mod counting;
 mod counts;
+mod deleted_groups;
 mod evaluate;
+mod failed_deletes;
 mod feed;
 mod freshness;
-mod gone;
 mod group;
 mod holder;
 mod increase;
@@ -21,13 +25,17 @@ mod lookup;
 mod members;
 mod metrics;
 mod multimap;
+mod node_key;
 mod notices;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod objects;
+mod observations;
 mod observed;
 mod observed_resources;
+mod observed_values;
 mod own_size;
+mod pending_deletes;
 mod pinned;
 mod prices;
 mod relation;
@@ -35,13 +43,12 @@ mod resolve;
 mod rollouts;
 mod samples;
 mod shortages;
+mod size_writes;
 mod snapshot;
 mod standing;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod undeletable;
-mod unfinished;
 mod version;
 mod wanted;
 
@@ -67,13 +74,15 @@ pub use self::{
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
-    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, WrittenSize},
+    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     standing::{Standing, StandingKind},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
-    version::Era,
+    version::{Era, WrittenSize},
 };
-use self::{live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of};
-use capi::{KindRef, ObjectKey, ScalableResource};
+use self::{
+    failed_deletes::FailedDelete, live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of,
+};
+use capi::{KindRef, ObjectKey, ScalableResource, Uid};
 use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
 
 /// The live state of one workload cluster.
@@ -84,8 +93,8 @@ pub struct Index {
     first_sync: Mutex<Option<FirstSync>>,
     /// Notified when the result of [`Index::wanted_kinds`] changes.
     wanted: watch::Sender<()>,
-    /// Notified when a group is added to [`Index::take_unfinished`].
-    unfinished: watch::Sender<()>,
+    /// Notified when a group is added to [`Index::take_pending_deletes`].
+    pending_deletes: watch::Sender<()>,
     /// Notified when a group is added to [`Index::take_observed`].
     observed: watch::Sender<()>,
 }
@@ -105,7 +114,7 @@ impl Index {
             inner: RwLock::new(Inner { live: LiveState::new(rules), pinned: None }),
             first_sync: Mutex::new(None),
             wanted: watch::Sender::new(()),
-            unfinished: watch::Sender::new(()),
+            pending_deletes: watch::Sender::new(()),
             observed: watch::Sender::new(()),
         }
     }
@@ -124,8 +133,8 @@ impl Index {
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }
-        if !live.unfinished.is_empty() {
-            self.unfinished.send_replace(());
+        if !live.pending_deletes.is_empty() {
+            self.pending_deletes.send_replace(());
         }
         if !live.observed.is_empty() {
             self.observed.send_replace(());
@@ -139,14 +148,14 @@ impl Index {
     fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
         let text = object.deleting_log.as_ref()?;
         let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
-        let (held, is_in_scope) = {
+        let (stored, is_in_scope) = {
             let inner = self.inner.read();
             let live = &inner.live;
             let groups = [&id, &group].into_iter().filter_map(|id| live.groups.get(id));
-            let held: Vec<_> = groups.flat_map(|group| group.versions.logs().cloned()).collect();
-            (held, live.rules.scope.matches(object))
+            let stored: Vec<_> = groups.flat_map(|group| group.versions.logs().cloned()).collect();
+            (stored, live.rules.scope.matches(object))
         };
-        let same = held.into_iter().find(|held| held.text() == text);
+        let same = stored.into_iter().find(|stored| stored.text() == text);
         let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
         if is_in_scope && id == group {
             // An unreadable log is rejected where it is needed.
@@ -155,10 +164,10 @@ impl Index {
         Some(log)
     }
 
-    /// Returns a receiver that is notified of groups in [`Index::take_unfinished`].
+    /// Returns a receiver that is notified of groups in [`Index::take_pending_deletes`].
     #[must_use]
-    pub fn unfinished(&self) -> watch::Receiver<()> {
-        self.unfinished.subscribe()
+    pub fn pending_deletes(&self) -> watch::Receiver<()> {
+        self.pending_deletes.subscribe()
     }
 
     /// Returns a receiver that is notified of groups in [`Index::take_observed`].
@@ -170,8 +179,8 @@ impl Index {
     /// Returns the groups whose deletions may have progressed: those with a log of deletions, or with a Machine
     /// marked for one, that have changed since the last call.
     #[must_use]
-    pub fn take_unfinished(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().live.unfinished)
+    pub fn take_pending_deletes(&self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.inner.write().live.pending_deletes)
     }
 
     /// Returns the infrastructure template kinds that groups in scope name, with the namespaces of these groups.
@@ -217,6 +226,15 @@ impl Index {
         let _ = version.log.as_ref().map(SharedLog::read);
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
+        }
+    }
+
+    /// Records that the API server has refused to delete a Machine, or hasn't answered.
+    pub fn record_failed_delete(&self, key: &ObjectKey, uid: &Uid) {
+        let live = &mut self.inner.write().live;
+        if live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
+            let failed = FailedDelete::after(live.failed_deletes.get(key));
+            live.failed_deletes.insert(key.clone(), failed);
         }
     }
 }

@@ -8,29 +8,24 @@ use std::{
     sync::Arc,
 };
 
-use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, Problem, ProblemKind, Rules, SharedLog, Shortage};
+use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind};
+use nodegroup::{GroupId, Rules, Shortage};
 
 use super::{
-    Change, KindState,
-    counts::{Crowds, Siblings},
-    gone::Gone,
+    KindState,
+    cheapest_units::CheapestUnits,
+    counts::{SharedTails, Siblings},
+    deleted_groups::DeletedGroups,
+    failed_deletes::FailedDelete,
     group::Group,
-    holder::{Holder, OnNode},
+    holder::{Holder, MachineByNode},
     keyed_multimap::KeyedMultimap,
     keyed_set::KeyedSet,
-    members::{NodeById, NodeByMachine},
     multimap::Multimap,
-    observed::Observations,
-    observed_resources::Resources,
-    prices::CheapestUnits,
-    relation::{cluster_key, group_of, owner_of, template_key},
-    standing::Standing,
-    undeletable::Undeletable,
+    node_key::{NodeByMachine, NodeByProviderId},
+    observations::{Observations, Resources},
+    relation::TemplateKey,
 };
-
-/// The kind and key of an infrastructure template.
-pub(super) type TemplateKey = (KindRef, ObjectKey);
 
 /// All known objects with their relations.
 #[derive(Debug)]
@@ -45,19 +40,19 @@ pub(super) struct LiveState {
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
     /// The Machines whose deletion failed.
-    pub(super) undeletable: HashMap<ObjectKey, Undeletable>,
+    pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Siblings>,
-    pub(super) crowds: Crowds,
+    pub(super) shared_tails: SharedTails,
     pub(super) holders: KeyedMultimap<Holder>,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
-    pub(super) machines_by_node: KeyedMultimap<OnNode>,
-    pub(super) nodes_by_provider_id: KeyedMultimap<NodeById>,
+    pub(super) machines_by_node: KeyedMultimap<MachineByNode>,
+    pub(super) nodes_by_provider_id: KeyedMultimap<NodeByProviderId>,
     pub(super) nodes_by_machine: KeyedMultimap<NodeByMachine>,
     /// The MachinePools whose nodeRefs contain a Node.
     pub(super) pools_by_node: Multimap<ArcStr, GroupId>,
-    groups_by_cluster: Multimap<ObjectKey, GroupId>,
+    pub(super) groups_by_cluster: Multimap<ObjectKey, GroupId>,
     pub(super) groups_by_template: Multimap<TemplateKey, GroupId>,
     /// The resources of observed Nodes.
     pub(super) resources: Resources,
@@ -73,13 +68,13 @@ pub(super) struct LiveState {
     /// The groups whose standing or problems have changed, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose deletions may have progressed.
-    pub(super) unfinished: BTreeSet<GroupId>,
+    pub(super) pending_deletes: BTreeSet<GroupId>,
     /// The groups with observations of their sizes.
     pub(super) observed: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// The deleted groups that continue to answer.
-    pub(super) gone: Gone,
+    pub(super) deleted_groups: DeletedGroups,
     /// The namespaces of the scope that can't be read.
     pub(super) forbidden_namespaces: BTreeSet<String>,
     /// The number of evaluations of the rules.
@@ -101,9 +96,9 @@ impl LiveState {
             templates: HashMap::new(),
             kinds: HashMap::new(),
             shortages: HashMap::new(),
-            undeletable: HashMap::new(),
+            failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
-            crowds: Crowds::default(),
+            shared_tails: SharedTails::default(),
             holders: KeyedMultimap::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: KeyedMultimap::default(),
@@ -119,10 +114,10 @@ impl LiveState {
             wanted_changed: false,
             prices: CheapestUnits::default(),
             changed: BTreeSet::new(),
-            unfinished: BTreeSet::new(),
+            pending_deletes: BTreeSet::new(),
             observed: BTreeSet::new(),
             membership_changed: true,
-            gone: Gone::default(),
+            deleted_groups: DeletedGroups::default(),
             forbidden_namespaces: BTreeSet::new(),
             #[cfg(test)]
             evaluations: 0,
@@ -131,91 +126,14 @@ impl LiveState {
         }
     }
 
-    /// Applies a change, with the log of deletions of its object.
-    pub(super) fn apply(&mut self, change: Change, log: Option<SharedLog>) {
-        self.drop_gone();
-        match change {
-            Change::Cluster(cluster) => {
-                let key = cluster.meta.key.clone();
-                let old = self.clusters.insert(key.clone(), Arc::clone(&cluster));
-                // No other field is read, and the status changes often.
-                if old.as_ref().is_none_or(|old| old.topology != cluster.topology) {
-                    self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
-                }
-                if old.is_none_or(|old| old.paused != cluster.paused) {
-                    self.evaluate_all(self.groups_by_cluster.to_vec(&key));
-                }
-            }
-            Change::ClusterGone(key) => {
-                self.clusters.remove(&key);
-                self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
-                self.evaluate_all(self.groups_by_cluster.to_vec(&key));
-            }
-            Change::Scalable(object) => {
-                self.set_scalable(&GroupId::of(object.kind, &object.meta), &object, log);
-            }
-            Change::ScalableGone(id) => self.remove_scalable(&id),
-            Change::ScalableUndecodable(id, error) => {
-                let problem = Problem::new(
-                    ProblemKind::Undecodable,
-                    format!(
-                        "the object can't be read: {error}; correct the field, or report it if the API server accepts it"
-                    ),
-                );
-                self.set_undecodable(&id, problem);
-            }
-            Change::Machine(machine) => self.set_machine(&machine),
-            Change::MachineGone(key) => self.remove_machine(&key),
-            Change::Node(node) => {
-                let name = node.meta.key.name.clone();
-                let old = self.nodes.insert(Arc::clone(&node));
-                self.relate_node(old.as_ref(), Some(&node));
-                self.count_node(old.as_deref(), Some(&node));
-                self.node_changed(&name);
-            }
-            Change::NodeGone(name) => {
-                let old = self.nodes.remove(&name);
-                self.relate_node(old.as_ref(), None);
-                self.count_node(old.as_deref(), None);
-                self.node_changed(&name);
-            }
-            Change::Template(kind, template) => {
-                let key = (kind, template.meta.key.clone());
-                self.set_template(&key, Some(Ok(template)));
-            }
-            Change::TemplateGone(kind, key) => self.set_template(&(kind, key), None),
-            Change::TemplateUndecodable(kind, key, error) => self.set_template(&(kind, key), Some(Err(error))),
-            Change::Kind(kind, state) => {
-                if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
-                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
-                }
-            }
-            Change::KindGone(kind) => {
-                if self.kinds.remove(&kind).is_some() {
-                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
-                }
-            }
-            Change::ForbiddenNamespaces(now) => {
-                let before = std::mem::replace(&mut self.forbidden_namespaces, now);
-                let now = &self.forbidden_namespaces;
-                let concerns = |id: &&GroupId| before.contains(&*id.key.namespace) != now.contains(&*id.key.namespace);
-                self.evaluate_all(self.groups.keys().filter(concerns).cloned().collect());
-            }
-            Change::Prices(prices) => {
-                self.rules.prices = prices;
-                self.evaluate_all(self.groups.keys().cloned().collect());
-            }
-        }
-    }
-
     /// Returns the relations that aren't empty.
     #[cfg(test)]
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
             ("shortages", self.shortages.is_empty()),
-            ("undeletable", self.undeletable.is_empty()),
+            ("undeletable", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
-            ("crowds", self.crowds.is_empty()),
+            ("crowds", self.shared_tails.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
@@ -230,192 +148,8 @@ impl LiveState {
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
             ("prices", self.prices.is_empty()),
-            ("gone", self.gone.is_empty()),
+            ("gone", self.deleted_groups.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
-    }
-
-    fn set_template(&mut self, key: &TemplateKey, template: Option<Result<Arc<InfrastructureTemplate>, ArcStr>>) {
-        match template {
-            Some(template) => self.templates.insert(key.clone(), template),
-            None => self.templates.remove(key),
-        };
-        self.evaluate_all(self.groups_by_template.to_vec(key));
-    }
-
-    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
-        let group = self.groups.entry(id.clone()).or_default();
-        let old = group.object.take();
-        // A read may have shown a log that the watch never does, so its deletions are looked at when it is gone.
-        let had_log = group.versions.logs().next().is_some();
-        group.set_object(Arc::clone(object), log);
-        if let Standing::Undecodable(_) = group.standing {
-            group.standing = Standing::Gone;
-        }
-        self.relate(id, old.as_deref(), Some(object));
-        self.owner_changed(id, old.as_deref(), Some(object));
-        self.observed_owner_changed(old.as_deref(), Some(object));
-        self.look_at_log(had_log, object);
-        self.look_at_size(group_of(object), old.as_deref(), object);
-        // The Machines of a MachineSet were visited when its relations changed; the Nodes of a MachinePool may have
-        // changed.
-        if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
-            self.resample(id);
-        }
-        self.look_at_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
-        self.evaluate(id);
-    }
-
-    /// Marks an object as undecodable. It isn't a group until it decodes, but its last version keeps its relations:
-    /// without its MachineSet, a MachineDeployment's Machines would count as missing replicas, and be scaled down.
-    fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
-        let group = self.groups.entry(id.clone()).or_default();
-        group.gone_since = None;
-        let standing = Standing::Undecodable(problem);
-        if group.standing != standing {
-            group.standing = standing;
-            self.changed.insert(id.clone());
-            self.membership_changed = true;
-        }
-        self.set_wanted(id, None);
-    }
-
-    fn remove_scalable(&mut self, id: &GroupId) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        let old = group.object.take();
-        if group.standing != Standing::Gone {
-            group.standing = Standing::Gone;
-            self.changed.insert(id.clone());
-            self.membership_changed = true;
-        }
-        let keep = group.served.is_some();
-        if keep {
-            self.gone.note(id, group);
-        }
-        self.relate(id, old.as_deref(), None);
-        self.owner_changed(id, old.as_deref(), None);
-        self.observed_owner_changed(old.as_deref(), None);
-        self.set_wanted(id, None);
-        if !keep {
-            self.groups.remove(id);
-        }
-        if let Some(old) = &old {
-            // Its deletions are then forgotten by whoever finishes them.
-            self.look_at_log(false, old);
-        }
-        self.look_at_rollouts(old.as_deref().map(group_of).into_iter().collect());
-    }
-
-    /// Moves the relations of a MachineDeployment, MachineSet or MachinePool from its old to its new version.
-    fn relate(&mut self, id: &GroupId, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
-        if let Some(old) = old {
-            self.groups_by_cluster.remove(&cluster_key(old), id);
-            if let Some(template) = template_key(old) {
-                self.groups_by_kind.remove(&template.0, id);
-                self.groups_by_template.remove(&template, id);
-            }
-            for provider_id in &old.provider_ids {
-                self.holders.remove(&Holder::pool(provider_id, id));
-            }
-            for node in &old.node_names {
-                self.pools_by_node.remove(node.as_str(), id);
-            }
-        }
-        if let Some(new) = new {
-            self.groups_by_cluster.insert(cluster_key(new), id.clone());
-            if let Some(template) = template_key(new) {
-                self.groups_by_kind.insert(template.0.clone(), id.clone());
-                self.groups_by_template.insert(template, id.clone());
-            }
-            for provider_id in &new.provider_ids {
-                self.holders.insert(Holder::pool(provider_id, id));
-            }
-            for node in &new.node_names {
-                self.pools_by_node.insert(node.clone(), id.clone());
-            }
-        }
-        if id.kind == ScalableKind::MachinePool {
-            self.count_pool(old, new);
-        }
-        if id.kind != ScalableKind::MachineSet {
-            return;
-        }
-        let (from, to) = (old.map(group_of), new.map(group_of));
-        if from == to {
-            return;
-        }
-        // The Machines of this set belong to another group now.
-        for (group, joins) in [(from, false), (to, true)] {
-            let Some(group) = group else { continue };
-            if group.kind == ScalableKind::MachineDeployment {
-                if joins {
-                    self.sets_by_deployment.insert(group.key.clone(), id.key.clone());
-                } else {
-                    self.sets_by_deployment.remove(&group.key, &id.key);
-                }
-            }
-            self.resample(&group);
-            self.look_at_deletions_of_set(id, group);
-        }
-        self.count_set(id);
-    }
-
-    fn set_machine(&mut self, machine: &Arc<Machine>) {
-        let old = self.machines.insert(Arc::clone(machine));
-        self.note_shortage(old.as_deref(), machine);
-        if let Some(old) = &old {
-            if old.owner != machine.owner {
-                self.look_at_deletions(old);
-            }
-            self.unrelate_machine(old, Some(machine));
-        }
-        if machine.provider_id.is_some() {
-            self.holders.insert(Holder::Machine(Arc::clone(machine)));
-        }
-        if machine.node_name.is_some() {
-            self.machines_by_node.insert(OnNode(Arc::clone(machine)));
-        }
-        if let Some(owner) = owner_of(machine) {
-            self.machines_by_owner.entry(owner).or_default().insert(machine);
-        }
-        self.count_machine(old.as_deref(), Some(machine));
-        self.machine_changed(machine);
-        self.look_at_deletions(machine);
-    }
-
-    fn remove_machine(&mut self, key: &ObjectKey) {
-        if let Some(old) = self.machines.remove(key) {
-            self.shortages.remove(key);
-            self.undeletable.remove(key);
-            self.look_at_deletions(&old);
-            self.unrelate_machine(&old, None);
-            self.count_machine(Some(&old), None);
-        }
-    }
-
-    /// Removes the relations of `old` that `new` doesn't share.
-    fn unrelate_machine(&mut self, old: &Arc<Machine>, new: Option<&Machine>) {
-        if let Some(provider_id) = &old.provider_id
-            && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
-        {
-            self.holders.remove(&Holder::Machine(Arc::clone(old)));
-        }
-        if let Some(node) = &old.node_name
-            && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
-        {
-            self.machines_by_node.remove(&OnNode(Arc::clone(old)));
-        }
-        if let Some(owner) = owner_of(old)
-            && new.is_none_or(|new| new.owner != old.owner)
-        {
-            if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-                siblings.remove(old);
-                if siblings.is_empty() {
-                    self.machines_by_owner.remove(&owner);
-                }
-            }
-            self.machine_left(old);
-            self.left_sample(old);
-        }
     }
 }

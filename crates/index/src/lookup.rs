@@ -17,11 +17,11 @@ use nodegroup::{
 impl LiveState {
     /// Iterates over the known MachineSets of a MachineDeployment.
     pub(super) fn sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Arc<ScalableResource>> {
-        self.held_sets_of(deployment).filter_map(|set| set.object.as_ref())
+        self.set_groups_of(deployment).filter_map(|set| set.object.as_ref())
     }
 
     /// Iterates over the MachineSets of a MachineDeployment with their state.
-    pub(super) fn held_sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
+    pub(super) fn set_groups_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
         let sets = self.sets_by_deployment.get(deployment);
         sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
     }
@@ -30,7 +30,7 @@ impl LiveState {
     pub(super) fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
         let group = self.groups.get(id)?;
         let sets = match id.kind {
-            ScalableKind::MachineDeployment => self.held_sets_of(&id.key).filter_map(Group::set_view).collect(),
+            ScalableKind::MachineDeployment => self.set_groups_of(&id.key).filter_map(Group::set_view).collect(),
             ScalableKind::MachineSet | ScalableKind::MachinePool => group.set_view().into_iter().collect(),
         };
         Some((group.versions.current(Instant::now())?.clone(), sets))
@@ -95,5 +95,10 @@ impl LiveState {
             (None, _) | (_, None) => node.machine.as_ref().is_none_or(|owner| *owner == machine.meta.key),
         };
         same.then_some(node)
+    }
+
+    /// Returns true if the deletion of a Machine failed recently.
+    pub(super) fn has_failed_delete(&self, machine: &Machine) -> bool {
+        self.failed_deletes.get(&machine.meta.key).is_some_and(|failed| !failed.is_over())
     }
 }

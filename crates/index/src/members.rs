@@ -10,8 +10,8 @@ use nodegroup::{GroupId, MachineView, Shortage, provider_id};
 use super::{
     Index,
     holder::{Holder, holder_key},
-    keyed_multimap::Keyed,
     live_state::LiveState,
+    node_key::{NodeByMachine, NodeByProviderId},
     resolve::{NodeQuery, Resolved},
 };
 
@@ -49,42 +49,6 @@ impl Member {
     }
 }
 
-/// A Node under its providerID.
-#[derive(Clone, Debug)]
-pub(super) struct NodeById(pub(super) Arc<Node>);
-
-impl Keyed for NodeById {
-    /// The end of the providerID; see [`holder_key`].
-    type Key = str;
-    type Order = ArcStr;
-
-    fn key(&self) -> &str {
-        self.0.provider_id.as_deref().map_or("", holder_key)
-    }
-
-    fn order(&self) -> ArcStr {
-        self.0.meta.key.name.clone()
-    }
-}
-
-/// A Node under the Machine in its annotations.
-#[derive(Clone, Debug)]
-pub(super) struct NodeByMachine(pub(super) Arc<Node>);
-
-impl Keyed for NodeByMachine {
-    type Key = ObjectKey;
-    type Order = ArcStr;
-
-    fn key(&self) -> &ObjectKey {
-        // A Node without the annotation is never inserted.
-        self.0.machine.as_ref().unwrap_or(&self.0.meta.key)
-    }
-
-    fn order(&self) -> ArcStr {
-        self.0.meta.key.name.clone()
-    }
-}
-
 impl Index {
     /// Returns true if the workload cluster has the Node of a Machine.
     #[must_use]
@@ -102,29 +66,19 @@ impl Index {
 }
 
 impl LiveState {
-    /// Moves the relations of a Node from its old to its new version.
-    pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
-        if let Some(old) = old {
-            if old.provider_id.is_some() {
-                self.nodes_by_provider_id.remove(&NodeById(Arc::clone(old)));
-            }
-            if old.machine.is_some() {
-                self.nodes_by_machine.remove(&NodeByMachine(Arc::clone(old)));
-            }
-        }
-        if let Some(new) = new {
-            if new.provider_id.is_some() {
-                self.nodes_by_provider_id.insert(NodeById(Arc::clone(new)));
-            }
-            if new.machine.is_some() {
-                self.nodes_by_machine.insert(NodeByMachine(Arc::clone(new)));
-            }
-        }
-    }
-
     /// Iterates over the Machines of a group with their Nodes, by MachineSet and name.
     pub(super) fn members_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = MachineView<'a>> {
         self.machines_of(id).map(|machine| self.view_of(machine))
+    }
+
+    /// Returns a Machine with the facts that its state depends on.
+    pub(super) fn view_of<'a>(&'a self, machine: &'a Machine) -> MachineView<'a> {
+        MachineView {
+            machine,
+            node: self.known_node_of(machine).map(AsRef::as_ref),
+            shortage: self.shortages.get(&machine.meta.key).copied(),
+            undeletable: self.has_failed_delete(machine),
+        }
     }
 
     /// Copies the Machines of a group with their Nodes.
@@ -133,7 +87,7 @@ impl LiveState {
             machine: Arc::clone(machine),
             node: self.known_node_of(machine).cloned(),
             shortage: self.shortages.get(&machine.meta.key).copied(),
-            undeletable: self.is_undeletable(machine),
+            undeletable: self.has_failed_delete(machine),
         };
         self.machines_of(id).map(copy).collect()
     }
@@ -150,7 +104,7 @@ impl LiveState {
     }
 
     fn node_with_id(&self, key: &ObjectKey, id: &ArcStr) -> Option<&Arc<Node>> {
-        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeById(node)| node);
+        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeByProviderId(node)| node);
         let same = nodes().find(|node| node.provider_id.as_ref() == Some(id));
         same.or_else(|| {
             // The two may write the providerID differently. Its end identifies the Node if no other Machine has the

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source};
+use nodegroup::{Exclusion, InstanceCounts, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::{Detail, GroupSnapshot, Index, Standing, Stats};
@@ -106,11 +106,14 @@ fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
     let log = group.deletion_log.as_ref()?;
     match &group.standing {
         // The progress of objects that can't be read is unknown.
-        Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NamespaceForbidden, _)
+        Standing::Excluded(
+            Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NamespaceForbidden,
+            _,
+        )
         | Standing::Gone => return None,
         Standing::Live(_)
-        | Standing::LeftOut(
-            LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::Paused | LeftOut::NoScaleFromZero,
+        | Standing::Excluded(
+            Exclusion::NotAutoscaled | Exclusion::InvalidBounds | Exclusion::Paused | Exclusion::NoScaleFromZero,
             _,
         )
         | Standing::Waiting

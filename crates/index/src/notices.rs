@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodegroup::{GroupId, LeftOut, Problem, ProblemKind};
+use nodegroup::{Exclusion, GroupId, Problem, ProblemKind};
 use tokio::time::{Duration, Instant};
 
 use super::{
@@ -22,7 +22,7 @@ const WARNED_SINGLY: usize = 10;
 /// Returns the number of groups of this standing that a first sync logs in a line each.
 fn logged_singly(kind: StandingKind) -> usize {
     match kind {
-        StandingKind::LeftOut(_) | StandingKind::Undecodable => WARNED_SINGLY,
+        StandingKind::Excluded(_) | StandingKind::Undecodable => WARNED_SINGLY,
         StandingKind::Live | StandingKind::Waiting | StandingKind::Gone => 1,
     }
 }
@@ -56,10 +56,10 @@ impl Notice {
         let group = &self.id;
         match self.state {
             StandingKind::Live => tracing::info!(%group, "node group is served"),
-            StandingKind::LeftOut(
-                reason @ (LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled),
+            StandingKind::Excluded(
+                reason @ (Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled),
             ) => tracing::debug!(%group, %reason, "not a node group"),
-            StandingKind::LeftOut(reason) => tracing::warn!(%group, %reason, "node group is left out"),
+            StandingKind::Excluded(reason) => tracing::warn!(%group, %reason, "node group is left out"),
             StandingKind::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
             StandingKind::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
             StandingKind::Gone => tracing::info!(%group, "object of a node group is gone"),
@@ -79,7 +79,7 @@ impl Notice {
         let group = &self.id;
         match self.state {
             StandingKind::Live => tracing::debug!(%group, "node group is served"),
-            StandingKind::LeftOut(reason) => tracing::debug!(%group, %reason, "node group is left out"),
+            StandingKind::Excluded(reason) => tracing::debug!(%group, %reason, "node group is left out"),
             StandingKind::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
             StandingKind::Undecodable => tracing::debug!(%group, "node group is left out: its object can't be read"),
             StandingKind::Gone => tracing::debug!(%group, "object of a node group is gone"),
@@ -158,8 +158,8 @@ impl Index {
     fn served_and_left_out(&self) -> (u64, u64) {
         let groups = self.stats().groups;
         let of = |state: &str| groups.get(state).copied().unwrap_or_default();
-        let reasons = LeftOut::ALL.into_iter().filter(|reason| reason.is_error() || *reason == LeftOut::Paused);
-        (of("served"), reasons.map(LeftOut::as_str).chain(["undecodable"]).map(of).sum())
+        let reasons = Exclusion::ALL.into_iter().filter(|reason| reason.is_error() || *reason == Exclusion::Paused);
+        (of("served"), reasons.map(Exclusion::as_str).chain(["undecodable"]).map(of).sum())
     }
 }
 
@@ -179,9 +179,11 @@ fn sum_up_states(notices: &[Notice]) {
         let (groups, first) = (alike.len(), &first.id);
         match state {
             StandingKind::Live => tracing::info!(groups, "node groups are served"),
-            StandingKind::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled)
+            StandingKind::Excluded(
+                Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled,
+            )
             | StandingKind::Waiting => {}
-            StandingKind::LeftOut(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
+            StandingKind::Excluded(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
             StandingKind::Undecodable => {
                 tracing::warn!(groups, %first, "node groups are left out: their objects can't be read");
             }

@@ -2,95 +2,19 @@
 //! zones. Both only grow: a group whose Nodes were in three zones must not count as in one because two Nodes are
 //! gone. They end with their MachineSets and groups.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use arcstr::ArcStr;
 use capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource};
-use nodegroup::{
-    GroupId,
-    labels::ZONE,
-    observed::{ObservedLabels, OtherZone},
-};
+use nodegroup::{GroupId, labels::ZONE, observed::OtherZone};
 
 use super::{
     counts::Siblings,
     live_state::LiveState,
-    observed_resources::Templates,
+    observations::{MachineSpec, Templates},
     relation::{group_of, owner_of},
 };
 
-/// The properties of Machines that determine the labels of their Nodes.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Make {
-    templates: Templates,
-    failure_domain: Option<ArcStr>,
-}
-
-impl Make {
-    fn of(object: &ScalableResource) -> Self {
-        Self { templates: Templates::of(object), failure_domain: object.failure_domain.clone() }
-    }
-}
-
-/// The observed labels and zones of Nodes.
-#[derive(Debug, Default)]
-pub(super) struct Observations {
-    by_group: HashMap<GroupId, BTreeMap<Make, ObservedLabels>>,
-    /// The Nodes whose zone differs from their failure domain, by kind of infrastructure template, since all
-    /// providers share an API group.
-    other_zones: HashMap<KindRef, OtherZone>,
-}
-
-impl Observations {
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_group.is_empty() && self.other_zones.is_empty()
-    }
-}
-
 impl LiveState {
-    /// Returns the labels of a group's Nodes that were made as its next one will be. If the group has only other
-    /// Nodes, those of its newest older MachineSet are better than nothing, except for a zone in another failure
-    /// domain.
-    pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
-        let Some(makes) = self.observations.by_group.get(id) else { return ObservedLabels::default() };
-        let make = Make::of(object);
-        if let Some(labels) = makes.get(&make) {
-            return labels.clone();
-        }
-        if id.kind != ScalableKind::MachineDeployment || self.groups.get(id).is_none_or(|group| group.sample.is_none())
-        {
-            return ObservedLabels::default();
-        }
-        let observed = |set: &std::sync::Arc<ScalableResource>| {
-            let of_set = Make::of(set);
-            let labels = makes.get(&of_set)?;
-            Some(((set.revision, set.meta.key.clone()), of_set.failure_domain, labels))
-        };
-        let newest = self.sets_of(&id.key).filter_map(observed).max_by(|(a, ..), (b, ..)| a.cmp(b));
-        newest.map_or_else(ObservedLabels::default, |(_, failure_domain, labels)| {
-            let labels = labels.clone();
-            if failure_domain == make.failure_domain { labels } else { labels.without(ZONE) }
-        })
-    }
-
-    /// Returns the labels of another group's Nodes that were made from the same templates.
-    pub(super) fn labels_of_sibling(&self, sibling: &GroupId, object: &ScalableResource) -> ObservedLabels {
-        let templates = Templates::of(object);
-        let mut all = ObservedLabels::default();
-        for (make, labels) in self.observations.by_group.get(sibling).into_iter().flatten() {
-            if make.templates == templates {
-                all.merge(labels);
-            }
-        }
-        all
-    }
-
-    /// Returns a Node that proves that a group's failure domain isn't a zone.
-    pub(super) fn other_zone(&self, object: &ScalableResource) -> Option<&OtherZone> {
-        self.observations.other_zones.get(&KindRef::from(object.infrastructure.as_ref()?))
-    }
-
     /// Observes the Node of a Machine after either was added or changed.
     pub(super) fn observe_machine(&mut self, machine: &Machine) {
         let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
@@ -125,8 +49,9 @@ impl LiveState {
         let (id, name) = (group_of(owner), &node.meta.key.name);
         let is_settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
         if is_settled || node.template_labels.iter().next().is_some() {
-            let labels = self.observations.by_group.entry(id.clone()).or_default().entry(Make::of(owner)).or_default();
-            if labels.see(node) {
+            let labels =
+                self.observations.by_group.entry(id.clone()).or_default().entry(MachineSpec::of(owner)).or_default();
+            if labels.observe(node) {
                 self.labels_changed(&Templates::of(owner), id);
             }
         }
@@ -145,22 +70,22 @@ impl LiveState {
     /// Evaluates the group, and the groups that borrow from it.
     fn labels_changed(&mut self, templates: &Templates, id: GroupId) {
         let lends = self.resources.borrowed(templates).is_some_and(|resources| resources.group == id);
-        let mut groups = if lends { self.learners(templates) } else { BTreeSet::new() };
+        let mut groups = if lends { self.borrowers(templates) } else { BTreeSet::new() };
         groups.insert(id);
         self.evaluate_all(groups.into_iter().collect());
     }
 
     /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted.
     pub(super) fn observed_owner_changed(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
-        let place = |object: &ScalableResource| (group_of(object), Make::of(object));
+        let place = |object: &ScalableResource| (group_of(object), MachineSpec::of(object));
         let (from, to) = (old.map(place), new.map(place));
         let from_is_other = from != to;
-        if let Some((id, make)) = from.filter(|_| from_is_other)
-            && !self.has_make(&id, &make)
-            && let Some(makes) = self.observations.by_group.get_mut(&id)
+        if let Some((id, spec)) = from.filter(|_| from_is_other)
+            && !self.has_spec(&id, &spec)
+            && let Some(by_spec) = self.observations.by_group.get_mut(&id)
         {
-            makes.remove(&make);
-            if makes.is_empty() {
+            by_spec.remove(&spec);
+            if by_spec.is_empty() {
                 self.observations.by_group.remove(&id);
             }
         }
@@ -176,9 +101,9 @@ impl LiveState {
     }
 
     /// Returns true if a group, or a MachineSet of it, makes Machines with these properties.
-    fn has_make(&self, id: &GroupId, make: &Make) -> bool {
+    fn has_spec(&self, id: &GroupId, spec: &MachineSpec) -> bool {
         let object = self.groups.get(id).and_then(|group| group.object.as_deref());
-        let is_like = |object: &ScalableResource| group_of(object) == *id && Make::of(object) == *make;
+        let is_like = |object: &ScalableResource| group_of(object) == *id && MachineSpec::of(object) == *spec;
         let of_sets = || id.kind == ScalableKind::MachineDeployment && self.sets_of(&id.key).any(|set| is_like(set));
         object.is_some_and(is_like) || of_sets()
     }
@@ -188,7 +113,7 @@ impl LiveState {
 impl LiveState {
     /// Forgets the observations of Nodes that are gone.
     pub(super) fn observe_anew(&mut self) {
-        self.observations = Observations::default();
+        self.observations = super::observations::Observations::default();
         let mut owners: Vec<_> = self.groups.values().filter_map(|group| group.object.clone()).collect();
         owners.sort_by_key(|owner| (owner.kind, owner.meta.key.clone()));
         for owner in &owners {

@@ -2,124 +2,19 @@
 //! record outlives its Node, until another Node is observed, or the group has nothing with these templates any more.
 //! Must never observe a Node that is being deleted or not ready: it reports less than it has.
 
-use arcstr::ArcStr;
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use capi::{InfrastructureRef, KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, ObservedResources, RealNodes};
+use capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{GroupId, ObservedResources};
 
 use super::{
     counts::Siblings,
     live_state::LiveState,
+    observations::{Observation, ObservedNode, Templates, rank},
     relation::{group_of, owner_of},
 };
 
-/// The templates that similar Nodes share.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(super) enum Templates {
-    /// The templates in a namespace.
-    Of { namespace: ArcStr, infrastructure: InfrastructureRef, bootstrap: Option<InfrastructureRef> },
-    /// The group itself, if it has no infrastructure template.
-    None(GroupId),
-}
-
-impl Templates {
-    pub(super) fn of(object: &ScalableResource) -> Self {
-        match &object.infrastructure {
-            Some(infrastructure) => Self::Of {
-                namespace: object.meta.key.namespace.clone(),
-                infrastructure: infrastructure.clone(),
-                bootstrap: object.bootstrap.clone(),
-            },
-            None => Self::None(group_of(object)),
-        }
-    }
-}
-
-/// A Node to observe, with the key that it is found by.
-type ObservedNode<'a> = (&'a ObjectKey, &'a Arc<Node>);
-
-/// The last observation of a group's Node.
-#[derive(Debug)]
-struct Observation {
-    observed: Arc<ObservedResources>,
-    /// The Machine of the Node; for a MachinePool the Node itself.
-    source: ObjectKey,
-    resources: NodeResources,
-    /// True if the Node still exists and would give the same observation.
-    live: bool,
-}
-
-/// All observations.
-#[derive(Debug, Default)]
-pub(super) struct Resources {
-    by_templates: HashMap<Templates, BTreeMap<GroupId, Observation>>,
-}
-
-impl Resources {
-    fn get(&self, templates: &Templates, group: &GroupId) -> Option<&Observation> {
-        self.by_templates.get(templates)?.get(group)
-    }
-
-    /// Returns the observation of the group itself, else that of another group.
-    fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<ObservedResources>> {
-        self.get(templates, group).map(|observation| &observation.observed).or_else(|| self.borrowed(templates))
-    }
-
-    /// Returns the observation for groups without one of their own: that of the first group whose Node still exists,
-    /// else of the first group.
-    pub(super) fn borrowed(&self, templates: &Templates) -> Option<&Arc<ObservedResources>> {
-        let groups = self.by_templates.get(templates)?;
-        let live = groups.values().find(|observation| observation.live);
-        Some(&live.or_else(|| groups.values().next())?.observed)
-    }
-
-    fn remove(&mut self, templates: &Templates, group: &GroupId) -> bool {
-        let Some(groups) = self.by_templates.get_mut(templates) else { return false };
-        let removed = groups.remove(group).is_some();
-        if groups.is_empty() {
-            self.by_templates.remove(templates);
-        }
-        removed
-    }
-
-    /// Returns true if there are no observations.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_templates.is_empty()
-    }
-}
-
 impl LiveState {
-    /// Returns the observations of a group's real Nodes, without its sample.
-    pub(super) fn resources_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
-        let templates = Templates::of(object);
-        let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
-        let other_templates = if same_templates.is_some() { None } else { self.resources_of_other_templates(id) };
-        RealNodes { same_templates, other_templates, ..RealNodes::default() }
-    }
-
-    /// Returns the observed resources of a Node that was made from the templates of an older MachineSet of the group:
-    /// the newest such MachineSet.
-    fn resources_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
-        let observation = |set: &ObjectKey| {
-            let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
-            let observation = self.resources.get(&Templates::of(set), id)?;
-            Some(((observation.live, set.revision, &set.meta.key), observation.observed.as_ref()))
-        };
-        match id.kind {
-            ScalableKind::MachineDeployment => {
-                let observation = self.sets_by_deployment.get(&id.key).filter_map(observation);
-                observation.max_by_key(|(rank, _)| *rank).map(|(_, observed)| observed)
-            }
-            ScalableKind::MachineSet | ScalableKind::MachinePool => None,
-        }
-    }
-
     /// Updates the observations after a Machine or its Node was added, changed or deleted.
     pub(super) fn observe_resources(&mut self, machine: &Machine) {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
@@ -137,7 +32,7 @@ impl LiveState {
             (None, None) => false,
         };
         if changed {
-            self.learn(&templates, &id);
+            self.observe_again(&templates, &id);
         }
     }
 
@@ -148,7 +43,7 @@ impl LiveState {
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
         let (templates, id) = (Templates::of(set), group_of(set));
         if self.resources.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
-            self.learn(&templates, &id);
+            self.observe_again(&templates, &id);
         }
     }
 
@@ -162,7 +57,7 @@ impl LiveState {
     /// Updates the observations after a MachinePool or one of its Nodes was added, changed or deleted.
     pub(super) fn observe_pool_resources(&mut self, id: &GroupId) {
         let Some(pool) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
-        self.learn(&Templates::of(pool), id);
+        self.observe_again(&Templates::of(pool), id);
     }
 
     /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted:
@@ -177,7 +72,7 @@ impl LiveState {
         let (from, to) = (old.map(place), new.map(place));
         if from != to {
             for (templates, group) in from.iter().chain(&to) {
-                self.learn(templates, group);
+                self.observe_again(templates, group);
             }
         } else if id.kind == ScalableKind::MachinePool {
             self.observe_pool_resources(id);
@@ -185,7 +80,7 @@ impl LiveState {
     }
 
     /// Observes the Nodes of a group with these templates again, and applies the result.
-    fn learn(&mut self, templates: &Templates, id: &GroupId) {
+    fn observe_again(&mut self, templates: &Templates, id: &GroupId) {
         let best = self.observed_nodes(templates, id).min_by_key(|observed_node| rank(*observed_node));
         let known = self.resources.get(templates, id);
         let observation = best.and_then(|(source, node)| {
@@ -197,8 +92,8 @@ impl LiveState {
         });
         let borrowed = self.resources.borrowed(templates).cloned();
         let changed = match observation {
-            Some(observation) => self.take(templates, id, observation),
-            None if best.is_some() || self.has_templates(templates, id) => self.outlive(templates, id),
+            Some(observation) => self.replace(templates, id, observation),
+            None if best.is_some() || self.has_templates(templates, id) => self.keep_last(templates, id),
             None => self.resources.remove(templates, id),
         };
         if changed {
@@ -206,7 +101,7 @@ impl LiveState {
         }
     }
 
-    fn take(&mut self, templates: &Templates, id: &GroupId, observation: Observation) -> bool {
+    fn replace(&mut self, templates: &Templates, id: &GroupId, observation: Observation) -> bool {
         let groups = self.resources.by_templates.entry(templates.clone()).or_default();
         let same = |old: &Observation| old.live && old.observed == observation.observed;
         let changed = !groups.get(id).is_some_and(same);
@@ -215,7 +110,7 @@ impl LiveState {
     }
 
     /// Keeps an observation whose Node is gone, or isn't ready to be observed again.
-    fn outlive(&mut self, templates: &Templates, id: &GroupId) -> bool {
+    fn keep_last(&mut self, templates: &Templates, id: &GroupId) -> bool {
         let groups = self.resources.by_templates.get_mut(templates);
         let Some(observation) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
         std::mem::replace(&mut observation.live, false)
@@ -261,13 +156,13 @@ impl LiveState {
     /// Evaluates the group, and the groups that borrow its observation if the borrowed one has changed.
     fn resources_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<ObservedResources>>) {
         let is_same = self.resources.borrowed(templates) == borrowed;
-        let mut groups = if is_same { BTreeSet::new() } else { self.learners(templates) };
+        let mut groups = if is_same { BTreeSet::new() } else { self.borrowers(templates) };
         groups.insert(id.clone());
         self.evaluate_all(groups.into_iter().collect());
     }
 
     /// Returns the groups with these templates that have no observation of their own.
-    pub(super) fn learners(&self, templates: &Templates) -> BTreeSet<GroupId> {
+    pub(super) fn borrowers(&self, templates: &Templates) -> BTreeSet<GroupId> {
         let Templates::Of { namespace, infrastructure, .. } = templates else { return BTreeSet::new() };
         let key = (
             KindRef::from(infrastructure),
@@ -299,26 +194,8 @@ impl LiveState {
         for (templates, id) in gone {
             let borrowed = self.resources.borrowed(&templates).cloned();
             self.resources.remove(&templates, &id);
-            self.learn(&templates, &id);
+            self.observe_again(&templates, &id);
             self.resources_changed(&templates, &id, borrowed.as_ref());
         }
     }
-}
-
-impl Observation {
-    fn says_the_same_as(&self, node: &Node) -> bool {
-        let resources = node.resources.as_ref();
-        self.observed.node == node.meta.key.name
-            && resources.is_some_and(|resources| resources.says_the_same_as(&self.resources))
-    }
-
-    fn rank(&self) -> (Reverse<u16>, &ObjectKey) {
-        (Reverse(self.resources.extended()), &self.source)
-    }
-}
-
-/// Ranks Nodes for observation: the one with the most extended resources comes first, since those are reported last;
-/// of equal ones the first by key.
-fn rank((key, node): ObservedNode<'_>) -> (Reverse<u16>, &ObjectKey) {
-    (Reverse(node.resources.as_ref().map_or(0, NodeResources::extended)), key)
 }

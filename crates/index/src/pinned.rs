@@ -38,7 +38,7 @@ impl Membership {
             }
             group.is_known()
         });
-        live.gone.clear();
+        live.deleted_groups.clear();
         let mut groups: Vec<_> = live
             .groups
             .iter()

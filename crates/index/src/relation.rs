@@ -4,7 +4,8 @@
 use capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::GroupId;
 
-use super::live_state::TemplateKey;
+/// The kind and key of an infrastructure template.
+pub(super) type TemplateKey = (KindRef, ObjectKey);
 
 /// Returns the MachineSet or MachinePool that owns a Machine.
 pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {

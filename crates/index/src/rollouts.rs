@@ -11,13 +11,13 @@ use super::{group::Served, live_state::LiveState, relation::cluster_key};
 
 impl LiveState {
     /// Evaluates the rollouts of groups after a change of a MachineSet, the object or the Cluster.
-    pub(super) fn look_at_rollouts(&mut self, groups: Vec<GroupId>) {
+    pub(super) fn update_rollouts(&mut self, groups: Vec<GroupId>) {
         for id in groups {
-            self.look_at_rollout(&id);
+            self.update_rollout(&id);
         }
     }
 
-    fn look_at_rollout(&mut self, id: &GroupId) {
+    fn update_rollout(&mut self, id: &GroupId) {
         let found = self.rollout_of(id);
         let Some(group) = self.groups.get_mut(id) else { return };
         let known = group.rollout.as_ref().map(|ongoing| ongoing.since);

@@ -2,11 +2,7 @@
 //! pointers are copied under it. The evaluation follows afterwards, so that displaying 100,000 Machines delays
 //! neither the writer nor an RPC. For counts alone, no Machine is copied.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use arcstr::ArcStr;
 
@@ -22,6 +18,7 @@ use super::{
     members::Member,
     relation::cluster_key,
     standing::Standing,
+    version::WrittenSize,
 };
 
 /// The groups, and the objects that aren't groups, unordered. Each is consistent in itself; a change during the
@@ -76,15 +73,6 @@ pub enum Detail {
     Instances,
 }
 
-/// A size that was written, or read after a failed write, and that the watch hasn't reported yet.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct WrittenSize {
-    /// The size.
-    pub replicas: i32,
-    /// The time since it was written or read.
-    pub age: Duration,
-}
-
 /// An instance with its owner.
 #[derive(Debug)]
 pub struct OwnedInstance<'a> {
@@ -125,7 +113,7 @@ impl Inner {
     fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
         let standing = match (&group.standing, &group.served) {
             (Standing::Live(()), Some(served)) => Standing::Live(Arc::clone(served)),
-            (Standing::LeftOut(reason, problems), _) => Standing::LeftOut(*reason, problems.clone()),
+            (Standing::Excluded(reason, problems), _) => Standing::Excluded(*reason, problems.clone()),
             (Standing::Waiting, _) => Standing::Waiting,
             (Standing::Undecodable(problem), _) => Standing::Undecodable(problem.clone()),
             (Standing::Gone, _) | (Standing::Live(()), None) => Standing::Gone,
@@ -169,7 +157,7 @@ impl GroupSnapshot {
     pub fn served(&self) -> Option<&Served> {
         match &self.standing {
             Standing::Live(served) => Some(served),
-            Standing::LeftOut(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
+            Standing::Excluded(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use nodegroup::{LeftOut, Problem};
+use nodegroup::{Exclusion, Problem};
 
 /// The standing of a MachineDeployment, MachineSet or MachinePool. `G` is the knowledge of a group that goes with it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -10,7 +10,7 @@ pub enum Standing<G = ()> {
     /// It is a group.
     Live(G),
     /// It is none by the rules, and has these problems.
-    LeftOut(LeftOut, Vec<Problem>),
+    Excluded(Exclusion, Vec<Problem>),
     /// The object can't scale from zero as far as is known, and its infrastructure template hasn't been read yet.
     Waiting,
     /// Its object doesn't decode.
@@ -26,7 +26,7 @@ pub enum StandingKind {
     /// It is a group.
     Live,
     /// It is none by the rules.
-    LeftOut(LeftOut),
+    Excluded(Exclusion),
     /// It may be one once its infrastructure template has been read.
     Waiting,
     /// Its object doesn't decode.
@@ -40,7 +40,7 @@ impl<G> Standing<G> {
     pub fn kind(&self) -> StandingKind {
         match self {
             Self::Live(_) => StandingKind::Live,
-            Self::LeftOut(reason, _) => StandingKind::LeftOut(*reason),
+            Self::Excluded(reason, _) => StandingKind::Excluded(*reason),
             Self::Waiting => StandingKind::Waiting,
             Self::Undecodable(_) => StandingKind::Undecodable,
             Self::Gone => StandingKind::Gone,
@@ -50,7 +50,7 @@ impl<G> Standing<G> {
     /// Returns the problems of an object that is no group.
     pub fn problems(&self) -> &[Problem] {
         match self {
-            Self::LeftOut(_, problems) => problems,
+            Self::Excluded(_, problems) => problems,
             Self::Undecodable(problem) => slice::from_ref(problem),
             Self::Live(_) | Self::Waiting | Self::Gone => &[],
         }
@@ -68,7 +68,7 @@ impl StandingKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Live => "served",
-            Self::LeftOut(reason) => reason.as_str(),
+            Self::Excluded(reason) => reason.as_str(),
             Self::Waiting => "waiting_for_template",
             Self::Undecodable => "undecodable",
             Self::Gone => "gone",
@@ -79,7 +79,7 @@ impl StandingKind {
     #[must_use]
     pub fn is_error(self) -> bool {
         match self {
-            Self::LeftOut(reason) => reason.is_error(),
+            Self::Excluded(reason) => reason.is_error(),
             Self::Undecodable => true,
             Self::Live | Self::Waiting | Self::Gone => false,
         }
@@ -90,7 +90,7 @@ impl StandingKind {
     pub fn message(self) -> String {
         match self {
             Self::Live => "it is a node group".to_owned(),
-            Self::LeftOut(reason) => reason.to_string(),
+            Self::Excluded(reason) => reason.to_string(),
             Self::Waiting => {
                 "it has no replicas, and its infrastructure template hasn't been read yet: the checks say why"
                     .to_owned()

@@ -6,7 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use nodegroup::{GroupId, LeftOut};
+use nodegroup::{Exclusion, GroupId};
 
 use super::{
     Index,
@@ -103,7 +103,7 @@ impl Index {
             *sums.groups.entry(state).or_default() += 1;
             let mut kinds: BTreeSet<_> = problems.iter().map(|problem| problem.kind.as_str()).collect();
             let left_out =
-                matches!(group.standing, Standing::LeftOut(LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _));
+                matches!(group.standing, Standing::Excluded(Exclusion::InvalidBounds | Exclusion::NoScaleFromZero, _));
             if left_out && kinds.is_empty() {
                 kinds.insert("left_out");
             }

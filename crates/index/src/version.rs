@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use delete_rule::RULE;
 use nodegroup::{SharedLog, deletion_log::Types, writing::GroupVersion};
 
-use super::WrittenSize;
-
 /// The time for which an own write counts that the watch hasn't reported, if resourceVersions define which of two
 /// versions is later. A watch may be broken for longer than Refresh tolerates, and a size from before the write would
 /// cause a second write; only after a restored backup do the versions never catch up.
@@ -17,6 +15,15 @@ pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
 /// The time since which a group's spec is the current one, as far as this process has observed.
 pub type Era = delete_rule::Era<Types>;
+
+/// A size that was written, or read after a failed write, and that the watch hasn't reported yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WrittenSize {
+    /// The size.
+    pub replicas: i32,
+    /// The time since it was written or read.
+    pub age: Duration,
+}
 
 /// A version that this process wrote, or read after a failed write, and that the watch may not have reported yet.
 #[derive(Clone, Debug)]
@@ -51,7 +58,7 @@ pub(super) struct Versions {
 impl Versions {
     /// Records a version from the watch.
     pub(super) fn show(&mut self, version: GroupVersion) {
-        self.see(&version);
+        self.record_era(&version);
         if self.written.as_ref().is_some_and(|written| written.is_seen(&version)) {
             self.written = None;
         }
@@ -60,7 +67,7 @@ impl Versions {
 
     /// Records a version that was written or read, unless the watch has already reported a later one.
     pub(super) fn set_written(&mut self, version: GroupVersion, now: Instant) {
-        self.see(&version);
+        self.record_era(&version);
         let written = Written { version, at: now };
         let is_later = |before: &GroupVersion| !written.is_seen(before);
         if self.shown.as_ref().is_none_or(is_later) {
@@ -68,7 +75,7 @@ impl Versions {
         }
     }
 
-    fn see(&mut self, version: &GroupVersion) {
+    fn record_era(&mut self, version: &GroupVersion) {
         let version = version.seen();
         RULE.see(self.era.get_or_insert_with(|| Era::new(&version)), &version);
     }
@@ -159,13 +166,13 @@ mod tests {
     #[test]
     fn a_generation_is_known_since_the_first_of_its_versions_that_was_seen() {
         let mut versions = group(3, "10");
-        versions.see(&version(3, "12"));
+        versions.record_era(&version(3, "12"));
         assert_eq!(versions.era().unwrap().since(), Some(10), "a status was written");
-        versions.see(&GroupVersion { generation: 2, ..version(2, "20") });
-        versions.see(&version(3, "13"));
+        versions.record_era(&GroupVersion { generation: 2, ..version(2, "20") });
+        versions.record_era(&version(3, "13"));
         let era = versions.era().unwrap();
         assert_eq!((era.generation(), era.since()), (2, Some(20)), "an older version came late");
-        versions.see(&GroupVersion { uid: "another".into(), ..version(1, "30") });
+        versions.record_era(&GroupVersion { uid: "another".into(), ..version(1, "30") });
         let era = versions.era().unwrap();
         assert_eq!((era.generation(), era.since()), (1, Some(30)), "it was made anew");
     }
@@ -173,20 +180,20 @@ mod tests {
     #[test]
     fn of_those_who_come_to_the_log_the_counted_ones_begin_anew_and_of_those_who_leave_it_the_soft_ones() {
         let mut versions = group(3, "10");
-        versions.see(&logging("a", "11", 1));
+        versions.record_era(&logging("a", "11", 1));
         assert_eq!(versions.era().unwrap().since(), Some(10), "it was alive when it was logged");
-        versions.see(&version(3, "13"));
-        versions.see(&logging("counted", "14", 1));
-        versions.see(&logging("b", "12", 1));
+        versions.record_era(&version(3, "13"));
+        versions.record_era(&logging("counted", "14", 1));
+        versions.record_era(&logging("b", "12", 1));
         let era = versions.era().unwrap();
         assert_eq!(era.since(), Some(14), "an older version came late");
         assert!(["a", "b", "counted"].into_iter().all(|uid| era.has_logged(&uid.into())), "all were in it");
-        versions.see(&logging("soft", "15", 1));
-        versions.see(&version(3, "13"));
+        versions.record_era(&logging("soft", "15", 1));
+        versions.record_era(&version(3, "13"));
         assert_eq!(versions.era().unwrap().since(), Some(14), "an older version came late");
-        versions.see(&version(3, "16"));
+        versions.record_era(&version(3, "16"));
         assert_eq!(versions.era().unwrap().since(), Some(16), "a soft entry has left");
-        versions.see(&logging("b", "20", 2));
+        versions.record_era(&logging("b", "20", 2));
         let era = versions.era().unwrap();
         assert!(!era.has_logged(&"a".into()), "it was in the log of another generation");
     }
@@ -210,7 +217,7 @@ mod tests {
     fn what_has_left_the_log_is_not_remembered_without_end() {
         let mut versions = group(3, "10");
         for round in 11..41 {
-            versions.see(&logging_many(&format!("round-{round}"), round));
+            versions.record_era(&logging_many(&format!("round-{round}"), round));
             let logged = versions.era().unwrap().remembered();
             assert!(logged <= 3_000, "{logged} after round {round}");
         }
@@ -233,22 +240,22 @@ mod tests {
         if reads {
             assert!(log.read().is_err());
         }
-        versions.see(&GroupVersion { log: Some(log.clone()), ..version(3, "12") });
-        versions.see(&version(3, "11"));
+        versions.record_era(&GroupVersion { log: Some(log.clone()), ..version(3, "12") });
+        versions.record_era(&version(3, "11"));
         assert_eq!(versions.era().unwrap().since(), Some(10), "an older version came late");
         assert_eq!(log.is_read(), reads, "it isn't read under the lock");
-        versions.see(&version(3, "13"));
+        versions.record_era(&version(3, "13"));
         assert_eq!(versions.era().unwrap().since(), Some(13), "what has left it meanwhile was seen by nobody");
-        versions.see(&version(3, "14"));
+        versions.record_era(&version(3, "14"));
         assert_eq!(versions.era().unwrap().since(), Some(13));
     }
 
     #[test]
     fn a_version_that_comes_late_makes_nobody_forgotten_who_is_in_the_log() {
         let mut versions = group(3, "10");
-        versions.see(&logging_many("first", 11));
-        versions.see(&logging_many("present", 20));
-        versions.see(&logging_many("late", 15));
+        versions.record_era(&logging_many("first", 11));
+        versions.record_era(&logging_many("present", 20));
+        versions.record_era(&logging_many("late", 15));
         let era = versions.era().unwrap();
         assert!((0..1_000).all(|n| era.has_logged(&format!("present-{n}").into())));
     }

@@ -58,7 +58,7 @@ pub enum Verdict {
     /// A node group.
     Group(Box<Definition>),
     /// No node group, with the reason and the object's problems.
-    LeftOut(LeftOut, Vec<Problem>),
+    Excluded(Exclusion, Vec<Problem>),
 }
 
 /// A node group.
@@ -88,7 +88,7 @@ pub struct Definition {
 
 /// The reason why an object is no node group.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum LeftOut {
+pub enum Exclusion {
     /// No scope matches it.
     OutOfScope,
     /// Its MachineDeployment scales it: it is a MachineSet.
@@ -105,7 +105,7 @@ pub enum LeftOut {
     NamespaceForbidden,
 }
 
-impl LeftOut {
+impl Exclusion {
     /// All reasons.
     pub const ALL: [Self; 7] = [
         Self::OutOfScope,
@@ -142,7 +142,7 @@ impl LeftOut {
 }
 
 /// Writes a sentence for people, with the remedy.
-impl fmt::Display for LeftOut {
+impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfScope => f.write_str(
@@ -191,21 +191,21 @@ pub fn evaluate(
     nodes: RealNodes<'_>,
     rules: &Rules,
 ) -> Verdict {
-    let left_out = |reason| Verdict::LeftOut(reason, Vec::new());
+    let left_out = |reason| Verdict::Excluded(reason, Vec::new());
     if !rules.scope.matches(object) {
-        return left_out(LeftOut::OutOfScope);
+        return left_out(Exclusion::OutOfScope);
     }
     if object.deployment.is_some() {
-        return left_out(LeftOut::OwnedByMachineDeployment);
+        return left_out(Exclusion::OwnedByMachineDeployment);
     }
     let bounds = match bounds::bounds(&rules.keys, &object.annotations) {
         Ok(Some(bounds)) => bounds,
-        Ok(None) => return left_out(LeftOut::NotAutoscaled),
-        Err(problem) => return Verdict::LeftOut(LeftOut::InvalidBounds, vec![problem]),
+        Ok(None) => return left_out(Exclusion::NotAutoscaled),
+        Err(problem) => return Verdict::Excluded(Exclusion::InvalidBounds, vec![problem]),
     };
     let is_paused = object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused);
     if is_paused || object.handed_over {
-        return left_out(LeftOut::Paused);
+        return left_out(Exclusion::Paused);
     }
     let (known, mut problems) = match infrastructure {
         InfrastructureState::None | InfrastructureState::Unknown => (None, Vec::new()),
@@ -228,7 +228,7 @@ pub fn evaluate(
     });
     keep_first(&mut problems);
     if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {
-        return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
+        return Verdict::Excluded(Exclusion::NoScaleFromZero, problems);
     }
     let id = GroupId::of(object.kind, &object.meta);
     let template::Built { template, drivers, notes, .. } = built;

@@ -50,7 +50,7 @@ pub use delete_rule::{Bounds, SizeError, size};
 pub use deletion_log::{DeletionLog, LogAnnotation, LogError, Phase, Ticket};
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
-pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
+pub use evaluate::{Definition, Exclusion, InfrastructureState, Rules, Verdict, evaluate};
 pub use exhausted::Lack;
 pub use fit::{EmptyNode, Obstacle};
 pub use grace::Grace;

@@ -24,7 +24,7 @@ pub type Values = BTreeMap<ArcStr, ArcStr>;
 
 impl ObservedLabels {
     /// Records the labels of a Node; an empty value is skipped. Returns true if that changed anything.
-    pub fn see(&mut self, node: &Node) -> bool {
+    pub fn observe(&mut self, node: &Node) -> bool {
         let name = &node.meta.key.name;
         let mut changed = false;
         for (key, value) in node.template_labels.iter().filter(|(_, value)| !value.is_empty()) {
@@ -159,7 +159,7 @@ mod tests {
     fn seen(nodes: &[(&str, &str)]) -> ObservedLabels {
         let mut observed = ObservedLabels::default();
         for (name, zone) in nodes {
-            observed.see(&named(name, zone));
+            observed.observe(&named(name, zone));
         }
         observed
     }
@@ -190,10 +190,10 @@ mod tests {
     #[test]
     fn only_what_is_new_is_a_change() {
         let mut observed = seen(&[("b", "z1")]);
-        assert!(!observed.see(&named("b", "z1")));
-        assert!(!observed.see(&named("c", "z1")));
-        assert!(observed.see(&named("a", "z1")), "the first Node by name is another");
-        assert!(observed.see(&named("c", "z2")));
+        assert!(!observed.observe(&named("b", "z1")));
+        assert!(!observed.observe(&named("c", "z1")));
+        assert!(observed.observe(&named("a", "z1")), "the first Node by name is another");
+        assert!(observed.observe(&named("c", "z2")));
         assert!(observed.without(ZONE).without(TYPE).is_empty());
     }
 }

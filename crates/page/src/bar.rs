@@ -16,7 +16,7 @@ pub(super) fn bar(group: &Group) -> Markup {
     let size = f64::from(group.size.max(0));
     let running = f64::from(u32::try_from(group.counts.running).unwrap_or(u32::MAX)).min(size);
     html! {
-        svg class="bar" viewBox="0 0 200 12" preserveAspectRatio="none" role="img" aria-label=(words(group)) {
+        svg class="bar" viewBox="0 0 200 12" preserveAspectRatio="none" role="img" aria-label=(description(group)) {
             rect class="track" x="0" y="2" width="200" height="8" {}
             rect class="asked" x="0" y="2" width=(number(at(size))) height="8" {}
             rect class="running" x="0" y="2" width=(number(at(running))) height="8" {}
@@ -31,7 +31,7 @@ pub(super) fn bar(group: &Group) -> Markup {
 }
 
 /// Returns the content of the bar as text.
-pub(super) fn words(group: &Group) -> String {
+pub(super) fn description(group: &Group) -> String {
     format!("size {}, {} running, between {} and {}", group.size, group.counts.running, group.min_size, group.max_size)
 }
 

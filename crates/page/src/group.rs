@@ -4,8 +4,9 @@
 use maud::{Markup, html};
 
 use super::{
-    bar::{bar, words},
-    listing::{Row, Weight},
+    bar::{bar, description},
+    condition::Severity,
+    listing::Row,
     moment::{Now, span},
     overview::pager,
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
@@ -34,7 +35,7 @@ pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> O
         h1 { (id(object.id())) }
         p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
         @if !state.ready {
-            p { (labelled(Weight::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
+            p { (labelled(Severity::Bad, "not in sync")) " what is shown here may be out of date; the first page says why" }
         }
         (content)
     }))
@@ -86,7 +87,7 @@ fn size(group: &Group, now: Now) -> Markup {
         section aria-label="Size" {
             h2 { "Size" }
             div class="wide" { (bar(group)) }
-            p class="words" { (words(group)) }
+            p class="words" { (description(group)) }
             dl {
                 @if !group.cluster.is_empty() { (fact("Cluster", &Foreign(&group.cluster))) }
                 (fact("Creating", &counts.creating))
@@ -115,7 +116,7 @@ fn problems(problems: &[ProblemState]) -> Markup {
             section aria-label="Problems" {
                 h2 { "Problems" }
                 ul { @for problem in problems {
-                    li { (labelled(Weight::Bad, &problem.kind)) " " span class="reason" { (Foreign(&problem.message)) } }
+                    li { (labelled(Severity::Bad, &problem.kind)) " " span class="reason" { (Foreign(&problem.message)) } }
                 } }
             }
         }
@@ -130,7 +131,7 @@ fn explained(report: &GroupReport) -> Markup {
             h2 { "The Node that would join" }
             p {
                 "Scales from zero: "
-                @if report.scales_from_zero { (labelled(Weight::Good, "yes")) } @else { (labelled(Weight::Odd, "no")) }
+                @if report.scales_from_zero { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Odd, "no")) }
             }
             @if !lines.is_empty() {
                 table role="table" class="folds lines" {
@@ -154,9 +155,9 @@ fn explained_line(line: &Line) -> Markup {
             (cell("Value", "value", &html! {
                 @match line.tone {
                     Tone::Plain => (Foreign(&line.value)),
-                    Tone::Good => (labelled(Weight::Good, &line.value)),
-                    Tone::Odd => (labelled(Weight::Odd, &line.value)),
-                    Tone::Bad => (labelled(Weight::Bad, &line.value)),
+                    Tone::Good => (labelled(Severity::Good, &line.value)),
+                    Tone::Odd => (labelled(Severity::Odd, &line.value)),
+                    Tone::Bad => (labelled(Severity::Bad, &line.value)),
                 }
             }))
             (cell("Where it comes from", "aside", &Foreign(&line.from)))
@@ -183,9 +184,9 @@ fn history(entries: &[HistoryEntryState], now: Now) -> Markup {
 }
 
 fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
-    let weight = match entry.outcome.as_str() {
-        "done" => Weight::Good,
-        _ => Weight::Bad,
+    let severity = match entry.outcome.as_str() {
+        "done" => Severity::Good,
+        _ => Severity::Bad,
     };
     html! {
         tr role="row" {
@@ -195,7 +196,7 @@ fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
                 @if entry.times > 1 { div class="aside" { (entry.times) " times, first " (now.ago(&entry.first)) } }
             }))
             (cell("How it ended", "", &html! {
-                (labelled(weight, &entry.outcome))
+                (labelled(severity, &entry.outcome))
                 @if let Some(code) = &entry.code { div class="aside" { code { (code) } } }
             }))
             (cell("Said", "reason", &Foreign(&entry.text)))
@@ -229,19 +230,19 @@ fn instances(group: &Group, now: Now, view: &View) -> Markup {
 }
 
 fn instance(instance: &InstanceOf, now: Now) -> Markup {
-    let (weight, state) = match instance.state {
-        InstanceActivity::Running => (Weight::Good, "running"),
-        InstanceActivity::Creating => (Weight::Busy, "creating"),
-        InstanceActivity::Deleting => (Weight::Busy, "deleting"),
+    let (severity, state) = match instance.state {
+        InstanceActivity::Running => (Severity::Good, "running"),
+        InstanceActivity::Creating => (Severity::Busy, "creating"),
+        InstanceActivity::Deleting => (Severity::Busy, "deleting"),
     };
     let name = |name: &Option<String>| html! { @match name { Some(name) => (Foreign(name)), None => "–" } };
     html! {
         tr role="row" {
             th role="rowheader" scope="row" class="id" { (Foreign(&instance.id)) }
             (cell("State", "", &html! {
-                (labelled(weight, state))
+                (labelled(severity, state))
                 @if let Some(error) = &instance.error {
-                    " " (labelled(Weight::Bad, &error.code))
+                    " " (labelled(Severity::Bad, &error.code))
                     div class="aside reason" {
                         (Foreign(&error.message))
                         @if error.out_of_resources { " (for want of capacity or quota)" }

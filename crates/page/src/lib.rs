@@ -3,6 +3,7 @@
 //! change nothing.
 
 mod bar;
+mod condition;
 mod group;
 mod listing;
 mod moment;

@@ -1,94 +1,10 @@
 //! The rows of the table of node groups: their conditions, the filter and the order.
 
-use super::view::{Order, ROWS, Shown, View};
+use super::{
+    condition::Condition,
+    view::{Filter, Order, ROWS, View},
+};
 use state::{Group, LeftOutObject, State};
-
-/// A condition of a row that people look for; the most urgent first.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Condition {
-    /// It isn't a node group because of an error.
-    LeftOut,
-    /// It has problems; the settings that they concern are ignored.
-    Problem,
-    /// The last command for it was refused or failed.
-    Refused,
-    /// Instances of it have failed.
-    Failed,
-    /// Its size is below the min size or above the max size.
-    OutsideBounds,
-    /// It is rolling out, or about to.
-    RollingOut,
-    /// Instances are being created or deleted.
-    Scaling,
-    /// None of the other conditions is true.
-    Steady,
-    /// It isn't a node group, on purpose.
-    NoGroup,
-}
-
-/// The severity of a condition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Weight {
-    Bad,
-    Odd,
-    Busy,
-    Good,
-    Quiet,
-}
-
-impl Condition {
-    pub(super) const ALL: [Self; 9] = [
-        Self::LeftOut,
-        Self::Problem,
-        Self::Refused,
-        Self::Failed,
-        Self::OutsideBounds,
-        Self::RollingOut,
-        Self::Scaling,
-        Self::Steady,
-        Self::NoGroup,
-    ];
-
-    /// Returns the condition as it stands in the query of a URL.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::LeftOut => "left-out",
-            Self::Problem => "problem",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::OutsideBounds => "outside-bounds",
-            Self::RollingOut => "rolling-out",
-            Self::Scaling => "scaling",
-            Self::Steady => "steady",
-            Self::NoGroup => "no-group",
-        }
-    }
-
-    /// Returns the title for people.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::LeftOut => "left out",
-            Self::Problem => "problem",
-            Self::Refused => "last command refused or failed",
-            Self::Failed => "failed instances",
-            Self::OutsideBounds => "outside its bounds",
-            Self::RollingOut => "rolling out",
-            Self::Scaling => "scaling",
-            Self::Steady => "steady",
-            Self::NoGroup => "left out on purpose",
-        }
-    }
-
-    pub(super) fn weight(self) -> Weight {
-        match self {
-            Self::LeftOut | Self::Problem | Self::Refused | Self::Failed => Weight::Bad,
-            Self::OutsideBounds | Self::RollingOut => Weight::Odd,
-            Self::Scaling => Weight::Busy,
-            Self::Steady => Weight::Good,
-            Self::NoGroup => Weight::Quiet,
-        }
-    }
-}
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -139,7 +55,7 @@ impl<'a> Row<'a> {
             (group.rollout.is_some(), Condition::RollingOut),
             (moving, Condition::Scaling),
         ];
-        let mut conditions: Vec<_> = found.into_iter().filter_map(|(is_so, it)| is_so.then_some(it)).collect();
+        let mut conditions: Vec<_> = found.into_iter().filter_map(|(applies, it)| applies.then_some(it)).collect();
         if conditions.is_empty() {
             conditions.push(Condition::Steady);
         }
@@ -174,7 +90,8 @@ impl<'a> Listing<'a> {
         let rows: Vec<_> = rows.collect();
         let counts = Condition::ALL.map(|it| (it, rows.iter().filter(|row| row.conditions.contains(&it)).count()));
         let text = view.text.to_lowercase();
-        let mut rows: Vec<_> = rows.into_iter().filter(|row| is_shown(row, view.shown) && holds(row, &text)).collect();
+        let mut rows: Vec<_> =
+            rows.into_iter().filter(|row| matches_filter(row, view.filter) && contains_text(row, &text)).collect();
         match view.order {
             Order::Urgency => {
                 rows.sort_by(|a, b| (a.conditions.first(), a.object.id()).cmp(&(b.conditions.first(), b.object.id())));
@@ -191,15 +108,15 @@ impl<'a> Listing<'a> {
     }
 }
 
-fn is_shown(row: &Row<'_>, shown: Shown) -> bool {
-    match shown {
-        Shown::All => true,
-        Shown::Groups => !row.conditions.contains(&Condition::NoGroup),
-        Shown::Only(condition) => row.conditions.contains(&condition),
+fn matches_filter(row: &Row<'_>, filter: Filter) -> bool {
+    match filter {
+        Filter::All => true,
+        Filter::Groups => !row.conditions.contains(&Condition::NoGroup),
+        Filter::Only(condition) => row.conditions.contains(&condition),
     }
 }
 
-fn holds(row: &Row<'_>, text: &str) -> bool {
+fn contains_text(row: &Row<'_>, text: &str) -> bool {
     row.object.id().to_lowercase().contains(text) || row.object.cluster().to_lowercase().contains(text)
 }
 

@@ -4,10 +4,11 @@ use maud::{Markup, html};
 
 use super::{
     bar::bar,
-    listing::{Condition, Listing, Object, Row, Weight},
+    condition::{Condition, Severity},
+    listing::{Listing, Object, Row},
     moment::{Now, span},
     shell::{Foreign, Page, badge, cell, id, labelled, path_of},
-    view::{Order, Shown, View},
+    view::{Filter, Order, View},
 };
 use state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
 
@@ -19,7 +20,8 @@ const ENDS_SOON: i64 = 7 * 86_400;
 /// Renders the first page.
 pub(super) fn overview(state: &State, view: &View) -> Markup {
     let listing = Listing::of(state, view);
-    let wrong: usize = listing.counts.iter().filter(|(it, _)| it.weight() == Weight::Bad).map(|(_, count)| count).sum();
+    let wrong: usize =
+        listing.counts.iter().filter(|(it, _)| it.severity() == Severity::Bad).map(|(_, count)| count).sum();
     let title = match (state.ready, wrong) {
         (false, _) => "Not in sync – node groups".to_owned(),
         (true, 0) => "Node groups".to_owned(),
@@ -44,7 +46,7 @@ fn standing(state: &State) -> Markup {
             div class="card" { h2 { "Called" } (called(state)) }
             div class="card" {
                 h2 { "In sync" }
-                p { @if state.ready { (labelled(Weight::Good, "yes")) } @else { (labelled(Weight::Bad, "no: Refresh is refused")) } }
+                p { @if state.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
                 @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
             }
             @if let Some(tls) = &state.tls {
@@ -58,17 +60,17 @@ fn called(state: &State) -> Markup {
     let calls = &state.calls;
     html! {
         @match (calls.last_refresh_ago, &calls.last_refresh_refused) {
-            (Some(ago), None) if ago < QUIET => p { (labelled(Weight::Good, "yes")) " Refresh " (span(ago)) " ago" },
+            (Some(ago), None) if ago < QUIET => p { (labelled(Severity::Good, "yes")) " Refresh " (span(ago)) " ago" },
             (Some(ago), None) => {
-                p { (labelled(Weight::Odd, "not lately")) " Refresh " (span(ago)) " ago" }
+                p { (labelled(Severity::Odd, "not lately")) " Refresh " (span(ago)) " ago" }
                 p { "Cluster Autoscaler sends Refresh in every loop: is it running, and does it lead?" }
             },
             (Some(ago), Some(why)) => {
-                p { (labelled(Weight::Bad, "refused")) " Refresh " (span(ago)) " ago" }
+                p { (labelled(Severity::Bad, "refused")) " Refresh " (span(ago)) " ago" }
                 p class="reason" { (Foreign(why)) }
             },
             (None, _) => {
-                p { (labelled(Weight::Odd, "not yet")) " no Refresh since the start" }
+                p { (labelled(Severity::Odd, "not yet")) " no Refresh since the start" }
                 p { "Does the address in Cluster Autoscaler's cloud-config lead here?" }
             }
         }
@@ -87,18 +89,18 @@ fn sync_check(check: &SyncCheck) -> Markup {
 fn certificate(tls: &TlsState, now: Now) -> Markup {
     let until = |what: &str, moment: &str| {
         let left = now.seconds_since(moment).map(i64::wrapping_neg);
-        let (weight, word) = match left {
-            Some(left) if left < 0 => (Weight::Bad, "expired"),
-            Some(left) if left < ENDS_SOON => (Weight::Odd, "expires soon"),
-            Some(_) | None => (Weight::Good, "valid"),
+        let (severity, word) = match left {
+            Some(left) if left < 0 => (Severity::Bad, "expired"),
+            Some(left) if left < ENDS_SOON => (Severity::Odd, "expires soon"),
+            Some(_) | None => (Severity::Good, "valid"),
         };
-        html! { p { (what) ": " (labelled(weight, word)) " ends " (now.ago(moment)) } }
+        html! { p { (what) ": " (labelled(severity, word)) " ends " (now.ago(moment)) } }
     };
     html! {
         (until("server", &tls.server_until))
         @if let Some(moment) = &tls.clients_until { (until("client authority", moment)) }
         @if let Some(why) = &tls.failing {
-            p { (labelled(Weight::Bad, "new files can't be used")) }
+            p { (labelled(Severity::Bad, "new files can't be used")) }
             p class="reason" { (Foreign(why)) }
         }
     }
@@ -115,11 +117,11 @@ fn clusters(state: &State) -> Markup {
                     summary {
                         span class="what" { (cluster.name) }
                         @if cluster.informers.is_empty() {
-                            (labelled(Weight::Bad, "not connected"))
+                            (labelled(Severity::Bad, "not connected"))
                         } @else if waiting > 0 {
-                            (labelled(Weight::Bad, &format!("{waiting} of {} not in sync", cluster.informers.len())))
+                            (labelled(Severity::Bad, &format!("{waiting} of {} not in sync", cluster.informers.len())))
                         } @else {
-                            (labelled(Weight::Good, &in_sync(cluster.informers.len())))
+                            (labelled(Severity::Good, &in_sync(cluster.informers.len())))
                         }
                     }
                     @if cluster.informers.is_empty() {
@@ -171,10 +173,10 @@ fn informers(informers: &[InformerState]) -> Markup {
 fn informer_state(informer: &InformerState) -> Markup {
     html! {
         @match (&informer.reason, informer.synced) {
-            (None, true) => (labelled(Weight::Good, "in sync")),
-            (None, false) => (labelled(Weight::Odd, "first list under way")),
-            (Some(_), true) => (labelled(Weight::Bad, "broken")),
-            (Some(_), false) => (labelled(Weight::Bad, "not in sync")),
+            (None, true) => (labelled(Severity::Good, "in sync")),
+            (None, false) => (labelled(Severity::Odd, "first list under way")),
+            (Some(_), true) => (labelled(Severity::Bad, "broken")),
+            (Some(_), false) => (labelled(Severity::Bad, "not in sync")),
         }
         @if let Some(broken_for) = informer.broken_for { " for " (span(broken_for)) }
         @if let Some(reason) = &informer.reason { ": " span class="reason" { (Foreign(reason)) } }
@@ -189,7 +191,7 @@ fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
             ul class="counts" aria-label="Groups by state" {
                 @for (condition, count) in listing.counts.iter().filter(|(_, count)| *count > 0) {
                     li {
-                        a href={ "/" (View { refresh: view.refresh, ..View::default() }.showing(Shown::Only(*condition)).query()) } { (badge(*condition)) }
+                        a href={ "/" (View { refresh: view.refresh, ..View::default() }.showing(Filter::Only(*condition)).query()) } { (badge(*condition)) }
                         " " (count)
                     }
                 }
@@ -215,7 +217,7 @@ fn form(view: &View) -> Markup {
             label { "Name or cluster" input type="search" name="q" value=(view.text) maxlength="600"; }
             label { "State"
                 select name="state" {
-                    @for shown in Shown::all() { option value=(shown.as_str()) selected[view.shown == shown] { (shown.title()) } }
+                    @for filter in Filter::all() { option value=(filter.as_str()) selected[view.filter == filter] { (filter.title()) } }
                 }
             }
             label { "Order"
@@ -252,7 +254,7 @@ fn row_of(row: &Row<'_>) -> Markup {
         (cell("State", "states", &states(row)))
         @match object {
             Object::Group(group) => (sizes(group)),
-            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (why(object)) }
+            Object::LeftOut(object) => td role="cell" class="why" colspan="7" { (reason(object)) }
         }
     }
 }
@@ -276,7 +278,7 @@ fn and_more(count: usize) -> Markup {
     html! { @if count > 1 { " (and " (count - 1) " more)" } }
 }
 
-fn why(object: &LeftOutObject) -> Markup {
+fn reason(object: &LeftOutObject) -> Markup {
     html! {
         span class="reason" { (Foreign(&object.message)) }
         @if let Some(problem) = object.problems.first() {

@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::{
     STYLE_PATH,
-    listing::{Condition, Weight},
+    condition::{Condition, Severity},
     moment::{Now, span},
     view::View,
 };
@@ -80,17 +80,17 @@ fn clock(moment: &str) -> Cow<'_, str> {
 
 /// Renders a condition of a row as a sign and a word, so that no colour is needed.
 pub(super) fn badge(condition: Condition) -> Markup {
-    labelled(condition.weight(), condition.title())
+    labelled(condition.severity(), condition.title())
 }
 
 /// Renders a word with a sign for its severity.
-pub(super) fn labelled(weight: Weight, text: &str) -> Markup {
-    let (class, sign) = match weight {
-        Weight::Bad => ("bad", "✕"),
-        Weight::Odd => ("odd", "!"),
-        Weight::Busy => ("busy", "↻"),
-        Weight::Good => ("good", "✓"),
-        Weight::Quiet => ("quiet", "–"),
+pub(super) fn labelled(severity: Severity, text: &str) -> Markup {
+    let (class, sign) = match severity {
+        Severity::Bad => ("bad", "✕"),
+        Severity::Odd => ("odd", "!"),
+        Severity::Busy => ("busy", "↻"),
+        Severity::Good => ("good", "✓"),
+        Severity::Quiet => ("quiet", "–"),
     };
     html! { span class={ "badge " (class) } { span aria-hidden="true" { (sign) " " } (text) } }
 }

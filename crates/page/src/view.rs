@@ -4,7 +4,7 @@ use std::fmt;
 
 use form_urlencoded::Serializer;
 
-use super::listing::Condition;
+use super::condition::Condition;
 
 /// The number of rows per page.
 pub(super) const ROWS: usize = 100;
@@ -19,7 +19,7 @@ const LONGEST_TEXT: usize = 600;
 pub(super) struct View {
     /// The filter: only rows whose id or Cluster contains this text, in any case.
     pub(super) text: String,
-    pub(super) shown: Shown,
+    pub(super) filter: Filter,
     pub(super) order: Order,
     /// The page, from 1 on.
     pub(super) page: usize,
@@ -29,7 +29,7 @@ pub(super) struct View {
 
 /// The rows to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Shown {
+pub(super) enum Filter {
     /// Node groups, and objects that are left out because of an error.
     #[default]
     Groups,
@@ -72,7 +72,7 @@ impl Order {
     }
 }
 
-impl Shown {
+impl Filter {
     pub(super) fn all() -> impl Iterator<Item = Self> {
         [Self::Groups, Self::All].into_iter().chain(Condition::ALL.into_iter().map(Self::Only))
     }
@@ -97,7 +97,7 @@ impl Shown {
 
 impl Default for View {
     fn default() -> Self {
-        Self { text: String::new(), shown: Shown::default(), order: Order::default(), page: 1, refresh: None }
+        Self { text: String::new(), filter: Filter::default(), order: Order::default(), page: 1, refresh: None }
     }
 }
 
@@ -118,7 +118,7 @@ impl View {
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match (&*name, &*value) {
                 ("q", text) => view.text = shortened(text.trim()),
-                ("state", word) => view.shown = one_of(Shown::all(), Shown::as_str, &name, word)?,
+                ("state", word) => view.filter = one_of(Filter::all(), Filter::as_str, &name, word)?,
                 ("sort", word) => view.order = one_of(Order::ALL.into_iter(), Order::as_str, &name, word)?,
                 ("page", "") => view.page = 1,
                 ("page", number) => {
@@ -147,8 +147,8 @@ impl View {
         if self.text != default.text {
             query.append_pair("q", &self.text);
         }
-        if self.shown != default.shown {
-            query.append_pair("state", self.shown.as_str());
+        if self.filter != default.filter {
+            query.append_pair("state", self.filter.as_str());
         }
         if self.order != default.order {
             query.append_pair("sort", self.order.as_str());
@@ -172,8 +172,8 @@ impl View {
     }
 
     /// Returns the view of other rows, from their first page.
-    pub(super) fn showing(&self, shown: Shown) -> Self {
-        Self { shown, page: 1, ..self.clone() }
+    pub(super) fn showing(&self, filter: Filter) -> Self {
+        Self { filter, page: 1, ..self.clone() }
     }
 }
 

@@ -62,7 +62,7 @@ impl PriceMetrics {
 
 /// The state between two reads.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Pending {
     /// A text that isn't in force yet and must be read a second time.
     candidate: Option<String>,
     /// The problem, as it was logged.
@@ -72,10 +72,10 @@ pub(super) struct Found {
 impl PriceFile {
     /// Follows the file for ever, and calls `apply` with its prices whenever they change.
     pub async fn follow(mut self, settings: Settings, metrics: PriceMetrics, apply: impl Fn(Arc<PriceList>)) {
-        let mut found = Found::default();
+        let mut pending = Pending::default();
         loop {
             tokio::time::sleep(settings.interval).await;
-            match self.look(&mut found).await {
+            match self.reload(&mut pending).await {
                 Ok(None) => {}
                 Ok(Some(prices)) => {
                     metrics.count("ok").inc();
@@ -85,34 +85,34 @@ impl PriceFile {
                 Err(error) => {
                     let problem = error.to_string();
                     // Each problem is logged once, not at every read.
-                    if found.problem.as_ref() != Some(&problem) {
+                    if pending.problem.as_ref() != Some(&problem) {
                         metrics.count("error").inc();
                         tracing::warn!("{problem}; the prices from before stay in force");
-                        found.problem = Some(problem);
+                        pending.problem = Some(problem);
                     }
                 }
             }
-            metrics.stale.set(i64::from(found.problem.is_some()));
+            metrics.stale.set(i64::from(pending.problem.is_some()));
         }
     }
 
     /// Reads the file once. Returns new prices, or `None` if they haven't changed.
-    pub(super) async fn look(&mut self, found: &mut Found) -> Result<Option<Arc<PriceList>>, PriceFileError> {
+    pub(super) async fn reload(&mut self, pending: &mut Pending) -> Result<Option<Arc<PriceList>>, PriceFileError> {
         let text = read_apart(self.path.clone()).await?;
         if text == self.text {
-            if found.problem.take().is_some() {
+            if pending.problem.take().is_some() {
                 tracing::info!(file = %self.path.display(), "the price file is as before again");
             }
-            found.candidate = None;
+            pending.candidate = None;
             return Ok(None);
         }
-        if found.candidate.as_ref() != Some(&text) {
-            found.candidate = Some(text);
+        if pending.candidate.as_ref() != Some(&text) {
+            pending.candidate = Some(text);
             return Ok(None);
         }
         let prices = parse(&self.path, &text)?;
         self.text = text;
-        *found = Found::default();
+        *pending = Pending::default();
         Ok(Some(Arc::new(prices)))
     }
 }

@@ -113,12 +113,12 @@ async fn a_file_that_is_emptied_does_not_take_the_prices_away() {
 }
 
 /// Returns the prices of consecutive reads, with one of these texts in the file at each.
-async fn looks(file: &mut PriceFile, path: &Path, texts: &[&str]) -> Vec<Option<f64>> {
-    let mut found = follow::Found::default();
+async fn reloads(file: &mut PriceFile, path: &Path, texts: &[&str]) -> Vec<Option<f64>> {
+    let mut pending = follow::Pending::default();
     let mut prices = Vec::new();
     for text in texts {
         fs::write(path, text).unwrap();
-        prices.push(file.look(&mut found).await.unwrap().map(|list| price(&list)));
+        prices.push(file.reload(&mut pending).await.unwrap().map(|list| price(&list)));
     }
     prices
 }
@@ -131,7 +131,7 @@ async fn what_only_one_look_has_found_is_not_taken_over() {
     let (mut file, _) = PriceFile::open(&path).unwrap();
     // The second text stands for a half-written file, though it is a valid price list.
     let third = "instanceTypes: {a: 2, b: 3}\n";
-    assert_eq!(looks(&mut file, &path, &[SECOND, third, third, third]).await, [None, None, Some(2.0), None]);
+    assert_eq!(reloads(&mut file, &path, &[SECOND, third, third, third]).await, [None, None, Some(2.0), None]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub(super) fn not_scalable(id: &GroupId, why: &NotScalable) -> ScaleError {
         NotScalable::Unknown => {
             ScaleError::NotFound(format!("node group {id} is not known: it must be in scope and valid"))
         }
-        NotScalable::LeftOut(why) => {
+        NotScalable::Excluded(why) => {
             ScaleError::FailedPrecondition(format!("node group {id} can't be scaled now: {why}"))
         }
     }

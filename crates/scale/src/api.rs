@@ -36,7 +36,7 @@ const MOST_PAGES: u32 = 300;
 
 /// A group's object as it was read.
 #[derive(Clone, Debug)]
-pub(super) struct GroupSeen {
+pub(super) struct GroupState {
     pub(super) version: GroupVersion,
     /// The object's `metadata.managedFields`.
     pub(super) managed: Vec<ManagedFieldsEntry>,
@@ -52,7 +52,7 @@ pub(super) struct GroupChange {
 
 /// A Machine as a full read returns it, before it is given up as one that never joined.
 #[derive(Clone, Debug)]
-pub(super) struct WholeMachine {
+pub(super) struct MachineDetails {
     pub(super) deleting: bool,
     /// The version that was read, which the write of the mark tests.
     pub(super) version: ResourceVersion,
@@ -65,7 +65,7 @@ pub(super) struct WholeMachine {
 
 /// A Machine as the metadata of an answer shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct MachineSeen {
+pub(super) struct MachineMeta {
     pub(super) name: ArcStr,
     pub(super) uid: Uid,
     pub(super) version: ResourceVersion,
@@ -75,7 +75,7 @@ pub(super) struct MachineSeen {
     deployment: Option<String>,
 }
 
-impl MachineSeen {
+impl MachineMeta {
     fn of(metadata: &ObjectMeta) -> Self {
         let owners = metadata.owner_references.iter().flatten();
         Self {
@@ -190,10 +190,10 @@ impl Api {
     }
 
     /// Reads a group's object.
-    pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupSeen, CallError> {
+    pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupState, CallError> {
         let request = self.group_requests(id)?.get(&id.key.name, &GetParams::default());
         let object: DynamicObject = self.call(request).await?;
-        Ok(GroupSeen { version: version_of(&object), managed: object.metadata.managed_fields.unwrap_or_default() })
+        Ok(GroupState { version: version_of(&object), managed: object.metadata.managed_fields.unwrap_or_default() })
     }
 
     /// Changes a group's object if neither its spec nor its log has been written since it was seen. The absence of a log is
@@ -295,21 +295,21 @@ impl Api {
     }
 
     /// Reads a Machine. Returns `None` if there is none with this name and uid.
-    pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineSeen>, CallError> {
+    pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineMeta>, CallError> {
         let request = self.machine_requests(&key.namespace)?.get_metadata(&key.name, &GetParams::default());
         match self.call::<PartialObjectMeta>(request).await {
-            Ok(found) => Ok(Some(MachineSeen::of(&found.metadata)).filter(|seen| seen.uid == *uid)),
+            Ok(found) => Ok(Some(MachineMeta::of(&found.metadata)).filter(|seen| seen.uid == *uid)),
             Err(CallError::Missing(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Reads the fields of a Machine that show if it has joined. Returns `None` if there is none with this name and uid.
-    pub(super) async fn read_whole_machine(
+    pub(super) async fn read_machine_details(
         &self,
         key: &ObjectKey,
         uid: &Uid,
-    ) -> Result<Option<WholeMachine>, CallError> {
+    ) -> Result<Option<MachineDetails>, CallError> {
         let request = self.machine_requests(&key.namespace)?.get(&key.name, &GetParams::default());
         let found: DynamicObject = match self.call(request).await {
             Ok(found) => found,
@@ -321,7 +321,7 @@ impl Api {
             text.filter(|text| !text.is_empty()).map(ArcStr::from)
         };
         let is_same = found.metadata.uid.as_deref().is_some_and(|found| *uid == Uid::from(found));
-        Ok(is_same.then(|| WholeMachine {
+        Ok(is_same.then(|| MachineDetails {
             deleting: found.metadata.deletion_timestamp.is_some(),
             version: found.metadata.resource_version.as_deref().unwrap_or_default().into(),
             provider_id: text("/spec/providerID"),
@@ -335,15 +335,15 @@ impl Api {
         &self,
         id: &GroupId,
         owners: &[(ScalableKind, ArcStr)],
-    ) -> Result<Vec<MachineSeen>, CallError> {
+    ) -> Result<Vec<MachineMeta>, CallError> {
         let machines = self.machine_requests(&id.key.namespace)?;
         let mut params = ListParams::default().limit(PAGE);
         let mut seen = Vec::new();
         for _ in 0..MOST_PAGES {
             let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
-            let machines = page.items.iter().map(|item| MachineSeen::of(&item.metadata));
+            let machines = page.items.iter().map(|item| MachineMeta::of(&item.metadata));
             // The Machines of a MachineSet that the watch hasn't delivered yet are found by their label alone.
-            let is_labelled = |machine: &MachineSeen| {
+            let is_labelled = |machine: &MachineMeta| {
                 id.kind == ScalableKind::MachineDeployment && machine.deployment.as_deref() == Some(&*id.key.name)
             };
             seen.extend(machines.filter(|machine| machine.is_of(owners) || is_labelled(machine)));
@@ -363,7 +363,7 @@ impl Api {
         uid: &Uid,
         version: Option<&ResourceVersion>,
         value: &str,
-    ) -> Result<MachineSeen, CallError> {
+    ) -> Result<MachineMeta, CallError> {
         let mut patch = json!({
             "metadata": {"uid": uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
         });
@@ -372,7 +372,7 @@ impl Api {
         }
         let machines = self.machine_requests(&key.namespace)?;
         let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
-        self.call(request).await.map(|marked: PartialObjectMeta| MachineSeen::of(&marked.metadata))
+        self.call(request).await.map(|marked: PartialObjectMeta| MachineMeta::of(&marked.metadata))
     }
 
     /// Removes the delete-machine annotation of a Machine if it has this value, and the Machine is unchanged since this

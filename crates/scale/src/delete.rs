@@ -16,12 +16,12 @@ use futures::{
 use tokio::time::Instant;
 
 use super::{
+    accepted_deletions::DeletionTarget,
     answer,
+    command::{DeferredRequest, Delete},
     error::ScaleError,
-    going::Leaving,
-    names,
-    now::Known,
-    order::{Delete, PutOff},
+    now::CurrentState,
+    resolve,
     rule::{Deletion, Effect, RULE, Request, Steps as _},
     run::Run,
     work::Work,
@@ -76,7 +76,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
     let mut callers = Callers { work, next: 0, waiting: HashMap::new() };
     let run = Run::new(work);
     let arrived = work.shared.lanes.arrived(&work.id);
-    let mut deletion = Deletion::new(RULE, callers.take_in(deletes));
+    let mut deletion = Deletion::new(RULE, callers.add(deletes));
     deletion.hold();
     let mut held = pin!(tokio::time::sleep(OPEN_AT_LEAST));
     let mut open_since = None;
@@ -90,7 +90,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
                 joining.set(gather_joining(work, more).fuse());
             }
         }
-        waiting.extend(deletion.next(&Known { work, has_left: |caller| callers.has_left(caller) }));
+        waiting.extend(deletion.next(&CurrentState { work, has_left: |caller| callers.has_left(caller) }));
         callers.take(run.report(deletion.effects()));
         while calls.len() < MOST_CALLS
             && let Some(call) = waiting.pop_front()
@@ -107,7 +107,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
                 for delete in &deletes {
                     traces::asked_by(delete.caller.trace());
                 }
-                deletion.join(callers.take_in(deletes));
+                deletion.join(callers.add(deletes));
                 deletion.hold();
                 held.as_mut().reset(Instant::now() + OPEN_AT_LEAST);
             }
@@ -127,22 +127,22 @@ fn is_open(deletion: &Deletion, since: &mut Option<Instant>) -> bool {
 struct Callers<'a> {
     work: &'a Work,
     next: CallerId,
-    waiting: HashMap<CallerId, (Delete, PutOff)>,
+    waiting: HashMap<CallerId, (Delete, DeferredRequest)>,
 }
 
 impl Callers<'_> {
     /// Looks up the Nodes of deletes, and answers the callers whose deletes name a wrong one.
-    fn take_in(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
+    fn add(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
         let mut requests = Vec::new();
         for mut delete in deletes {
-            let looked_up = match delete.put_off.take() {
-                Some(put_off) => Ok(put_off),
+            let looked_up = match delete.deferred.take() {
+                Some(deferred) => Ok(deferred),
                 None => self.look_up(&delete),
             };
             match looked_up {
-                Ok(put_off) => {
-                    requests.push((self.next, put_off.request.clone(), put_off.given_up));
-                    self.waiting.insert(self.next, (delete, put_off));
+                Ok(deferred) => {
+                    requests.push((self.next, deferred.request.clone(), deferred.given_up));
+                    self.waiting.insert(self.next, (delete, deferred));
                     self.next += 1;
                 }
                 Err(error) => self.work.answer(delete.caller, Err(error)),
@@ -152,10 +152,10 @@ impl Callers<'_> {
     }
 
     /// Returns the request of a delete. An error of the group comes before any error of its Nodes.
-    fn look_up(&self, delete: &Delete) -> Result<PutOff, ScaleError> {
+    fn look_up(&self, delete: &Delete) -> Result<DeferredRequest, ScaleError> {
         self.work.view()?;
-        let (request, given_up) = names::request_of(self.work, &delete.nodes)?;
-        Ok(PutOff { request, given_up })
+        let (request, given_up) = resolve::request_of(self.work, &delete.nodes)?;
+        Ok(DeferredRequest { request, given_up })
     }
 
     fn has_left(&self, caller: CallerId) -> bool {
@@ -165,26 +165,26 @@ impl Callers<'_> {
     /// Answers callers, or defers their requests to the next turn.
     fn take(&mut self, effects: Vec<Effect>) {
         let (work, id) = (self.work, &self.work.id);
-        let mut put_off = Vec::new();
+        let mut deferred = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Answer(caller, end) => {
                     let Some((delete, _)) = self.waiting.remove(&caller) else { continue };
                     if end.is_ok() {
-                        let leaving = delete.nodes.iter().map(|node| Leaving::named(node.text()));
-                        work.shared.going.accept(id, leaving);
+                        let leaving = delete.nodes.iter().map(|node| DeletionTarget::named(node.text()));
+                        work.shared.accepted_deletions.accept(id, leaving);
                     }
                     work.answer(delete.caller, end.map_err(|why| answer::not_done(id, &why)));
                 }
                 Effect::Deferred(caller) => {
                     let waiting = self.waiting.remove(&caller);
-                    put_off.extend(waiting.map(|(delete, request)| Delete { put_off: Some(request), ..delete }));
+                    deferred.extend(waiting.map(|(delete, request)| Delete { deferred: Some(request), ..delete }));
                 }
                 _ => {}
             }
         }
-        if !put_off.is_empty() {
-            work.shared.lanes.put_off(id, put_off);
+        if !deferred.is_empty() {
+            work.shared.lanes.defer(id, deferred);
         }
     }
 }

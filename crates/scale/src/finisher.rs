@@ -1,5 +1,5 @@
-//! The task that lets the finisher look at groups. Changes of the watches wake it, in every copy of the program, and it
-//! keeps no state but how long it has waited. It must never wait for a caller.
+//! The task that lets the finisher reconcile groups. Changes of the watches wake it, in every copy of the program, and
+//! it keeps no state but how long it has waited. It must never wait for a caller.
 
 use std::sync::{Arc, Weak};
 
@@ -19,20 +19,21 @@ pub(super) async fn run(
     mut changes: watch::Receiver<()>,
     ended: CancellationToken,
 ) {
-    let Some(look_ended) = shared.upgrade().map(|shared| shared.lanes.look_ended()) else { return };
-    let look = || shared.upgrade().map(|shared| turns::look_at(&shared, index.take_unfinished(), Instant::now()));
-    while let Some(next) = look() {
+    let Some(reconcile_ended) = shared.upgrade().map(|shared| shared.lanes.reconcile_ended()) else { return };
+    let reconcile =
+        || shared.upgrade().map(|shared| turns::reconcile_due(&shared, index.take_pending_deletes(), Instant::now()));
+    while let Some(next) = reconcile() {
         tokio::select! {
             biased;
             () = ended.cancelled() => break,
             woken = changes.changed() => if woken.is_err() {
                 break;
             },
-            () = look_ended.notified() => {}
+            () = reconcile_ended.notified() => {}
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
         }
     }
     if let Some(shared) = shared.upgrade() {
-        shared.lanes.stop_looks();
+        shared.lanes.stop_reconciles();
     }
 }

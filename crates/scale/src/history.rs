@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{
     error::ScaleError,
-    events::{EventContent, EventReason, asked_by},
+    events::{EventContent, EventReason, requested_by},
 };
 
 /// The maximum number of entries of a group.
@@ -24,11 +24,11 @@ const MOST: usize = 2000;
 /// The last writes and refusals of each group. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    kept: Arc<Mutex<Kept>>,
+    entries: Arc<Mutex<Entries>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Entries {
     /// The entries of each group, the newest last.
     groups: HashMap<GroupId, VecDeque<Entry>>,
     /// The number of entries in all.
@@ -107,7 +107,7 @@ impl History {
     /// Returns the entries of a group, the newest first.
     #[must_use]
     pub fn of(&self, group: &GroupId) -> Vec<Entry> {
-        self.kept.lock().groups.get(group).into_iter().flatten().rev().cloned().collect()
+        self.entries.lock().groups.get(group).into_iter().flatten().rev().cloned().collect()
     }
 
     /// Records an outcome that an Event reports too.
@@ -118,14 +118,14 @@ impl History {
 
     /// Records a command whose error only its caller received.
     pub(super) fn answered(&self, group: &GroupId, command: &'static str, error: &ScaleError, client: Option<&ArcStr>) {
-        let text = asked_by(error.to_string(), client.map(ArcStr::as_str));
+        let text = requested_by(error.to_string(), client.map(ArcStr::as_str));
         self.add(group, Outcome::of_error(error), command, Some(error.code()), &text);
     }
 
     fn add(&self, group: &GroupId, outcome: Outcome, what: &'static str, code: Option<&'static str>, text: &str) {
         let now = Timestamp::now();
-        let mut kept = self.kept.lock();
-        let entries = kept.groups.entry(group.clone()).or_default();
+        let mut all = self.entries.lock();
+        let entries = all.groups.entry(group.clone()).or_default();
         if let Some(last) = entries.back_mut()
             && (last.what, last.code, last.text.as_str()) == (what, code, text)
         {
@@ -137,15 +137,15 @@ impl History {
         if entries.len() > MOST_OF_A_GROUP {
             entries.pop_front();
         } else {
-            kept.count += 1;
+            all.count += 1;
         }
-        if kept.count > MOST {
-            kept.forget_the_oldest();
+        if all.count > MOST {
+            all.forget_the_oldest();
         }
     }
 }
 
-impl Kept {
+impl Entries {
     /// Removes the entry that has been quiet for longest, and its group if that was the last one.
     fn forget_the_oldest(&mut self) {
         let oldest = self.groups.iter().filter_map(|(id, entries)| Some((entries.front()?.last, id)));
@@ -198,9 +198,9 @@ mod tests {
         for size in 0..50 {
             history.reported(&group("workers"), &EventContent::scaled(size, size + 1, &[]), None);
         }
-        let kept = history.of(&group("workers"));
-        assert_eq!(kept.len(), MOST_OF_A_GROUP);
-        assert_eq!((kept[0].text.as_str(), kept[19].text.as_str()), ("49→50", "30→31"));
+        let all = history.of(&group("workers"));
+        assert_eq!(all.len(), MOST_OF_A_GROUP);
+        assert_eq!((all[0].text.as_str(), all[19].text.as_str()), ("49→50", "30→31"));
     }
 
     #[test]
@@ -209,8 +209,8 @@ mod tests {
         for number in 0..MOST + 10 {
             history.answered(&group(&format!("g{number}")), "delete", &refused("no"), None);
         }
-        let kept = history.kept.lock();
-        assert_eq!((kept.count, kept.groups.len()), (MOST, MOST));
-        assert!(!kept.groups.contains_key(&group("g9")) && kept.groups.contains_key(&group("g10")));
+        let all = history.entries.lock();
+        assert_eq!((all.count, all.groups.len()), (MOST, MOST));
+        assert!(!all.groups.contains_key(&group("g9")) && all.groups.contains_key(&group("g10")));
     }
 }

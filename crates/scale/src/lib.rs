@@ -5,8 +5,10 @@
 //!
 //! This crate must never answer a read, and never decide what a rule of [`nodegroup`] decides.
 
+mod accepted_deletions;
 mod answer;
 mod api;
+mod command;
 mod delete;
 mod error;
 mod events;
@@ -14,22 +16,19 @@ mod events;
 #[doc(hidden)]
 pub mod fake;
 mod finisher;
-mod going;
 mod history;
 mod lane;
-mod look;
 mod memory;
 mod metrics;
-mod names;
 mod now;
 mod observer;
 mod options;
-mod order;
 mod outcome;
-mod passes;
 mod read;
 mod read_only;
+mod reconcile;
 mod repeats;
+mod resolve;
 mod retry;
 mod rule;
 mod run;
@@ -39,6 +38,7 @@ mod size;
 mod tests;
 mod turns;
 mod work;
+mod work_queue;
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,24 +50,24 @@ use tokio_util::{
     task::TaskTracker,
 };
 
+use self::{
+    accepted_deletions::AcceptedDeletions,
+    command::{Caller, Command, Delete},
+    lane::Lanes,
+    memory::Memory,
+    read_only::ReadOnlyCommand,
+    repeats::Repeats,
+    shared::Shared,
+};
 pub use self::{
     api::Api,
+    command::NodeName,
     error::ScaleError,
     events::{EventReason, EventRecorder},
     history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     metrics::ScaleMetrics,
     options::{AtMinSize, MachinePoolDeletes, ScaleOptions},
-    order::NodeName,
     shared::WatchedMachines,
-};
-use self::{
-    going::Going,
-    lane::Lanes,
-    memory::Memory,
-    order::{Caller, Delete, Order},
-    read_only::Asked,
-    repeats::Repeats,
-    shared::Shared,
 };
 use index::Index;
 use nodegroup::GroupId;
@@ -111,12 +111,12 @@ impl Scale {
             tasks: TaskTracker::new(),
             ended: ended.clone(),
             lanes: Lanes::default(),
-            going: Going::default(),
+            accepted_deletions: AcceptedDeletions::default(),
             repeats: Repeats::default(),
             memory: Memory::default(),
         });
         if !options.read_only {
-            let (changes, observed) = (index.unfinished(), index.observed());
+            let (changes, observed) = (index.pending_deletes(), index.observed());
             shared.spawner.spawn(finisher::run(Arc::downgrade(&shared), Arc::clone(&index), changes, ended.clone()));
             shared.spawner.spawn(observer::run(Arc::downgrade(&shared), index, observed, ended.clone()));
         }
@@ -125,7 +125,7 @@ impl Scale {
 
     /// Returns a handle for the commands of a client, whose name the log, Events and the history show.
     #[must_use]
-    pub fn asked_by(&self, client: Option<ArcStr>) -> Self {
+    pub fn requested_by(&self, client: Option<ArcStr>) -> Self {
         Self { client, ..self.clone() }
     }
 
@@ -135,8 +135,8 @@ impl Scale {
         self.shared.options.read_only
     }
 
-    fn say_only(&self, id: GroupId) -> Asked {
-        Asked { shared: Arc::clone(&self.shared), id, client: self.client.clone() }
+    fn read_only_command(&self, id: GroupId) -> ReadOnlyCommand {
+        ReadOnlyCommand { shared: Arc::clone(&self.shared), id, client: self.client.clone() }
     }
 
     /// Raises the size of a group by `delta`.
@@ -146,9 +146,9 @@ impl Scale {
     /// server's refusal.
     pub async fn increase(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
         if self.is_read_only() {
-            return self.say_only(id).increase(delta);
+            return self.read_only_command(id).increase(delta);
         }
-        self.run(id, "increase", |caller| Order::Increase(delta, caller)).await
+        self.run(id, "increase", |caller| Command::Increase(delta, caller)).await
     }
 
     /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there and succeeds. It
@@ -158,9 +158,9 @@ impl Scale {
     /// A delta that isn't negative, a group that isn't known, or the API server's refusal.
     pub async fn decrease(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
         if self.is_read_only() {
-            return self.say_only(id).decrease(delta);
+            return self.read_only_command(id).decrease(delta);
         }
-        self.run(id, "decrease", |caller| Order::Decrease(delta, caller)).await
+        self.run(id, "decrease", |caller| Command::Decrease(delta, caller)).await
     }
 
     /// Deletes these Nodes of a group and lowers its size by as many: all or none. Nodes on their way out already succeed
@@ -171,10 +171,10 @@ impl Scale {
     /// is taken back. If it is decided and not done yet, the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
         if self.is_read_only() {
-            return self.say_only(id).delete(&nodes);
+            return self.read_only_command(id).delete(&nodes);
         }
         let named = nodes.len();
-        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named), put_off: None }))
+        self.run(id, "delete", |caller| Command::Delete(Delete { nodes, caller: caller.naming(named), deferred: None }))
             .await
     }
 
@@ -184,7 +184,7 @@ impl Scale {
         &self.shared.history
     }
 
-    /// Returns the number of groups with a command or a look of the finisher under way or waiting: zero at rest.
+    /// Returns the number of groups with a command or a reconcile of the finisher under way or waiting: zero at rest.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.shared.lanes.len()
@@ -209,14 +209,14 @@ impl Scale {
         &self,
         id: GroupId,
         command: &'static str,
-        order: impl FnOnce(Caller) -> Order,
+        queued: impl FnOnce(Caller) -> Command,
     ) -> Result<(), ScaleError> {
         // A shutdown waits for running commands, and not for later ones.
         if self.shared.tasks.is_closed() {
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }
         let (sender, receiver) = oneshot::channel();
-        turns::order(&self.shared, &id, order(Caller::new(command, sender).asked_by(self.client.clone())));
+        turns::enqueue(&self.shared, &id, queued(Caller::new(command, sender).requested_by(self.client.clone())));
         receiver.await.unwrap_or_else(|_| {
             Err(ScaleError::Unavailable(
                 "the command ended without a result; read the group's size and try again".to_owned(),

@@ -17,12 +17,12 @@ use super::rule::{Finish, Followed, LEFT_TO_PROVIDER, LeftSince, RULE};
 /// it.
 const LEFT_ALONE: Duration = Duration::from_secs(2);
 
-/// The maximum number of Machines that one look at a group reads, marks or deletes. Whoever may annotate a group can name
-/// as many as a log holds, and each costs a call.
+/// The maximum number of Machines that one reconcile of a group reads, marks or deletes. Whoever may annotate a group
+/// can name as many as a log holds, and each costs a call.
 const MOST_CALLS: usize = 256;
-/// The pause before the next look at a group that the last one hasn't finished. The group mostly changes earlier, by what
-/// was done.
-const NEXT_LOOK: Duration = Duration::from_secs(1);
+/// The pause before the next reconcile of a group that the last one hasn't finished. The group mostly changes earlier,
+/// by what was done.
+const NEXT_RECONCILE: Duration = Duration::from_secs(1);
 
 /// The times since when, as this process saw it, something of each group has been left to others. They affect no result,
 /// only the time that it takes.
@@ -35,14 +35,15 @@ struct Remembered {
     /// The wanted tickets, with the time at which each was first seen.
     wanted: HashMap<Ticket, Instant>,
     left: LeftSince,
-    /// The number of entries that partial looks have dealt with, so that each entry has its turn.
+    /// The number of entries that partial reconciles have dealt with, so that each entry has its turn.
     turn: usize,
     /// The unreadable log, which is logged once.
     unreadable: Option<SharedLog>,
 }
 
 impl Remembered {
-    /// Takes as many entries as one look may deal with, others with each look. Returns true if there are more.
+    /// Takes as many entries as one reconcile may deal with, others with each reconcile. Returns true if there are
+    /// more.
     fn take_turn<T>(&mut self, mut all: Vec<T>) -> (Vec<T>, bool) {
         if all.len() <= MOST_CALLS {
             return (all, false);
@@ -73,7 +74,7 @@ impl Memory {
     }
 
     /// Decides what is to be done, and remembers since when Machines are left to their provider. Returns the steps, and the
-    /// time at which the next look is due.
+    /// time at which the next reconcile is due.
     pub(super) fn decide(
         &self,
         id: &GroupId,
@@ -110,7 +111,7 @@ impl Memory {
         let (free, calls): (Vec<_>, _) = steps.into_iter().partition(costs_no_call);
         let (calls, is_part) = remembered.take_turn(calls);
         if is_part {
-            until = Some(earliest(until, Instant::now() + NEXT_LOOK));
+            until = Some(earliest(until, Instant::now() + NEXT_RECONCILE));
         }
         if is_part || !remembered.wanted.is_empty() || !remembered.left.is_empty() {
             groups.insert(id.clone(), remembered);
@@ -134,7 +135,7 @@ impl Memory {
     }
 
     /// Returns the entries that have been wanted for so long that no other copy can be lowering them, at most as many as
-    /// one look deals with, and the time at which others are due.
+    /// one reconcile deals with, and the time at which others are due.
     pub(super) fn ripe(&self, id: &GroupId, log: &DeletionLog) -> (HashSet<Uid>, Option<Instant>) {
         let now = Instant::now();
         let mut groups = self.0.lock();
@@ -150,7 +151,7 @@ impl Memory {
         }
         let (ripe, is_part) = remembered.take_turn(ripe);
         if is_part {
-            next = Some(earliest(next, now + NEXT_LOOK));
+            next = Some(earliest(next, now + NEXT_RECONCILE));
         }
         (ripe.into_iter().collect(), next)
     }

@@ -26,12 +26,12 @@ use super::{
 use index::{Era, Member};
 
 /// The state as of now, and a predicate for callers that have left.
-pub(super) struct Known<'a, F> {
+pub(super) struct CurrentState<'a, F> {
     pub(super) work: &'a Work,
     pub(super) has_left: F,
 }
 
-impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
+impl<F: Fn(CallerId) -> bool> Now<Types> for CurrentState<'_, F> {
     fn view(&self) -> Result<View, NotScalable> {
         let view = self.work.index().scale_view(&self.work.id)?;
         Ok(View { version: view.version, bounds: view.bounds, rollout: view.rollout })

@@ -49,8 +49,8 @@ pub(super) async fn run(
             let Some(shared) = shared.upgrade() else { return };
             for id in groups {
                 let work = Work::new(Arc::clone(&shared), id);
-                let looked = ended.run_until_cancelled(observe(&work, &mut observed)).await;
-                if looked.is_none() {
+                let done = ended.run_until_cancelled(observe(&work, &mut observed)).await;
+                if done.is_none() {
                     return;
                 }
             }

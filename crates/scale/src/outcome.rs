@@ -14,10 +14,10 @@ use nodegroup::{
 };
 
 use super::{
+    command::Caller,
     error::ScaleError,
     events::EventContent,
     metrics::Write,
-    order::Caller,
     rule::Named,
     work::{Resized, Work},
 };
@@ -91,7 +91,7 @@ impl Work {
     /// Logs the new entries of the deletion log that is about to be written. Whichever copy finishes them logs their
     /// ticket, and this line alone has the ticket together with the client. It comes before the write, whose answer may be
     /// lost.
-    pub(super) fn logs(&self, seen: &GroupVersion, log: &DeletionLog) {
+    pub(super) fn log_new_entries(&self, seen: &GroupVersion, log: &DeletionLog) {
         let before = seen.log().unwrap_or_default();
         let is_new = |entry: &&Entry| before.get(&entry.uid).is_none_or(|old| old.ticket != entry.ticket);
         let new: Vec<_> = log.entries().iter().filter(is_new).collect();
@@ -104,14 +104,14 @@ impl Work {
     }
 
     /// Stores the group as it was read, or as the write of its log has left it, in the index.
-    pub(super) fn has_seen(&self, version: &GroupVersion) {
+    pub(super) fn store_version(&self, version: &GroupVersion) {
         self.index().set_written(&self.id, version.clone());
     }
 
     /// Marks Machines in the index whose deletion the API server has refused or left without an answer.
-    pub(super) fn couldnt_delete(&self, machines: &[Named]) {
+    pub(super) fn record_failed_deletes(&self, machines: &[Named]) {
         for named in machines {
-            self.index().set_undeletable(&self.machine_key(&named.name), &named.uid);
+            self.index().record_failed_delete(&self.machine_key(&named.name), &named.uid);
         }
     }
 
@@ -122,8 +122,8 @@ impl Work {
 
     /// Reports an event of the group. Unless a command is carried out, the note names the tickets of the log's entries.
     pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
-        let is_asked_for = self.is_asked_for.load(Ordering::Relaxed);
-        self.report(if is_asked_for { content } else { content.of_tickets(tickets) });
+        let is_for_commands = self.is_for_commands.load(Ordering::Relaxed);
+        self.report(if is_for_commands { content } else { content.of_tickets(tickets) });
     }
 
     /// Reports that an infrastructure provider chooses the instances.
@@ -132,7 +132,7 @@ impl Work {
     }
 
     fn report_with_code(&self, content: EventContent, code: Option<&'static str>) {
-        let content = content.asked_by(self.clients().as_deref());
+        let content = content.requested_by(self.clients().as_deref());
         self.shared.history.reported(&self.id, &content, code);
         if let Some(uid) = self.index().uid(&self.id) {
             self.shared.events.record(&self.id, &uid, content);
@@ -144,12 +144,12 @@ impl Work {
         self.resized.lock().take();
         self.clients.lock().clear();
         self.has_written.store(false, Ordering::Relaxed);
-        self.is_asked_for.store(false, Ordering::Relaxed);
+        self.is_for_commands.store(false, Ordering::Relaxed);
     }
 
     /// Records the callers whose commands this turn carries out.
     pub(super) fn note_clients<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
-        self.is_asked_for.store(true, Ordering::Relaxed);
+        self.is_for_commands.store(true, Ordering::Relaxed);
         self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
     }
 
@@ -167,7 +167,7 @@ impl Work {
     }
 
     /// Reports a successful command that changed nothing, if the ones before it did neither.
-    fn look_at_effect(&self, command: &'static str) {
+    fn report_repetition(&self, command: &'static str) {
         let has_effect = self.has_written.load(Ordering::Relaxed);
         if let Some(repeat) = self.shared.repeats.note(&self.id, command, has_effect) {
             self.shared.metrics.count_repeated(command);
@@ -182,9 +182,9 @@ impl Work {
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
         self.shared.metrics.count_command(command, result.as_ref().err());
-        self.say(&caller, &result);
+        self.log_result(&caller, &result);
         if result.is_ok() {
-            self.look_at_effect(command);
+            self.report_repetition(command);
         }
         if let Err(error) = &result {
             match EventContent::of_error(command == "increase", error) {
@@ -196,7 +196,7 @@ impl Work {
     }
 
     /// Logs one line per command with its result. The commands of a batch share its size.
-    fn say(&self, caller: &Caller, result: &Result<(), ScaleError>) {
+    fn log_result(&self, caller: &Caller, result: &Result<(), ScaleError>) {
         let (command, nodes, group) = (caller.command(), caller.nodes(), &self.id);
         let client = caller.client().map(ArcStr::as_str);
         let milliseconds = caller.elapsed().as_millis();

@@ -1,4 +1,4 @@
-//! Reads objects for commands and looks, in the form that the rule takes.
+//! Reads objects for commands and reconciles, in the form that the rule takes.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use nodegroup::{
 };
 
 use super::{
-    api::WholeMachine,
+    api::MachineDetails,
     rule::{Details, GroupMachines, Life, Named},
     work::Work,
 };
@@ -17,7 +17,7 @@ use super::{
 /// Reads the group's object.
 pub(super) async fn group(work: &Work) -> Result<GroupVersion, CallError> {
     let seen = work.api().read_group(&work.id).await?;
-    work.has_seen(&seen.version);
+    work.store_version(&seen.version);
     Ok(seen.version)
 }
 
@@ -32,9 +32,9 @@ pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> 
 }
 
 /// Reads a Machine that is given up as one that never joined: its life and, while it is alive, whether it has a Node.
-pub(super) async fn whole(work: &Work, named: &Named) -> Result<Details, CallError> {
+pub(super) async fn details(work: &Work, named: &Named) -> Result<Details, CallError> {
     let key = work.machine_key(&named.name);
-    Ok(match work.api().read_whole_machine(&key, &named.uid).await? {
+    Ok(match work.api().read_machine_details(&key, &named.uid).await? {
         None => Details { life: Life::Gone, has_joined: false, version: None, ticket: None },
         Some(machine) => {
             let ticket = machine.delete_mark.as_deref().and_then(Ticket::of_mark);
@@ -49,7 +49,7 @@ pub(super) async fn whole(work: &Work, named: &Named) -> Result<Details, CallErr
 }
 
 /// Returns true if a Machine has a Node, by the nodeRef that was read or by a Node of the workload cluster.
-fn has_joined(work: &Work, key: &ObjectKey, machine: &WholeMachine) -> bool {
+fn has_joined(work: &Work, key: &ObjectKey, machine: &MachineDetails) -> bool {
     machine.node_name.is_some() || work.index().knows_node_of(key, machine.provider_id.as_ref())
 }
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use arcstr::ArcStr;
 use nodegroup::{GroupId, size, writing::NotScalable};
 
-use super::{answer, error::ScaleError, names, order::NodeName, shared::Shared, work::Work};
+use super::{answer, command::NodeName, error::ScaleError, resolve, shared::Shared, work::Work};
 
 /// A size that would be written.
-struct Would {
+struct PlannedWrite {
     from: i32,
     to: i32,
     /// The names of the Machines that would be removed.
@@ -20,24 +20,24 @@ struct Would {
 }
 
 /// A command of a server that may not write, and the client that asks for it.
-pub(super) struct Asked {
+pub(super) struct ReadOnlyCommand {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
     pub(super) client: Option<ArcStr>,
 }
 
-impl Asked {
+impl ReadOnlyCommand {
     pub(super) fn increase(self, delta: i32) -> Result<(), ScaleError> {
-        self.say_only("increase", |work| {
+        self.decide_only("increase", |work| {
             let view = work.view()?;
             let from = view.version.replicas;
             let to = size::increase(from, delta, view.bounds).map_err(|error| answer::size(&work.id, &error))?;
-            Ok(Would { from, to, machines: Vec::new() })
+            Ok(PlannedWrite { from, to, machines: Vec::new() })
         })
     }
 
     pub(super) fn decrease(self, delta: i32) -> Result<(), ScaleError> {
-        self.say_only("decrease", |work| {
+        self.decide_only("decrease", |work| {
             let refused = |error| answer::size(&work.id, &error);
             size::decrease(0, delta, 0, 0).map_err(refused)?;
             let unchanged = |why: &str| {
@@ -46,7 +46,7 @@ impl Asked {
                     work.id
                 ))
             };
-            if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
+            if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
                 return Err(unchanged(&why));
             }
             let view = work.view()?;
@@ -54,24 +54,24 @@ impl Asked {
             let least = if view.rollout.is_some() { from } else { view.machines_with_node };
             match size::decrease(from, delta, least, view.bounds.min).map_err(refused)? {
                 to if to == from => Err(unchanged("all of it has Nodes, is the minimum, or is rolling out")),
-                to => Ok(Would { from, to, machines: Vec::new() }),
+                to => Ok(PlannedWrite { from, to, machines: Vec::new() }),
             }
         })
     }
 
     pub(super) fn delete(self, nodes: &[NodeName]) -> Result<(), ScaleError> {
-        self.say_only("delete", |work| {
+        self.decide_only("delete", |work| {
             let view = work.view()?;
             let log = work.log_of(&view.version)?;
-            let named = names::find(work, nodes)?;
+            let named = resolve::find(work, nodes)?;
             let there = work.index().members(&work.id);
-            let is_going = |uid: &_| {
+            let is_being_deleted = |uid: &_| {
                 log.get(uid).is_some() || !there.iter().any(|it| it.machine.meta.uid == *uid && !it.machine.deleting)
             };
             let machines: Vec<_> = named
                 .machines
                 .iter()
-                .filter(|(_, (uid, _))| !is_going(uid))
+                .filter(|(_, (uid, _))| !is_being_deleted(uid))
                 .map(|(key, _)| key.name.to_string())
                 .collect();
             let count = machines.len() + named.replicas.len() + named.instances.len();
@@ -80,18 +80,18 @@ impl Asked {
             }
             let from = view.version.replicas;
             let to = size::delete(from, count, view.bounds).map_err(|error| answer::size(&work.id, &error))?;
-            Ok(Would { from, to, machines })
+            Ok(PlannedWrite { from, to, machines })
         })
     }
 
     /// Decides a command, logs and counts it. Returns `Ok` only where there is nothing to do.
-    fn say_only(
+    fn decide_only(
         self,
         name: &'static str,
-        decide: impl FnOnce(&Work) -> Result<Would, ScaleError>,
+        decide: impl FnOnce(&Work) -> Result<PlannedWrite, ScaleError>,
     ) -> Result<(), ScaleError> {
         let work = Work::new(self.shared, self.id);
-        let result = decide(&work).and_then(|Would { from, to, machines }| {
+        let result = decide(&work).and_then(|PlannedWrite { from, to, machines }| {
             if from == to && machines.is_empty() {
                 return Ok(());
             }

@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 use shared_informer::ResourceVersion;
 
 use super::{
+    accepted_deletions::DeletionTarget,
     answer,
-    api::{GroupChange, MachineSeen},
+    api::{GroupChange, MachineMeta},
     events::EventContent,
-    going::Leaving,
     metrics::Write,
-    now::Known,
+    now::CurrentState,
     outcome::{SizeWritten, tickets_of},
     read,
     retry::Attempts,
@@ -36,7 +36,7 @@ use super::{
 /// The calls of one command.
 pub(super) struct Run<'a> {
     work: &'a Work,
-    rows: Mutex<HashMap<RetryBudget, Attempts>>,
+    budgets: Mutex<HashMap<RetryBudget, Attempts>>,
 }
 
 /// Carries out a command that has one caller or none.
@@ -44,7 +44,7 @@ pub(super) async fn carry_out(work: &Work, steps: &mut impl Steps<Types>, has_le
     let run = Run::new(work);
     let (mut calls, mut waiting) = (FuturesUnordered::new(), VecDeque::new());
     loop {
-        waiting.extend(steps.next(&Known { work, has_left: &has_left }));
+        waiting.extend(steps.next(&CurrentState { work, has_left: &has_left }));
         run.report(steps.effects());
         while calls.len() < SIDE_BY_SIDE
             && let Some(call) = waiting.pop_front()
@@ -59,14 +59,14 @@ pub(super) async fn carry_out(work: &Work, steps: &mut impl Steps<Types>, has_le
 
 impl<'a> Run<'a> {
     pub(super) fn new(work: &'a Work) -> Self {
-        Self { work, rows: Mutex::default() }
+        Self { work, budgets: Mutex::default() }
     }
 
     /// Makes a call, and returns its outcome.
     pub(super) async fn call(&self, call: Call) -> Outcome {
         let work = self.work;
         match call {
-            Call::ReadGroup(tries) => Outcome::Group(self.read_group(tries).await),
+            Call::ReadGroup(policy) => Outcome::Group(self.read_group(policy).await),
             Call::ReadSize(writer) => {
                 let mut attempts = work.attempts();
                 let seen = loop {
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
                     }
                 };
                 Outcome::Size(seen.map(|seen| {
-                    work.has_seen(&seen.version);
+                    work.store_version(&seen.version);
                     (seen.version, writer.of(&seen.managed))
                 }))
             }
@@ -85,16 +85,16 @@ impl<'a> Run<'a> {
                 Outcome::Life(named.uid, life)
             }
             Call::ReadDetails(named) => {
-                let whole = read::whole(work, &named).await;
-                Outcome::Details(named.uid, whole)
+                let details = read::details(work, &named).await;
+                Outcome::Details(named.uid, details)
             }
             Call::ReadVersion(entry) => {
                 let seen = work.api().read_machine(&work.machine_key(&entry.name), &entry.uid).await;
                 Outcome::Version(entry, seen.ok().flatten().map(|machine| machine.version))
             }
-            Call::List(tries) => Outcome::Listed(self.list(tries).await),
+            Call::List(policy) => Outcome::Listed(self.list(policy).await),
             Call::WriteLog { seen, log } => {
-                work.logs(&seen, &log);
+                work.log_new_entries(&seen, &log);
                 Outcome::Written(write_log(work, &seen, &log).await)
             }
             Call::Lower { seen, lowering } if lowering.names.is_empty() => {
@@ -133,35 +133,35 @@ impl<'a> Run<'a> {
                 let write = work.api().write_replaced(&work.id, &note.group, note.text.as_deref(), &text);
                 Outcome::WrittenReplaced(work.write(Write::Replaced, write).await)
             }
-            Call::Pause(row, error) => {
-                let mut attempts = self.attempts(row);
+            Call::Pause(budget, error) => {
+                let mut attempts = self.attempts(budget);
                 let again = attempts.again(&error).await;
-                self.rows.lock().insert(row, attempts);
-                Outcome::Paused(row, again)
+                self.budgets.lock().insert(budget, attempts);
+                Outcome::Paused(budget, again)
             }
         }
     }
 
-    /// Returns the attempts of a row. A row has one call in flight at a time.
-    fn attempts(&self, row: RetryBudget) -> Attempts {
-        self.rows.lock().remove(&row).unwrap_or_else(|| self.work.attempts())
+    /// Returns the attempts of a budget. A budget has one call in flight at a time.
+    fn attempts(&self, budget: RetryBudget) -> Attempts {
+        self.budgets.lock().remove(&budget).unwrap_or_else(|| self.work.attempts())
     }
 
-    async fn read_group(&self, tries: RetryPolicy) -> Result<GroupVersion, CallError> {
-        let RetryPolicy::Of(row) = tries else { return read::group(self.work).await };
-        let mut attempts = self.attempts(row);
+    async fn read_group(&self, policy: RetryPolicy) -> Result<GroupVersion, CallError> {
+        let RetryPolicy::Of(budget) = policy else { return read::group(self.work).await };
+        let mut attempts = self.attempts(budget);
         let group = loop {
             match read::group(self.work).await {
                 Err(error) if attempts.again(&error).await => {}
                 group => break group,
             }
         };
-        self.rows.lock().insert(row, attempts);
+        self.budgets.lock().insert(budget, attempts);
         group
     }
 
-    async fn list(&self, tries: RetryPolicy) -> Result<GroupMachines, CallError> {
-        if tries == RetryPolicy::Once {
+    async fn list(&self, policy: RetryPolicy) -> Result<GroupMachines, CallError> {
+        if policy == RetryPolicy::Once {
             return read::list(self.work).await;
         }
         let mut attempts = self.work.attempts();
@@ -173,11 +173,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Reports a size that was written within a row of attempts.
-    fn wrote(&self, row: RetryBudget, from: i32, version: &GroupVersion, machines: &[ArcStr]) {
-        let rows = self.rows.lock();
+    /// Reports a size that was written within a retry budget.
+    fn wrote(&self, budget: RetryBudget, from: i32, version: &GroupVersion, machines: &[ArcStr]) {
+        let budgets = self.budgets.lock();
         let (attempts, elapsed) =
-            rows.get(&row).map_or((1, Duration::ZERO), |attempts| (attempts.made(), attempts.elapsed()));
+            budgets.get(&budget).map_or((1, Duration::ZERO), |attempts| (attempts.made(), attempts.elapsed()));
         self.work.wrote(version, SizeWritten { from, machines, attempts, elapsed });
     }
 
@@ -187,11 +187,11 @@ impl<'a> Run<'a> {
         let mut left = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Begin(row) => {
-                    self.rows.lock().insert(row, work.attempts());
+                Effect::Begin(budget) => {
+                    self.budgets.lock().insert(budget, work.attempts());
                 }
                 effect @ (Effect::Answer(..) | Effect::Deferred(_)) => left.push(effect),
-                Effect::Undeletable(machines) => work.couldnt_delete(&machines),
+                Effect::Undeletable(machines) => work.record_failed_deletes(&machines),
                 Effect::SizeWritten { from, version } => self.wrote(RetryBudget::Size, from, &version, &[]),
                 Effect::SizeLeft(size) => tracing::info!(group = %id, size, "size is left as it is"),
                 Effect::SizeSpared(why) => {
@@ -225,8 +225,8 @@ impl<'a> Run<'a> {
                     tracing::info!(group = %id, %machine, "the Machine goes by itself and another one has its place: the size stays as it is for it");
                 }
                 Effect::Leaving(machines) => {
-                    let leaving = machines.iter().map(|named| Leaving::Machine(work.machine_key(&named.name)));
-                    work.shared.going.accept(id, leaving);
+                    let leaving = machines.iter().map(|named| DeletionTarget::Machine(work.machine_key(&named.name)));
+                    work.shared.accepted_deletions.accept(id, leaving);
                 }
                 Effect::ChosenByProvider(instances) => work.report_chosen_by_provider(instances),
             }
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
 
 async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
     let version = write(work, Write::Log, seen, (None, log)).await?;
-    work.has_seen(&version);
+    work.store_version(&version);
     Ok(version)
 }
 
@@ -272,11 +272,11 @@ async fn mark(work: &Work, entry: &Entry, call: MarkCall) -> MarkOutcome {
     match call {
         MarkCall::ReadOwner => {
             let seen = work.api().read_machine(&key, &entry.uid).await;
-            let is_of_group = |seen: MachineSeen| seen.is_of(&work.index().owners(&work.id));
+            let is_of_group = |seen: MachineMeta| seen.is_of(&work.index().owners(&work.id));
             MarkOutcome::IsOfGroup(seen.map(|seen| seen.map(is_of_group)))
         }
         MarkCall::Read => MarkOutcome::Life(read::life(work, &machine_of(entry)).await),
-        MarkCall::ReadDetails => MarkOutcome::Details(read::whole(work, &machine_of(entry)).await),
+        MarkCall::ReadDetails => MarkOutcome::Details(read::details(work, &machine_of(entry)).await),
         MarkCall::ReadGroup => MarkOutcome::Group(read::group(work).await),
         MarkCall::Set(version) => {
             let value = entry.ticket.mark();

@@ -1,4 +1,4 @@
-//! The state that all commands and looks share.
+//! The state that all commands and reconciles share.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use shared_informer::{AsOf, Spawner};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    api::Api, events::EventRecorder, going::Going, history::History, lane::Lanes, memory::Memory,
-    metrics::ScaleMetrics, options::ScaleOptions, repeats::Repeats,
+    accepted_deletions::AcceptedDeletions, api::Api, events::EventRecorder, history::History, lane::Lanes,
+    memory::Memory, metrics::ScaleMetrics, options::ScaleOptions, repeats::Repeats,
 };
 use index::Index;
 
@@ -18,7 +18,7 @@ pub trait WatchedMachines: Send + Sync {
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine>;
 }
 
-/// The state that the commands and looks of one workload cluster share.
+/// The state that the commands and reconciles of one workload cluster share.
 pub(super) struct Shared {
     pub(super) index: Arc<Index>,
     pub(super) api: Api,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) tasks: TaskTracker,
     pub(super) ended: CancellationToken,
     pub(super) lanes: Lanes,
-    pub(super) going: Going,
+    pub(super) accepted_deletions: AcceptedDeletions,
     pub(super) repeats: Repeats,
     pub(super) memory: Memory,
 }

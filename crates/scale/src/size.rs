@@ -5,8 +5,8 @@ use nodegroup::{size, writing::NotScalable};
 
 use super::{
     answer,
+    command::Caller,
     error::ScaleError,
-    order::Caller,
     rule::{Decrease, RULE, Resize},
     run,
     work::Work,
@@ -23,7 +23,7 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
     if let Some(Err(why)) = resize.end() {
         return Err(answer::not_done(&work.id, why));
     }
-    work.shared.going.forget_replicas(&work.id);
+    work.shared.accepted_deletions.forget_replicas(&work.id);
     Ok(())
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
-    if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
+    if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
         tracing::info!(group = %work.id, "the size is left as it is: {why}");
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! Runs the turns of a group: its commands one at a time, adjacent deletes as one batch, and the finisher's looks in
-//! between. A group has a task only while it has turns.
+//! Runs the turns of a group: its commands one at a time, adjacent deletes as one batch, and the finisher's reconciles
+//! in between. A group has a task only while it has turns.
 
 use std::sync::Arc;
 
@@ -8,15 +8,16 @@ use opentelemetry::context::FutureExt as _;
 use tokio::time::Instant;
 
 use super::{
-    answer, delete,
+    answer,
+    command::{Caller, Command},
+    delete,
     error::ScaleError,
     lane::Turn,
-    look,
-    order::{Caller, Order},
-    passes::Pass,
+    reconcile,
     shared::Shared,
     size,
     work::Work,
+    work_queue::ReconcileResult,
 };
 use traces::Span;
 
@@ -36,20 +37,20 @@ impl Drop for Guard {
 }
 
 /// Queues a command for its group's turn.
-pub(super) fn order(shared: &Arc<Shared>, id: &GroupId, order: Order) {
-    if shared.lanes.order(id, order) {
+pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
+    if shared.lanes.enqueue(id, command) {
         run_lanes(shared, [id.clone()]);
     }
 }
 
-/// Lets the finisher look at groups that have changed, and at those whose next look is due. Returns the time at which the
-/// next look is due.
-pub(super) fn look_at(
+/// Lets the finisher reconcile groups that have changed, and those whose next reconcile is due. Returns the time at
+/// which the next reconcile is due.
+pub(super) fn reconcile_due(
     shared: &Arc<Shared>,
     changed: impl IntoIterator<Item = GroupId>,
     now: Instant,
 ) -> Option<Instant> {
-    let (begun, next) = shared.lanes.look_at(changed, now);
+    let (begun, next) = shared.lanes.reconcile_due(changed, now);
     run_lanes(shared, begun);
     next
 }
@@ -67,33 +68,33 @@ async fn run(mut guard: Guard) {
     while let Some(turn) = work.shared.lanes.next(&work.id) {
         work.begin_turn();
         match turn {
-            Turn::Order(Order::Increase(delta, caller)) => {
+            Turn::Command(Command::Increase(delta, caller)) => {
                 let result = in_turn(&work, &caller, size::increase(&work, delta, &caller)).await;
                 work.answer(caller, result);
             }
-            Turn::Order(Order::Decrease(delta, caller)) => {
+            Turn::Command(Command::Decrease(delta, caller)) => {
                 let result = in_turn(&work, &caller, size::decrease(&work, delta, &caller)).await;
                 work.answer(caller, result);
             }
-            Turn::Order(Order::Delete(first)) => {
-                let deletes = delete::gather(&work, work.shared.lanes.with_put_off(&work.id, first)).await;
+            Turn::Command(Command::Delete(first)) => {
+                let deletes = delete::gather(&work, work.shared.lanes.with_deferred(&work.id, first)).await;
                 let asked = deletes.iter().map(|delete| delete.caller.trace());
                 let span = work.api().traces().work("delete", asked);
                 name(&span, &work);
                 delete::delete(&work, deletes).with_context(span.context()).await;
                 span.close();
             }
-            Turn::Finish => {
-                let pass = look::look(&work).await;
-                end_look(&work, pass);
+            Turn::Reconcile => {
+                let result = reconcile::reconcile(&work).await;
+                end_reconcile(&work, result);
             }
         }
     }
     guard.has_ended = true;
 }
 
-fn end_look(work: &Work, pass: Pass) {
-    run_lanes(&work.shared, work.shared.lanes.end_look(&work.id, pass));
+fn end_reconcile(work: &Work, result: ReconcileResult) {
+    run_lanes(&work.shared, work.shared.lanes.end_reconcile(&work.id, result));
 }
 
 /// Carries out a command that has one caller.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::{answer, api::Api, error::ScaleError, retry::Attempts, shared::Shared};
 use index::{Index, ScaleView};
 
-/// The work on one group: a command, a look of the finisher, or an observation.
+/// The work on one group: a command, a reconcile of the finisher, or an observation.
 pub(super) struct Work {
     pub(super) shared: Arc<Shared>,
     pub(super) id: GroupId,
@@ -27,7 +27,7 @@ pub(super) struct Work {
     /// True once something was written in this turn.
     pub(super) has_written: AtomicBool,
     /// True if this turn carries out commands, rather than what another copy or an earlier process has left.
-    pub(super) is_asked_for: AtomicBool,
+    pub(super) is_for_commands: AtomicBool,
 }
 
 /// A size that has been written.
@@ -46,7 +46,7 @@ impl Work {
             resized: Mutex::default(),
             clients: Mutex::default(),
             has_written: AtomicBool::default(),
-            is_asked_for: AtomicBool::default(),
+            is_for_commands: AtomicBool::default(),
         }
     }
 

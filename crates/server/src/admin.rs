@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     hosts::AllowedHosts,
-    http::{TEXT, held, page},
+    http::{TEXT, page, with_permit},
     status::{STYLE_PATH, Status, StatusPages, status, style},
 };
 
@@ -75,7 +75,7 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
     let made = tokio::task::spawn_blocking(move || (admin.pages.state(&query.unwrap_or_default()), turn));
     match made.await {
-        Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, held(json, turn)),
+        Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, with_permit(json, turn)),
         Ok((Err(error @ DebugError::Query(_)), _)) => page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
         Ok((Err(error @ DebugError::Write(_)), _)) => {
             page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))

@@ -25,11 +25,11 @@ use tower::{ServiceExt as _, service_fn};
 use tracing::warn;
 
 use super::{
+    buffered_bytes::{AllBytes, BufferedBytes, ByteLimits, CallBytes, RequestBody, ResponseBody},
+    chunks::Chunked,
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
-    held_bytes::{AllBytes, ByteLimits, CallBytes, HeldBytes, Received, Unread},
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
-    pieces::InPieces,
 };
 
 /// The interval of keepalive pings to a silent client, and the time that it has to answer one.
@@ -156,10 +156,10 @@ impl Listener {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let GrpcLimits { connections: Limits { age, last_request, .. }, leave, streams, bytes, .. } = self.limits;
-        let held = Arc::new(HeldBytes::new(bytes, Arc::clone(&self.all_bytes)));
-        let cut = connection.holds(Arc::clone(&held));
+        let buffered = Arc::new(BufferedBytes::new(bytes, Arc::clone(&self.all_bytes)));
+        let cut = connection.set_buffered(Arc::clone(&buffered));
         let (caller, calls) = (Connection::of(client), connection.calls());
-        let answering = Answering { routes, held, caller: caller.clone(), calls };
+        let answering = Answering { routes, buffered, caller: caller.clone(), calls };
         let service = service_fn(move |request| answering.clone().answer(request));
         let mut builder = Builder::new(TokioExecutor::new()).http2_only();
         builder
@@ -211,23 +211,23 @@ impl Listener {
 #[derive(Clone)]
 struct Answering {
     routes: Routes,
-    held: Arc<HeldBytes>,
+    buffered: Arc<BufferedBytes>,
     caller: Connection,
     calls: Calls,
 }
 
 impl Answering {
-    async fn answer<B>(self, mut request: Request<B>) -> Result<Response<InPieces<Unread<Body>>>, Infallible>
+    async fn answer<B>(self, mut request: Request<B>) -> Result<Response<Chunked<ResponseBody<Body>>>, Infallible>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.calls.count();
-        self.held.has_room().await;
-        let call = CallBytes::new(&self.held);
+        self.buffered.wait_for_capacity().await;
+        let call = CallBytes::new(&self.buffered);
         let deadline = deadline(request.headers());
         request.extensions_mut().insert(self.caller);
-        let request = request.map(|body| Body::new(Received::new(body, Arc::clone(&call))));
+        let request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&call))));
         let answering = self.routes.oneshot(request);
         let answer = match deadline {
             None => answering.await,
@@ -238,7 +238,7 @@ impl Answering {
         }?;
         let answer = call.refusal().map_or(answer, Status::into_http);
         let (head, body) = answer.into_parts();
-        Ok(Response::from_parts(head, InPieces::new(Unread::new(body, self.held).await)))
+        Ok(Response::from_parts(head, Chunked::new(ResponseBody::new(body, self.buffered).await)))
     }
 }
 

@@ -82,7 +82,7 @@ impl Health {
             let checks = checks.checks();
             let in_sync = checks.iter().all(Check::is_ready);
             if known.replace(in_sync) != Some(in_sync) {
-                say(&checks, in_sync);
+                log_readiness(&checks, in_sync);
                 self.set_in_sync(in_sync).await;
             }
         }
@@ -90,7 +90,7 @@ impl Health {
 }
 
 /// Logs readiness once per change, so that the log shows since when the program can answer.
-fn say(checks: &[Check], in_sync: bool) {
+fn log_readiness(checks: &[Check], in_sync: bool) {
     if in_sync {
         tracing::info!(checks = checks.len(), "ready: all core kinds are in sync");
         return;

@@ -212,12 +212,12 @@ pub(super) fn page(status: StatusCode, content_type: &'static str, body: impl In
 }
 
 /// Returns a body that holds a permit until it is sent, or its client is gone.
-pub(super) fn held(body: impl Into<Vec<u8>>, permit: OwnedSemaphorePermit) -> Bytes {
-    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the body")] OwnedSemaphorePermit);
-    impl AsRef<[u8]> for Held {
+pub(super) fn with_permit(body: impl Into<Vec<u8>>, permit: OwnedSemaphorePermit) -> Bytes {
+    struct WithPermit(Vec<u8>, #[expect(dead_code, reason = "dropped with the body")] OwnedSemaphorePermit);
+    impl AsRef<[u8]> for WithPermit {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
-    Bytes::from_owner(Held(body.into(), permit))
+    Bytes::from_owner(WithPermit(body.into(), permit))
 }

@@ -3,19 +3,19 @@
 
 mod admin;
 mod bind;
+mod buffered_bytes;
 mod check;
+mod chunks;
 mod connection;
 mod grpc_address;
 mod grpc_connections;
 mod grpc_runtime;
 mod grpc_services;
-mod held_bytes;
 mod hosts;
 mod http;
 mod log_level;
 mod metrics;
 mod open_connections;
-mod pieces;
 mod scrapes;
 mod shutdown;
 mod status;

@@ -76,21 +76,21 @@ type Levels = Arc<dyn LogLevels>;
 /// Returns the page, for requests that name one of `hosts`: GET shows, PUT changes, and DELETE restores the start's filter.
 pub fn log_level_router(levels: Levels, hosts: AllowedHosts) -> Router {
     Router::new()
-        .route(LOG_LEVEL_PATH, get(show).put(change).delete(go_back))
+        .route(LOG_LEVEL_PATH, get(show).put(change).delete(reset))
         .with_state(levels)
         .layer(DefaultBodyLimit::max(LONGEST_FILTER))
         .layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
 }
 
 async fn show(State(levels): State<Levels>) -> Response {
-    shown(&levels)
+    level_response(&levels)
 }
 
 async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): RawQuery, request: Request) -> Response {
     let filter = match timeout(BODY_TIMEOUT, String::from_request(request, &())).await {
         Ok(Ok(filter)) => filter,
         Ok(Err(refused)) => return refused.into_response(),
-        Err(_) => return page(StatusCode::REQUEST_TIMEOUT, TEXT, late()),
+        Err(_) => return page(StatusCode::REQUEST_TIMEOUT, TEXT, timeout_message()),
     };
     let query = query.unwrap_or_default();
     let mut limit = None;
@@ -104,11 +104,11 @@ async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): Raw
     answer(&levels, LogLevelChange::Set { filter: &filter, limit: limit.as_deref() })
 }
 
-async fn go_back(_: MayChange, State(levels): State<Levels>) -> Response {
+async fn reset(_: MayChange, State(levels): State<Levels>) -> Response {
     answer(&levels, LogLevelChange::Start)
 }
 
-fn late() -> String {
+fn timeout_message() -> String {
     let seconds = BODY_TIMEOUT.as_secs();
     format!("the log level stays as it is: its filter wasn't sent within {seconds} s; send it at once\n")
 }
@@ -157,12 +157,12 @@ fn names_loopback(headers: &HeaderMap) -> bool {
 
 fn answer(levels: &Levels, change: LogLevelChange<'_>) -> Response {
     match levels.change(change) {
-        Ok(()) => shown(levels),
+        Ok(()) => level_response(levels),
         Err(why) => page(StatusCode::BAD_REQUEST, TEXT, format!("the log level stays as it is: {why}\n")),
     }
 }
 
-fn shown(levels: &Levels) -> Response {
+fn level_response(levels: &Levels) -> Response {
     match serde_json::to_string(&levels.level()) {
         Ok(json) => page(StatusCode::OK, JSON, json + "\n"),
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't write the log level: {error}\n")),

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::held_bytes::HeldBytes;
+use super::buffered_bytes::BufferedBytes;
 
 /// The time for which an authenticated client is preferred. It is longer than a connection lasts.
 const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
@@ -101,7 +101,7 @@ struct Entry {
     source: Source,
     excess: CancellationToken,
     last_call: Arc<AtomicU64>,
-    held: Option<(Arc<HeldBytes>, CancellationToken)>,
+    buffered: Option<(Arc<BufferedBytes>, CancellationToken)>,
 }
 
 /// An open connection; dropping it frees its place.
@@ -132,7 +132,7 @@ impl OpenConnections {
         }
         open.opened += 1;
         let (number, excess, last_call) = (open.opened, CancellationToken::new(), Arc::default());
-        let entry = Entry { source, excess: excess.clone(), last_call: Arc::clone(&last_call), held: None };
+        let entry = Entry { source, excess: excess.clone(), last_call: Arc::clone(&last_call), buffered: None };
         open.connections.insert(number, entry);
         let connection =
             OpenConnection { number, open: Arc::clone(&self.open), calls: Arc::clone(&self.calls), last_call, excess };
@@ -157,7 +157,7 @@ impl OpenConnections {
     pub(super) fn cut_largest(&self, limit: usize) -> Vec<Source> {
         let (mut open, mut cut) = (self.open.lock(), Vec::new());
         while let Some((number, source)) = open.largest(limit) {
-            if let Some(Entry { held: Some((_, token)), .. }) = open.connections.remove(&number) {
+            if let Some(Entry { buffered: Some((_, token)), .. }) = open.connections.remove(&number) {
                 token.cancel();
             }
             cut.push(source);
@@ -168,10 +168,10 @@ impl OpenConnections {
 
 impl OpenConnection {
     /// Counts these bytes for the connection. Returns the token that cuts it.
-    pub(super) fn holds(&self, held: Arc<HeldBytes>) -> CancellationToken {
+    pub(super) fn set_buffered(&self, buffered: Arc<BufferedBytes>) -> CancellationToken {
         let cut = CancellationToken::new();
         if let Some(entry) = self.open.lock().connections.get_mut(&self.number) {
-            entry.held = Some((held, cut.clone()));
+            entry.buffered = Some((buffered, cut.clone()));
         }
         cut
     }
@@ -236,7 +236,7 @@ impl Open {
 
     /// Returns the largest connection of the client that holds the most, if all together hold more than `limit` bytes.
     fn largest(&self, limit: usize) -> Option<(u64, Source)> {
-        let bytes = |entry: &Entry| entry.held.as_ref().map_or(0, |(held, _)| held.bytes());
+        let bytes = |entry: &Entry| entry.buffered.as_ref().map_or(0, |(buffered, _)| buffered.bytes());
         let mut sums: HashMap<Source, usize> = HashMap::new();
         for entry in self.connections.values() {
             *sums.entry(entry.source).or_default() += bytes(entry);

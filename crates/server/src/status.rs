@@ -12,7 +12,7 @@ use axum::{
 };
 use tokio::sync::Semaphore;
 
-use super::http::{TEXT, held, page};
+use super::http::{TEXT, page, with_permit};
 
 /// The path of the style sheet that the pages link to.
 pub const STYLE_PATH: &str = "/style.css";
@@ -69,9 +69,9 @@ pub(super) async fn status(State(status): State<Status>, RawQuery(query): RawQue
     let made =
         tokio::task::spawn_blocking(move || (status.pages.page(&decoded(&path), &query.unwrap_or_default()), turn));
     let answer = match made.await {
-        Ok((StatusAnswer::Found(html), turn)) => page(StatusCode::OK, HTML, held(html, turn)),
-        Ok((StatusAnswer::Missing(html), turn)) => page(StatusCode::NOT_FOUND, HTML, held(html, turn)),
-        Ok((StatusAnswer::Wrong(html), turn)) => page(StatusCode::BAD_REQUEST, HTML, held(html, turn)),
+        Ok((StatusAnswer::Found(html), turn)) => page(StatusCode::OK, HTML, with_permit(html, turn)),
+        Ok((StatusAnswer::Missing(html), turn)) => page(StatusCode::NOT_FOUND, HTML, with_permit(html, turn)),
+        Ok((StatusAnswer::Wrong(html), turn)) => page(StatusCode::BAD_REQUEST, HTML, with_permit(html, turn)),
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't make the page: {error}\n")),
     };
     guarded(answer)

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use nodegroup::{GroupId, LeftOut};
+use nodegroup::{Exclusion, GroupId};
 use serde::{Serialize, Serializer};
 
 use super::{
@@ -131,8 +131,9 @@ impl StateSource {
     #[must_use]
     pub fn read_rows(&self) -> State {
         let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
-        let is_owned =
-            |group: &GroupSnapshot| matches!(group.standing, Standing::LeftOut(LeftOut::OwnedByMachineDeployment, _));
+        let is_owned = |group: &GroupSnapshot| {
+            matches!(group.standing, Standing::Excluded(Exclusion::OwnedByMachineDeployment, _))
+        };
         snapshot.groups.retain(|group| !is_owned(group));
         let row = |group: &GroupSnapshot| Some(convert::row(group, group.served()?, &self.sources.history));
         let rows = snapshot.groups.iter().filter_map(row).collect();

@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
 pub mod attempt;
+mod captured_log;
 mod certificate;
 mod http;
 mod process;
-mod said;
 mod wait;
 
 pub use self::{
+    captured_log::CapturedLog,
     certificate::Certificate,
     http::{get, receiver, serve, serve_at},
     process::{Process, Program},
-    said::Said,
     wait::{PATIENCE, Wait, soon, until, until_true},
 };

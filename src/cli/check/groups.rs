@@ -4,11 +4,11 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use capi::{KindRef, ObjectKey, ScalableKind};
-use nodegroup::{Definition, LeftOut, Scope};
+use nodegroup::{Definition, Exclusion, Scope};
 
 use super::{
     report::{CheckId, Findings},
-    reviews::{Answer, Asked},
+    reviews::{AccessReview, Answer},
 };
 use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;
@@ -24,7 +24,7 @@ const TEMPLATES: &str = "templates/";
 const FORBIDDEN: &str = "forbidden:";
 
 /// The objects that were read.
-pub(super) struct Found {
+pub(super) struct Inspection {
     groups: Vec<GroupSnapshot>,
     clusters: Vec<ObjectKey>,
     /// The kinds of infrastructure templates that groups refer to, with the reason if one can't be read.
@@ -40,25 +40,25 @@ pub(super) struct Found {
     has_workload: bool,
 }
 
-impl Found {
+impl Inspection {
     /// Waits for everything that the permissions allow to be read, and collects it.
     pub(super) async fn read(
         live: &LiveIndex,
-        (asked, core): (&[Asked], &CoreResources),
+        (reviews, core): (&[AccessReview], &CoreResources),
         has_workload: bool,
         until: Instant,
     ) -> Self {
         let lacks = |side: Side| {
             let is_read =
                 |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Watches);
-            let of_side = asked.iter().filter(|asked| asked.right.cluster == side && is_read(&asked.right));
+            let of_side = reviews.iter().filter(|review| review.right.cluster == side && is_read(&review.right));
             // If lists are streamed, the permission to watch is enough; if they aren't, the permission to list is.
-            let denied = |asked: &Asked| matches!(asked.answer, Answer::Denied(_));
-            of_side.filter(|asked| denied(asked)).any(|one| {
-                let same = |other: &&Asked| {
+            let denied = |review: &AccessReview| matches!(review.answer, Answer::Denied(_));
+            of_side.filter(|review| denied(review)).any(|one| {
+                let same = |other: &&AccessReview| {
                     other.right.resource == one.right.resource && other.right.namespace == one.right.namespace
                 };
-                asked.iter().filter(same).filter(|other| is_read(&other.right)).all(denied)
+                reviews.iter().filter(same).filter(|other| is_read(&other.right)).all(denied)
             })
         };
         let can_read = !lacks(Side::Management);
@@ -67,8 +67,8 @@ impl Found {
         let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
         let is_waited_for =
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
-        live.comes(until, is_waited_for).await;
-        let missing = live.missing();
+        live.wait(until, is_waited_for).await;
+        let missing = live.unready_checks();
         let index = live.index();
         let mut groups = live.index().snapshot(None, Detail::Counts).groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
@@ -165,9 +165,9 @@ impl Found {
             findings.ok(check, "", format!("{} node groups: {named}{more}", live.len()));
             return;
         }
-        let mut reasons: BTreeMap<LeftOut, usize> = BTreeMap::new();
+        let mut reasons: BTreeMap<Exclusion, usize> = BTreeMap::new();
         for group in &self.groups {
-            if let Standing::LeftOut(reason, _) = &group.standing {
+            if let Standing::Excluded(reason, _) = &group.standing {
                 *reasons.entry(*reason).or_default() += 1;
             }
         }
@@ -197,8 +197,8 @@ impl Found {
                         warn(problem.to_string());
                     }
                 }
-                Standing::LeftOut(
-                    reason @ (LeftOut::InvalidBounds | LeftOut::NoScaleFromZero | LeftOut::NamespaceForbidden),
+                Standing::Excluded(
+                    reason @ (Exclusion::InvalidBounds | Exclusion::NoScaleFromZero | Exclusion::NamespaceForbidden),
                     problems,
                 ) => {
                     warn(format!("left out: {reason}"));
@@ -206,13 +206,16 @@ impl Found {
                         warn(problem.to_string());
                     }
                 }
-                Standing::LeftOut(
-                    LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused,
+                Standing::Excluded(
+                    Exclusion::OutOfScope
+                    | Exclusion::OwnedByMachineDeployment
+                    | Exclusion::NotAutoscaled
+                    | Exclusion::Paused,
                     _,
                 )
                 | Standing::Gone => {}
                 Standing::Waiting => {
-                    warn(format!("left out until its infrastructure template is read: {}", LeftOut::NoScaleFromZero));
+                    warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
                 Standing::Undecodable(problem) => warn(format!("left out: {problem}")),
             }
@@ -296,7 +299,7 @@ impl Found {
     fn live(&self) -> impl Iterator<Item = (&GroupSnapshot, &Definition)> {
         self.groups.iter().filter_map(|group| match &group.standing {
             Standing::Live(served) => Some((group, &served.definition)),
-            Standing::LeftOut(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
+            Standing::Excluded(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
         })
     }
 }

@@ -40,7 +40,7 @@ const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 pub enum CheckError {
     /// A check failed; the report was printed.
     #[error("{0}")]
-    Found(String),
+    Failed(String),
     /// The runtime can't be started, or the report can't be printed.
     #[error("can't check: {0}")]
     Io(#[from] io::Error),
@@ -66,10 +66,10 @@ impl CheckConfig {
         };
         print(&mut io::stdout().lock(), &printed)?;
         if report.errors > 0 {
-            return Err(CheckError::Found(format!("{} of {} checks failed", report.errors, report.checks.len())));
+            return Err(CheckError::Failed(format!("{} of {} checks failed", report.errors, report.checks.len())));
         }
         if self.strict && report.warnings > 0 {
-            return Err(CheckError::Found(format!("{} warnings, and --strict takes none", report.warnings)));
+            return Err(CheckError::Failed(format!("{} warnings, and --strict takes none", report.warnings)));
         }
         Ok(())
     }
@@ -93,22 +93,23 @@ impl CheckConfig {
             writes: !serve.scale.read_only,
             events: serve.events,
         };
-        let mut asked = reviews::ask(&clusters, needs.rights(), until).await;
+        let mut reviews = reviews::review_all(&clusters, needs.rights(), until).await;
         if let (Some(management), Some(core)) = (&clusters.management, &clusters.core) {
             let mut rules = serve.rules.clone();
             rules.prices = prices;
             let config = IndexConfig { rules, ..serve.index() };
             let live = LiveIndex::start(management.clone(), config, self.timeout);
-            let found = groups::Found::read(&live, (&asked, core), clusters.workload.is_some(), until).await;
-            needs.templates = clusters::template_resources(management, &found.kinds(), until).await;
-            let known: Vec<_> = asked.iter().map(|asked| asked.right.clone()).collect();
+            let inspection =
+                groups::Inspection::read(&live, (&reviews, core), clusters.workload.is_some(), until).await;
+            needs.templates = clusters::template_resources(management, &inspection.kinds(), until).await;
+            let known: Vec<_> = reviews.iter().map(|review| review.right.clone()).collect();
             let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
-            asked.extend(reviews::ask(&clusters, further, until).await);
-            rights::judge(&mut findings, &asked, Some(&found));
-            found.judge(&mut findings, &serve.rules.scope);
+            reviews.extend(reviews::review_all(&clusters, further, until).await);
+            rights::judge(&mut findings, &reviews, Some(&inspection));
+            inspection.judge(&mut findings, &serve.rules.scope);
             live.end().await;
         } else {
-            rights::judge(&mut findings, &asked, None);
+            rights::judge(&mut findings, &reviews, None);
             groups::skip(
                 &mut findings,
                 if clusters.management.is_some() { CheckId::ClusterApi } else { CheckId::ManagementCluster },

@@ -14,7 +14,7 @@ use rights::Right;
 const SIDE_BY_SIDE: usize = 8;
 
 /// A permission, and the API server's answer about it.
-pub(super) struct Asked {
+pub(super) struct AccessReview {
     pub(super) right: Right,
     pub(super) answer: Answer,
 }
@@ -31,11 +31,11 @@ pub(super) enum Answer {
 }
 
 /// Reviews the permissions in the clusters that were reached.
-pub(super) async fn ask(clusters: &Clusters, rights: Vec<Right>, until: Instant) -> Vec<Asked> {
-    let asked = rights.into_iter().filter_map(|right| Some((clusters.of(right.cluster)?.writes.clone(), right)));
-    let answers = asked.map(async |(client, right)| {
+pub(super) async fn review_all(clusters: &Clusters, rights: Vec<Right>, until: Instant) -> Vec<AccessReview> {
+    let requests = rights.into_iter().filter_map(|right| Some((clusters.of(right.cluster)?.writes.clone(), right)));
+    let answers = requests.map(async |(client, right)| {
         let answer = within(until, review(client, &right)).await.unwrap_or_else(Answer::Unknown);
-        Asked { right, answer }
+        AccessReview { right, answer }
     });
     stream::iter(answers).buffered(SIDE_BY_SIDE).collect().await
 }

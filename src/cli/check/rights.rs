@@ -1,16 +1,17 @@
 //! Checks of permissions, by the reviews of them.
 
 use super::{
-    groups::Found,
+    groups::Inspection,
     report::{CheckId, Finding, Findings, RightReport, Status},
-    reviews::{Answer, Asked},
+    reviews::{AccessReview, Answer},
 };
 
 /// Reports a finding for each permission. A missing one that no current node group needs is a warning.
-pub(super) fn judge(findings: &mut Findings, asked: &[Asked], found: Option<&Found>) {
-    for Asked { right, answer } in asked {
+pub(super) fn judge(findings: &mut Findings, reviews: &[AccessReview], inspection: Option<&Inspection>) {
+    for AccessReview { right, answer } in reviews {
         let subject = format!("{} cluster", right.cluster.as_str());
-        let is_needed_now = right.only_for.is_none_or(|kind| found.is_none_or(|found| found.has_groups_of(kind)));
+        let is_needed_now =
+            right.only_for.is_none_or(|kind| inspection.is_none_or(|inspection| inspection.has_groups_of(kind)));
         let (status, message, remedy) = match answer {
             Answer::Allowed => (Status::Ok, right.to_string(), None),
             Answer::Denied(why) => {

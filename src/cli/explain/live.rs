@@ -16,10 +16,10 @@ pub(super) async fn read(config: IndexConfig, patience: Duration) -> Result<Live
         config.workload.connect(&clients).await.map_err(|error| connect("workload", &error))?;
     }
     let index = LiveIndex::start(clients, config, patience);
-    if index.comes(Instant::now() + patience, |_| true).await {
+    if index.wait(Instant::now() + patience, |_| true).await {
         return Ok(index);
     }
-    let missing: Vec<_> = index.missing().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
+    let missing: Vec<_> = index.unready_checks().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
     index.end().await;
     Err(ExplainError::NotRead { patience, missing: missing.concat() })
 }

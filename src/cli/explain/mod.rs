@@ -95,7 +95,7 @@ impl ExplainError {
 
 /// The result of reading clusters or manifests, besides the index.
 #[derive(Debug, Default)]
-struct Read {
+struct ReadResult {
     /// Facts about a group beyond the index.
     notes: HashMap<GroupId, Vec<String>>,
     /// Problems other than those of the groups.
@@ -151,20 +151,20 @@ impl ExplainConfig {
         let IndexFeed { index, unreadable, notes } = manifests::fed(&manifests, self.index.rules.clone());
         let broken = manifests.broken.len() + unreadable.len();
         let warnings = [manifests.warnings, manifests.broken, unreadable].concat();
-        self.explain(&index, Read { notes, warnings, broken, skipped: manifests.skipped }, pods)
+        self.explain(&index, ReadResult { notes, warnings, broken, skipped: manifests.skipped }, pods)
     }
 
     fn of_clusters(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let live = live::read(self.index.clone(), self.timeout).await?;
-            let explained = self.explain(live.index(), Read::default(), pods);
+            let explained = self.explain(live.index(), ReadResult::default(), pods);
             live.end().await;
             explained
         })
     }
 
-    fn explain(&self, index: &Index, read: Read, pods: &[Pod]) -> Result<Findings, ExplainError> {
+    fn explain(&self, index: &Index, read: ReadResult, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let mut snapshot = index.snapshot(None, Detail::Counts);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         let ids: Vec<_> = snapshot.groups.iter().map(|group| group.id.clone()).collect();

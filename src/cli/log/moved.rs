@@ -1,7 +1,9 @@
 //! Log targets that were renamed: for one release, a filter that names an old target means the new one too.
 
+use std::collections::VecDeque;
+
 /// The old and the new names.
-const MOVED: [(&str, &str); 17] = [
+const MOVED: [(&str, &str); 19] = [
     ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
     ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
@@ -14,6 +16,8 @@ const MOVED: [(&str, &str); 17] = [
     ("capi_autoscaler_provider::scale", "scale"),
     ("capi_autoscaler_provider::server", "server"),
     ("capi_autoscaler_provider::traces", "traces"),
+    ("scale::look", "scale::reconcile"),
+    ("scale::names", "scale::resolve"),
     ("shared_informer::hook", "shared_informer::informer::hook"),
     ("shared_informer::index", "shared_informer::informer::index"),
     ("shared_informer::reflector", "shared_informer::informer::reflector"),
@@ -25,18 +29,24 @@ const MOVED: [(&str, &str); 17] = [
 /// since the later of two directives for one target wins.
 pub(super) fn with_new_targets(filter: &str) -> String {
     let mut added: Vec<(usize, String)> = Vec::new();
-    for directive in directives(filter) {
+    let mut pending: VecDeque<_> = directives(filter).into_iter().map(str::to_owned).collect();
+    // A new target may have been renamed again.
+    while let Some(directive) = pending.pop_front() {
         let (target, rest) = directive.split_at(directive.find(['[', '=']).unwrap_or(directive.len()));
         if target.is_empty() || rest.is_empty() {
             continue;
         }
         for (old, new) in MOVED {
             let below = target.strip_prefix(old).filter(|below| below.is_empty() || below.starts_with("::"));
-            if let Some(below) = below {
-                added.push((target.len(), format!("{new}{below}{rest},")));
+            let renamed = if let Some(below) = below {
+                format!("{new}{below}{rest}")
             } else if old.starts_with(target) && !new.starts_with(target) {
-                added.push((target.len(), format!("{new}{rest},")));
-            }
+                format!("{new}{rest}")
+            } else {
+                continue;
+            };
+            added.push((target.len(), format!("{renamed},")));
+            pending.push_back(renamed);
         }
     }
     // Of two old targets, the longer is the more particular.
@@ -79,6 +89,11 @@ mod tests {
         "capi_autoscaler_provider=debug",
         "change_stream::watch=debug,connect=debug,change_stream::notify=debug,cluster=debug,grpc=debug,index=debug,\
          prices=debug,scale=debug,server=debug,traces=debug,capi_autoscaler_provider=debug"
+    )]
+    #[case::a_renamed_module("scale::look=debug", "scale::reconcile=debug,scale::look=debug")]
+    #[case::one_that_was_renamed_twice(
+        "P::scale::look=debug",
+        "scale::reconcile=debug,scale::look=debug,P::scale::look=debug"
     )]
     #[case::an_old_target("info,P::cli::serve=warn", "P::app=warn,info,P::cli::serve=warn")]
     #[case::more_than_an_old_target(

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use regex::Regex;
 use rstest::rstest;
-use testkit::Said;
+use testkit::CapturedLog;
 use tracing::subscriber::with_default;
 use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
@@ -21,7 +21,7 @@ use server::{LogLevelChange, LogLevels as _};
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
 fn what_others_say_begins_no_line_and_turns_none_around() {
-    let said = Said::default();
+    let said = CapturedLog::default();
     let writer = said.clone();
     let lines = fmt::layer().without_time().with_ansi(false);
     let lines = lines.with_writer(move || Lines { form: Form::Text, to: writer.clone() });
@@ -39,8 +39,8 @@ fn what_others_say_begins_no_line_and_turns_none_around() {
 }
 
 /// Returns a log with this filter, its captured text, and its control.
-fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
-    let said = Said::default();
+fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, CapturedLog, LogControl) {
+    let said = CapturedLog::default();
     let (layer, handle) = reload::Layer::<_, Registry>::new(parse(filter).unwrap());
     let writer = said.clone();
     let lines = fmt::layer().without_time().with_ansi(false).with_writer(move || writer.clone());

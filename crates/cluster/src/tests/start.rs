@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use connect::{ClusterRef, WorkloadSource};
 use server::CheckState;
-use testkit::Said;
+use testkit::CapturedLog;
 
 const CORE: [&str; 4] =
     ["management/clusters", "management/machinedeployments", "management/machinesets", "management/machines"];
@@ -140,7 +140,7 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_more() {
-    let said = Said::default();
+    let said = CapturedLog::default();
     let writer = said.clone();
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _log = tracing::subscriber::set_default(log);

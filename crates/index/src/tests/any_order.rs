@@ -280,7 +280,7 @@ struct Finisher(BTreeMap<GroupId, BTreeSet<String>>);
 impl Finisher {
     /// Looks at the groups that woke it, and returns a group with an input that it hasn't seen.
     fn look(&mut self, index: &Index) -> Option<GroupId> {
-        let woken = index.take_unfinished();
+        let woken = index.take_pending_deletes();
         group_ids().find(|id| {
             let now = unfinished(index, id);
             let seen = self.0.entry(id.clone()).or_default();
@@ -342,7 +342,7 @@ fn miscounted(index: &Index) -> Option<String> {
     let mut found = None;
     for id in group_ids() {
         let (kept, counted) = live.counts_and_count_of(&id);
-        if kept != counted && !live.has_crowds() {
+        if kept != counted && !live.has_shared_tails() {
             found = Some(format!("{id}: {kept:?}, but {counted:?}"));
         }
     }
@@ -371,10 +371,10 @@ proptest! {
     fn any_order_of_events_equals_a_rebuild(
         steps in vec(step(), 0..80),
         order in any::<u64>(),
-        crowd in 1..6_usize,
+        limit in 1..6_usize,
     ) {
         let index = Index::new(rules());
-        index.inner.write().live.crowds.limit = crowd;
+        index.inner.write().live.shared_tails.limit = limit;
         let mut finisher = Finisher::default();
         // Each entity's last change; while it doesn't decode, its last decodable change as well.
         let mut world: BTreeMap<Entity, Vec<Change>> = BTreeMap::new();

@@ -145,9 +145,9 @@ fn a_text_beyond_what_is_read_is_not_kept_and_the_others_go_on() {
 fn one_that_is_gone_wakes_those_who_remember_its_deletions() {
     let index = index_of(Scope::All);
     index.apply_quietly(workers_with(&log("a"), 0));
-    let _ = index.take_unfinished();
+    let _ = index.take_pending_deletes();
     index.apply_quietly(Change::ScalableGone(id(WORKERS)));
-    assert!(index.take_unfinished().contains(&id(WORKERS)));
+    assert!(index.take_pending_deletes().contains(&id(WORKERS)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::objects::*;
 use crate::{Change, Index, KindState};
-use testkit::Said;
+use testkit::CapturedLog;
 
 /// Returns the first lists of groups that share a template with an invalid cpu: each group is served, then has a
 /// problem, and its differing Nodes cause a note.
@@ -37,7 +37,7 @@ fn apply(index: &Index, changes: Vec<Change>) {
 
 #[test]
 fn a_first_sync_has_one_line_for_each_kind_and_a_sum() {
-    let said = Said::of(|| {
+    let said = CapturedLog::of(|| {
         let index = Index::new(rules()).in_first_sync();
         apply(&index, lists(1_000));
         index.end_first_sync();
@@ -57,7 +57,7 @@ fn a_first_sync_has_one_line_for_each_kind_and_a_sum() {
 fn a_first_sync_names_each_group_of_a_warning_of_few() {
     let wrong = |group: usize| deployment(&format!("wrong-{group:02}"), 1, ("5", "3"), &json!({}));
     let lines = |groups: usize| {
-        Said::of(|| {
+        CapturedLog::of(|| {
             let index = Index::new(rules()).in_first_sync();
             apply(&index, (0..groups).map(wrong).collect());
             index.end_first_sync();
@@ -76,24 +76,24 @@ fn a_first_sync_names_each_group_of_a_warning_of_few() {
 fn after_the_first_sync_each_change_is_a_line() {
     let index = Index::new(rules()).in_first_sync();
     index.end_first_sync();
-    let said = Said::of(|| {
+    let said = CapturedLog::of(|| {
         apply(&index, (0..3).map(|n| deployment(&format!("pool-{n}"), 1, ("0", "3"), &json!({}))).collect());
     });
     assert_eq!(said.matches("node group is served").count(), 3, "{said}");
-    assert_eq!(Said::of(|| index.end_first_sync()), "", "it ends once");
+    assert_eq!(CapturedLog::of(|| index.end_first_sync()), "", "it ends once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_sync_that_does_not_end_is_summed_up_once_a_minute() {
     let index = Index::new(rules()).in_first_sync();
     let group = |n: usize| vec![deployment(&format!("pool-{n}"), 1, ("0", "3"), &json!({}))];
-    assert_eq!(Said::of(|| apply(&index, group(0))), "");
+    assert_eq!(CapturedLog::of(|| apply(&index, group(0))), "");
     tokio::time::advance(Duration::from_secs(60)).await;
-    let said = Said::of(|| apply(&index, group(1)));
+    let said = CapturedLog::of(|| apply(&index, group(1)));
     assert!(said.contains("node groups are served groups=2"), "{said}");
     assert!(said.contains("node groups are being read served=2 left_out=0"), "{said}");
-    assert_eq!(Said::of(|| apply(&index, group(2))), "");
-    let said = Said::of(|| index.end_first_sync());
+    assert_eq!(CapturedLog::of(|| apply(&index, group(2))), "");
+    let said = CapturedLog::of(|| index.end_first_sync());
     assert!(said.contains("node group is served group=MachineDeployment/team-a/pool-2"), "{said}");
     assert!(said.contains("node groups are read served=3"), "{said}");
 }

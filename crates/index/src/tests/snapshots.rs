@@ -41,7 +41,7 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
     }
     let snapshot = index.snapshot(None, Detail::Instances);
     assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
-    assert!(matches!(groups["MachineSet/team-a/workers-1"].standing, Standing::LeftOut(..)));
+    assert!(matches!(groups["MachineSet/team-a/workers-1"].standing, Standing::Excluded(..)));
     assert_eq!(instances(&groups["MachineSet/team-a/workers-1"]), [], "they are shown by the MachineDeployment");
 }
 
@@ -89,7 +89,7 @@ fn what_is_none_any_more_is_shown_with_the_reason_and_still_pinned() {
     let index = index(workers());
     index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
     let left_out = group(&index, WORKERS);
-    assert!(matches!(&left_out.standing, Standing::LeftOut(_, problems) if problems.len() == 1));
+    assert!(matches!(&left_out.standing, Standing::Excluded(_, problems) if problems.len() == 1));
     assert!(left_out.pinned);
     index.refresh();
     assert!(!group(&index, WORKERS).pinned);

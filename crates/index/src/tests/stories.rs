@@ -4,7 +4,9 @@ use std::{collections::HashSet, sync::Arc};
 
 use capi::{Machine, ObjectKey, ScalableKind};
 use k8s_pb::api::core::v1::Node;
-use nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
+use nodegroup::{
+    Bounds, Exclusion, GroupId, InstanceState, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable,
+};
 use prost::Message;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -114,7 +116,7 @@ fn what_a_group_lacks_is_reported_only_once_its_template_has_been_looked_for() {
     let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
     assert_eq!(reported[0].state, StandingKind::Waiting);
     let reported = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
-    assert_eq!(reported[0].state, StandingKind::LeftOut(LeftOut::NoScaleFromZero));
+    assert_eq!(reported[0].state, StandingKind::Excluded(Exclusion::NoScaleFromZero));
     assert_eq!(reported[0].problems[0].kind, ProblemKind::Template);
 }
 
@@ -205,7 +207,7 @@ fn a_group_that_vanishes_answers_its_last_values_until_the_next_refresh(#[case] 
     assert!(instance_ids(&index, WORKERS).contains(&"cloud:///zone/a".to_owned()));
     assert!(index.served(&id(WORKERS)).unwrap().template.is_some());
     assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some(WORKERS));
-    assert!(matches!(index.scale_view(&id(WORKERS)), Err(NotScalable::LeftOut(_))), "a command is refused");
+    assert!(matches!(index.scale_view(&id(WORKERS)), Err(NotScalable::Excluded(_))), "a command is refused");
     index.refresh();
     assert_eq!(index.target_size(&id(WORKERS)), None);
     assert_eq!(index.instances(&id(WORKERS)), None);

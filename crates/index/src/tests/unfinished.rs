@@ -27,7 +27,7 @@ fn group_and_set() -> [Change; 2] {
 }
 
 fn woken(index: &Index) -> bool {
-    index.take_unfinished().contains(&id(WORKERS))
+    index.take_pending_deletes().contains(&id(WORKERS))
 }
 
 #[rstest]
@@ -57,7 +57,7 @@ fn a_mark_wakes_by_whichever_comes_last(#[case] mut changes: Vec<Change>) {
         index.apply_quietly(change);
     }
     // An earlier look would find nothing to do, or nothing that is allowed yet.
-    let _ = index.take_unfinished();
+    let _ = index.take_pending_deletes();
     index.apply_quietly(last);
     assert!(woken(&index), "the mark is seen by nobody");
 }
@@ -67,9 +67,9 @@ fn a_mark_on_a_machine_of_a_machine_pool_wakes_by_the_pool_that_comes_after_it()
     let annotations = json!({"cluster.x-k8s.io/delete-machine": "capi-autoscaler-provider t"});
     let index = Index::new(rules());
     index.apply_quietly(machine("MachinePool/pool", "a", &json!({"metadata": {"annotations": annotations}})));
-    let _ = index.take_unfinished();
+    let _ = index.take_pending_deletes();
     index.apply_quietly(scalable(ScalableKind::MachinePool, "pool", 1, ("0", "5"), &json!({})));
-    assert!(index.take_unfinished().contains(&id("MachinePool/team-a/pool")));
+    assert!(index.take_pending_deletes().contains(&id("MachinePool/team-a/pool")));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_mark_wakes_when_the_log_goes_that_a_read_alone_had_shown() {
     let version = index.scale_view(&id(WORKERS)).unwrap().version;
     let seen = GroupVersion { resource_version: "12".into(), log: Some(SharedLog::new(log.into())), ..version };
     index.set_written(&id(WORKERS), seen);
-    let _ = index.take_unfinished();
+    let _ = index.take_pending_deletes();
     // Another replica has removed the entry from the log, and couldn't remove the mark.
     index.apply_quietly(deployment("workers", 1, ("1", "14"), &json!({})));
     assert!(woken(&index), "the mark is seen by nobody");

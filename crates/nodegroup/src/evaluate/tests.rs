@@ -41,17 +41,17 @@ fn of(object: &ScalableResource) -> Verdict {
     evaluate(object, Some(&cluster()), InfrastructureState::None, RealNodes::default(), &rules())
 }
 
-fn left_out(verdict: &Verdict) -> Option<LeftOut> {
+fn left_out(verdict: &Verdict) -> Option<Exclusion> {
     match verdict {
         Verdict::Group(_) => None,
-        Verdict::LeftOut(reason, _) => Some(*reason),
+        Verdict::Excluded(reason, _) => Some(*reason),
     }
 }
 
 fn definition(verdict: Verdict) -> Definition {
     match verdict {
         Verdict::Group(definition) => *definition,
-        Verdict::LeftOut(reason, problems) => panic!("{reason}: {problems:?}"),
+        Verdict::Excluded(reason, problems) => panic!("{reason}: {problems:?}"),
     }
 }
 
@@ -72,31 +72,31 @@ fn each_kind_is_a_group(#[case] kind: ScalableKind, #[case] id: &str) {
 fn a_machine_set_with_a_machine_deployment_owner_is_none() {
     let mut owned = bounded(machine_set("workers-1"), "1", "10");
     owned.deployment = Some("workers".into());
-    assert_eq!(left_out(&of(&owned)), Some(LeftOut::OwnedByMachineDeployment));
+    assert_eq!(left_out(&of(&owned)), Some(Exclusion::OwnedByMachineDeployment));
 }
 
 #[rstest]
-#[case::no_annotation(deployment("workers"), Some(LeftOut::NotAutoscaled))]
-#[case::max_0(bounded(deployment("workers"), "0", "0"), Some(LeftOut::NotAutoscaled))]
+#[case::no_annotation(deployment("workers"), Some(Exclusion::NotAutoscaled))]
+#[case::max_0(bounded(deployment("workers"), "0", "0"), Some(Exclusion::NotAutoscaled))]
 #[case::min_equal_to_max(bounded(deployment("workers"), "3", "3"), None)]
-#[case::max_below_min(bounded(deployment("workers"), "3", "2"), Some(LeftOut::InvalidBounds))]
-#[case::unparsable(bounded(deployment("workers"), "one", "2"), Some(LeftOut::InvalidBounds))]
-#[case::negative(bounded(deployment("workers"), "-1", "2"), Some(LeftOut::InvalidBounds))]
-fn bounds_decide(#[case] object: ScalableResource, #[case] expected: Option<LeftOut>) {
+#[case::max_below_min(bounded(deployment("workers"), "3", "2"), Some(Exclusion::InvalidBounds))]
+#[case::unparsable(bounded(deployment("workers"), "one", "2"), Some(Exclusion::InvalidBounds))]
+#[case::negative(bounded(deployment("workers"), "-1", "2"), Some(Exclusion::InvalidBounds))]
+fn bounds_decide(#[case] object: ScalableResource, #[case] expected: Option<Exclusion>) {
     assert_eq!(left_out(&of(&object)), expected);
 }
 
 #[test]
 fn invalid_bounds_say_why() {
-    let Verdict::LeftOut(_, problems) = of(&bounded(deployment("workers"), "3", "2")) else { panic!("a group") };
+    let Verdict::Excluded(_, problems) = of(&bounded(deployment("workers"), "3", "2")) else { panic!("a group") };
     assert_eq!(problems[0].kind, ProblemKind::Bounds);
 }
 
 #[rstest]
 #[case::not(false, false, None)]
-#[case::by_its_annotation(true, false, Some(LeftOut::Paused))]
-#[case::by_its_clusters_spec(false, true, Some(LeftOut::Paused))]
-fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool, #[case] expected: Option<LeftOut>) {
+#[case::by_its_annotation(true, false, Some(Exclusion::Paused))]
+#[case::by_its_clusters_spec(false, true, Some(Exclusion::Paused))]
+fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool, #[case] expected: Option<Exclusion>) {
     let mut object = group();
     if annotation {
         annotate(&mut object, PAUSED, "");
@@ -111,7 +111,7 @@ fn a_machine_set_that_another_api_has_the_authority_over_is_paused() {
     let mut set = bounded(machine_set("workers"), "1", "10");
     assert_eq!(left_out(&of(&set)), None);
     set.handed_over = true;
-    assert_eq!(left_out(&of(&set)), Some(LeftOut::Paused));
+    assert_eq!(left_out(&of(&set)), Some(Exclusion::Paused));
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn a_cluster_that_is_not_known_pauses_nothing() {
 
 #[rstest]
 #[case::replicas_without_a_template(Some(1), &[], None)]
-#[case::no_replicas_without_a_template(Some(0), &[], Some(LeftOut::NoScaleFromZero))]
-#[case::absent_replicas_count_as_none(None, &[], Some(LeftOut::NoScaleFromZero))]
-#[case::no_replicas_with_cpu_alone(Some(0), &[("cpu", "4")], Some(LeftOut::NoScaleFromZero))]
+#[case::no_replicas_without_a_template(Some(0), &[], Some(Exclusion::NoScaleFromZero))]
+#[case::absent_replicas_count_as_none(None, &[], Some(Exclusion::NoScaleFromZero))]
+#[case::no_replicas_with_cpu_alone(Some(0), &[("cpu", "4")], Some(Exclusion::NoScaleFromZero))]
 #[case::no_replicas_with_cpu_and_memory(Some(0), &[("cpu", "4"), ("memory", "1Gi")], None)]
 fn without_replicas_it_must_be_able_to_scale_from_zero(
     #[case] replicas: Option<i32>,
     #[case] capacity: &[(&str, &str)],
-    #[case] expected: Option<LeftOut>,
+    #[case] expected: Option<Exclusion>,
 ) {
     let object = ScalableResource { replicas, ..group() };
     let infrastructure = infrastructure(capacity);
@@ -184,7 +184,7 @@ fn bad_annotations_leave_the_group_standing() {
 fn what_is_wrong_is_reported_where_it_keeps_a_group_from_scaling_from_zero() {
     let mut object = ScalableResource { replicas: Some(0), ..group() };
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "four");
-    let Verdict::LeftOut(LeftOut::NoScaleFromZero, problems) = of(&object) else { panic!("a group") };
+    let Verdict::Excluded(Exclusion::NoScaleFromZero, problems) = of(&object) else { panic!("a group") };
     assert_eq!(problems.len(), 1);
 }
 
@@ -200,26 +200,26 @@ fn reasons_are_asked_in_order() {
     let reason = |object: &ScalableResource, rules: &Rules| {
         left_out(&evaluate(object, None, InfrastructureState::None, RealNodes::default(), rules))
     };
-    assert_eq!(reason(&object, &rules), Some(LeftOut::OutOfScope));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::OutOfScope));
     rules.scope = Scope::All;
-    assert_eq!(reason(&object, &rules), Some(LeftOut::OwnedByMachineDeployment));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::OwnedByMachineDeployment));
     object.deployment = None;
-    assert_eq!(reason(&object, &rules), Some(LeftOut::InvalidBounds));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::InvalidBounds));
     object = bounded(object, "0", "0");
-    assert_eq!(reason(&object, &rules), Some(LeftOut::NotAutoscaled));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::NotAutoscaled));
     object = bounded(object, "0", "3");
-    assert_eq!(reason(&object, &rules), Some(LeftOut::Paused));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::Paused));
     object.annotations.remove(PAUSED);
-    assert_eq!(reason(&object, &rules), Some(LeftOut::NoScaleFromZero));
+    assert_eq!(reason(&object, &rules), Some(Exclusion::NoScaleFromZero));
     object.replicas = Some(1);
     assert_eq!(reason(&object, &rules), None);
 }
 
 #[test]
 fn every_reason_has_its_label_and_its_sentence() {
-    let labels: std::collections::BTreeSet<_> = LeftOut::ALL.iter().map(|reason| reason.as_str()).collect();
-    assert_eq!(labels.len(), LeftOut::ALL.len());
-    for reason in LeftOut::ALL {
+    let labels: std::collections::BTreeSet<_> = Exclusion::ALL.iter().map(|reason| reason.as_str()).collect();
+    assert_eq!(labels.len(), Exclusion::ALL.len());
+    for reason in Exclusion::ALL {
         assert!(reason.as_str().bytes().all(|c| c.is_ascii_lowercase() || c == b'_'));
         assert!(reason.to_string().starts_with("it"), "{reason}");
     }

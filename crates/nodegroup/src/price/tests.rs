@@ -192,7 +192,7 @@ fn without_a_template_the_labels_of_a_real_node_lead_to_its_price() {
     let group = deployment("workers");
     let sample = node(&[("node.kubernetes.io/instance-type", "m5.large")]);
     let mut observed = ObservedLabels::default();
-    observed.see(&sample);
+    observed.observe(&sample);
     let nodes = RealNodes { observed: Some(&observed), ..RealNodes::default() };
     let (found, _) = of_group(&group, None, nodes, &list());
     let found = found.unwrap();

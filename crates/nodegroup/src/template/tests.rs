@@ -34,7 +34,7 @@ fn sized(annotations: &[(&str, &str)]) -> ScalableResource {
 fn observed<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> ObservedLabels {
     let mut observed = ObservedLabels::default();
     for node in nodes {
-        observed.see(node);
+        observed.observe(node);
     }
     observed
 }

@@ -38,7 +38,7 @@ pub enum NotScalable {
     /// The group doesn't exist.
     Unknown,
     /// It was a group at the last Refresh and isn't one now, with the reason.
-    LeftOut(String),
+    Excluded(String),
 }
 
 /// The rollout of a group, in progress or about to begin.

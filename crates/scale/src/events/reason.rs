@@ -151,8 +151,8 @@ impl EventContent {
     }
 
     /// Returns the same content with the clients that asked for it.
-    pub(crate) fn asked_by(self, clients: Option<&str>) -> Self {
-        Self { note: asked_by(self.note, clients), ..self }
+    pub(crate) fn requested_by(self, clients: Option<&str>) -> Self {
+        Self { note: requested_by(self.note, clients), ..self }
     }
 
     /// Returns the same content with the tickets of its deletions.
@@ -214,7 +214,7 @@ impl EventContent {
 }
 
 /// Appends the clients that asked for something to its text.
-pub(crate) fn asked_by(text: String, clients: Option<&str>) -> String {
+pub(crate) fn requested_by(text: String, clients: Option<&str>) -> String {
     match clients {
         Some(clients) => format!("{text} (asked for by {clients})"),
         None => text,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use tokio::sync::oneshot;
 
-use super::{super::order::Caller, *};
+use super::{super::command::Caller, *};
 
 const SLOTS: usize = 2;
 
@@ -16,18 +16,18 @@ enum At {
     /// Before its next turn.
     Boundary,
     Command,
-    Look,
+    Reconcile,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Command(u8),
     Change(Vec<u8>),
-    /// A lane's task comes to its next point; a look ends like this.
+    /// A lane's task comes to its next point; a reconcile ends like this.
     Go(Pick, End),
     /// A lane's task ends in the middle.
     Break(Pick),
-    Pass(u8),
+    Progress(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => vec(0..6_u8, 1..4).prop_map(Step::Change),
         8 => (any::<Pick>(), end).prop_map(|(pick, end)| Step::Go(pick, end)),
         1 => any::<Pick>().prop_map(Step::Break),
-        1 => (0..5_u8).prop_map(Step::Pass),
+        1 => (0..5_u8).prop_map(Step::Progress),
     ]
 }
 
@@ -62,7 +62,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let state = State { lanes: HashMap::new(), passes: Passes::at_once(SLOTS) };
+        let state = State { lanes: HashMap::new(), work_queue: WorkQueue::at_once(SLOTS) };
         Self { state, tasks: BTreeMap::new(), last_turns: HashMap::new(), now: Instant::now() }
     }
 
@@ -73,27 +73,27 @@ impl World {
         }
     }
 
-    fn begin_looks(&mut self) {
-        let waiting = self.state.passes.waiting();
+    fn begin_reconciles(&mut self) {
+        let waiting = self.state.work_queue.waiting();
         let idle: Vec<_> = waiting.into_iter().filter(|id| !self.tasks.contains_key(id)).collect();
-        let begun = self.state.begin_looks();
+        let begun = self.state.begin_reconciles();
         assert_eq!(begun, idle[..begun.len()], "not first in, first out");
         self.run_lanes(begun);
     }
 
     /// Wakes the finisher.
-    fn look_at(&mut self, changed: &[u8]) {
+    fn reconcile_due(&mut self, changed: &[u8]) {
         for number in changed {
-            self.state.passes.change(group(*number));
+            self.state.work_queue.change(group(*number));
         }
-        self.state.passes.take_later(self.now);
-        self.begin_looks();
+        self.state.work_queue.take_later(self.now);
+        self.begin_reconciles();
     }
 
     fn command(&mut self, number: u8) {
         let id = group(number);
         let (answer, _) = oneshot::channel();
-        if self.state.order(&id, Order::Increase(1, Caller::new("increase", answer))) {
+        if self.state.enqueue(&id, Command::Increase(1, Caller::new("increase", answer))) {
             self.run_lanes(vec![id]);
         }
     }
@@ -104,13 +104,13 @@ impl World {
             At::Command => {
                 self.tasks.insert(id.clone(), At::Boundary);
             }
-            At::Look => {
-                let pass = match end {
-                    End::Done => Pass::Done,
-                    End::Waits => Pass::Waits(self.now + Duration::from_secs(2)),
-                    End::Failed => Pass::Failed,
+            At::Reconcile => {
+                let result = match end {
+                    End::Done => ReconcileResult::Done,
+                    End::Waits => ReconcileResult::Waits(self.now + Duration::from_secs(2)),
+                    End::Failed => ReconcileResult::Failed,
                 };
-                let begun = self.state.end_look(id, pass, self.now);
+                let begun = self.state.end_reconcile(id, result, self.now);
                 self.tasks.insert(id.clone(), At::Boundary);
                 self.run_lanes(begun);
             }
@@ -118,20 +118,21 @@ impl World {
     }
 
     fn next(&mut self, id: &GroupId) {
-        let has_commands = !self.state.lanes[id].orders.is_empty();
-        let had_slot = self.state.lanes[id].pass == LanePass::Next;
-        let may_look = had_slot || self.state.passes.waiting().contains(id) && self.state.passes.free() > 0;
+        let has_commands = !self.state.lanes[id].commands.is_empty();
+        let had_slot = self.state.lanes[id].reconcile == ReconcileState::Next;
+        let may_reconcile =
+            had_slot || self.state.work_queue.waiting().contains(id) && self.state.work_queue.free() > 0;
         let last = self.last_turns.get(id).copied();
         let turn = match self.state.next(id) {
-            Some(Turn::Order(_)) => At::Command,
-            Some(Turn::Finish) => At::Look,
+            Some(Turn::Command(_)) => At::Command,
+            Some(Turn::Reconcile) => At::Reconcile,
             None => {
-                assert!(!has_commands && !may_look, "{id} has something to do");
+                assert!(!has_commands && !may_reconcile, "{id} has something to do");
                 self.tasks.remove(id);
                 return;
             }
         };
-        if has_commands && may_look && !had_slot {
+        if has_commands && may_reconcile && !had_slot {
             assert_ne!(last, Some(turn), "commands and looks of {id} don't take turns");
         }
         self.last_turns.insert(id.clone(), turn);
@@ -142,12 +143,12 @@ impl World {
         let mut lanes: Vec<_> = self.state.lanes.keys().collect();
         lanes.sort();
         assert_eq!(lanes, self.tasks.keys().collect::<Vec<_>>(), "each lane has a task");
-        let with_slot = self.state.lanes.values().filter(|lane| lane.pass != LanePass::None).count();
-        assert_eq!(with_slot + self.state.passes.free(), SLOTS, "slots are lost or made");
-        let under_way = self.tasks.values().filter(|at| **at == At::Look).count();
+        let with_slot = self.state.lanes.values().filter(|lane| lane.reconcile != ReconcileState::None).count();
+        assert_eq!(with_slot + self.state.work_queue.free(), SLOTS, "slots are lost or made");
+        let under_way = self.tasks.values().filter(|at| **at == At::Reconcile).count();
         assert!(under_way <= with_slot, "a look without a slot");
-        if self.state.passes.free() > 0 {
-            let waiting = self.state.passes.waiting();
+        if self.state.work_queue.free() > 0 {
+            let waiting = self.state.work_queue.waiting();
             assert!(waiting.iter().all(|id| self.tasks.contains_key(id)), "{waiting:?} wait for nothing");
         }
     }
@@ -174,30 +175,30 @@ proptest! {
             };
             match step {
                 Step::Command(number) => world.command(number),
-                Step::Change(changed) => world.look_at(&changed),
+                Step::Change(changed) => world.reconcile_due(&changed),
                 Step::Go(task, end) => if let Some(id) = pick(&world, &task) {
                     world.go(&id, end);
-                    // A look that ended wakes the finisher.
-                    world.look_at(&[]);
+                    // A reconcile that ended wakes the finisher.
+                    world.reconcile_due(&[]);
                 },
                 Step::Break(task) => if let Some(id) = pick(&world, &task) {
                     world.tasks.remove(&id);
                     world.state.break_off(&id, world.now);
-                    world.look_at(&[]);
+                    world.reconcile_due(&[]);
                 },
-                Step::Pass(seconds) => {
+                Step::Progress(seconds) => {
                     world.now += Duration::from_secs(seconds.into());
-                    world.look_at(&[]);
+                    world.reconcile_due(&[]);
                 }
             }
             world.check();
         }
-        // Nothing is forgotten: all later looks take place, and then no group waits.
+        // Nothing is forgotten: all later reconciles take place, and then no group waits.
         world.now += Duration::from_secs(3_600);
-        world.look_at(&[]);
+        world.reconcile_due(&[]);
         world.settle();
-        prop_assert_eq!(world.state.passes.waiting(), []);
-        prop_assert_eq!(world.state.passes.free(), SLOTS);
+        prop_assert_eq!(world.state.work_queue.waiting(), []);
+        prop_assert_eq!(world.state.work_queue.free(), SLOTS);
     }
 }
 
@@ -208,16 +209,16 @@ fn slots_are_not_held_behind_slow_commands_and_their_groups_are_looked_at_in_tur
         world.command(number);
         world.go(&group(number), End::Done);
     }
-    world.look_at(&[0, 1, 2, 3, 4]);
+    world.reconcile_due(&[0, 1, 2, 3, 4]);
     assert_eq!(world.tasks.get(&group(4)), Some(&At::Boundary), "it is looked at");
     world.go(&group(4), End::Done);
     world.go(&group(2), End::Done);
     world.go(&group(2), End::Done);
-    assert_eq!(world.tasks[&group(2)], At::Look, "a slot was free at its turn's end");
+    assert_eq!(world.tasks[&group(2)], At::Reconcile, "a slot was free at its turn's end");
     world.command(3);
     world.go(&group(3), End::Done);
     world.go(&group(3), End::Done);
     assert_eq!(world.tasks[&group(3)], At::Command, "none was");
-    assert_eq!(world.state.passes.waiting(), [0, 1, 3].map(group), "they keep their places");
+    assert_eq!(world.state.work_queue.waiting(), [0, 1, 3].map(group), "they keep their places");
     world.settle();
 }

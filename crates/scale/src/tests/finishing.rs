@@ -14,7 +14,7 @@ use super::{
     fake::{Fault, World, group, nodes, status},
 };
 use index::Change;
-use testkit::Said;
+use testkit::CapturedLog;
 
 /// Lets the watches show all objects, again and again, until a condition holds.
 pub(super) async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {
@@ -173,7 +173,7 @@ async fn one_look_reads_a_limited_number_of_machines_that_nobody_knows(#[case] p
 #[case::too_long("[".repeat(200_000), "200000 bytes")]
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_read_is_logged_once_and_nothing_is_done_for_it(#[case] text: String, #[case] why: &str) {
-    let said = Said::default();
+    let said = CapturedLog::default();
     let writer = said.clone();
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _log = tracing::subscriber::set_default(log);

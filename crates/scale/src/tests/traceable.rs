@@ -6,7 +6,7 @@ use super::{
     fake::{Copy, Fault, World, group, nodes},
     finishing::until_shown,
 };
-use testkit::Said;
+use testkit::CapturedLog;
 
 /// Lets a copy's watches show all objects, again and again, until a condition holds.
 async fn until(world: &World, copy: &Copy, what: &str, is_so: impl Fn() -> bool) {
@@ -28,14 +28,14 @@ fn ticket_of(line: &str) -> &str {
 
 #[tokio::test(start_paused = true)]
 async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_the_client() {
-    let said = Said::default();
+    let said = CapturedLog::default();
     let writer = said.clone();
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _log = tracing::subscriber::set_default(log);
     let world = World::new(4, &ABCD);
     // The copy that accepts it gets no further.
     world.api.fault("PATCH machine b", Fault::Hold);
-    let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
+    let client = world.scale.requested_by(Some("cluster-autoscaler".into()));
     let call = tokio::spawn(async move { client.delete(group(), nodes(&["b"])).await });
     world.api.held().await;
     let accepted = said.take();
@@ -65,13 +65,13 @@ async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_
 
 #[tokio::test(start_paused = true)]
 async fn a_smaller_size_has_its_ticket_with_the_client_too() {
-    let said = Said::default();
+    let said = CapturedLog::default();
     let writer = said.clone();
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _log = tracing::subscriber::set_default(log);
     let world = World::new(2, &["a"]);
     world.machine("c", &serde_json::json!({}), &serde_json::json!({}));
-    let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
+    let client = world.scale.requested_by(Some("cluster-autoscaler".into()));
     client.decrease(group(), -1).await.unwrap();
     let said = said.take();
     let logged = line(&said, &["deletions are written to the log", "machines=\"c\"", "client=\"cluster-autoscaler\""]);

@@ -24,8 +24,8 @@ use tonic::service::Routes;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    Connection, GrpcThread, KnownConnection, grpc_connections::GrpcLimits, grpc_runtime::serve_within,
-    held_bytes::ByteLimits, open_connections::Limits,
+    Connection, GrpcThread, KnownConnection, buffered_bytes::ByteLimits, grpc_connections::GrpcLimits,
+    grpc_runtime::serve_within, open_connections::Limits,
 };
 
 const MIB: usize = 1 << 20;

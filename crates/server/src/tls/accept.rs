@@ -111,7 +111,7 @@ impl Handshakes {
         silent: OpenConnection,
         certificates: &Certificates,
     ) -> Result<TlsStream<TcpStream>, (Refused, String)> {
-        let failed = |error| (reason(&error), why(&error));
+        let failed = |error| (classify(&error), error_text(&error));
         let many = || (Refused::TooMany, "too many handshakes at once: the oldest made room".to_owned());
         let hello = tokio::select! {
             () = silent.excess.cancelled() => return Err(many()),
@@ -144,14 +144,14 @@ fn refuse(certificates: &Certificates, peer: &str, refused: Refused, why: &str) 
 }
 
 /// Returns the text for the log: rustls formats a verifier's error as its Rust value.
-fn why(error: &io::Error) -> String {
+fn error_text(error: &io::Error) -> String {
     match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(CertificateError::Other(other))) => other.0.to_string(),
         Some(_) | None => error.to_string(),
     }
 }
 
-fn reason(error: &io::Error) -> Refused {
+fn classify(error: &io::Error) -> Refused {
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
         return Refused::Protocol;
     };

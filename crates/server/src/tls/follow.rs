@@ -76,12 +76,12 @@ impl Follower {
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            self.look().await;
-            self.tell_expiry(Timestamp::now());
+            self.reload().await;
+            self.log_expiry(Timestamp::now());
         }
     }
 
-    async fn look(&mut self) {
+    async fn reload(&mut self) {
         let files = Arc::clone(&self.files);
         // A volume may hang, and must not block the runtime.
         let Ok(read) = spawn_blocking(move || load::read_unmixed(&files)).await else { return };
@@ -90,16 +90,16 @@ impl Follower {
             Ok(None) => return,
             Ok(Some(contents)) if contents == self.used => self.reported = None,
             Ok(Some(contents)) => match load::load(&self.files, &contents, Timestamp::now()) {
-                Ok(loaded) => self.take(contents, loaded),
-                Err(error) => self.keep(&error),
+                Ok(loaded) => self.replace(contents, loaded),
+                Err(error) => self.report_failure(&error),
             },
-            Err(error) => self.keep(&error),
+            Err(error) => self.report_failure(&error),
         }
         self.certificates.metrics.set_failing(self.reported.is_some());
         self.certificates.standing.write().failing.clone_from(&self.reported);
     }
 
-    fn take(&mut self, contents: Contents, loaded: Loaded) {
+    fn replace(&mut self, contents: Contents, loaded: Loaded) {
         self.used = contents;
         self.until = Some(loaded.server_until);
         self.reported = None;
@@ -111,7 +111,7 @@ impl Follower {
     }
 
     /// Logs the expiry of the certificate in force: without a renewal the files don't change.
-    fn tell_expiry(&mut self, now: Timestamp) {
+    fn log_expiry(&mut self, now: Timestamp) {
         if let Some(until) = self.until.filter(|until| *until < now) {
             self.until = None;
             let certificate = self.files.certificate.display();
@@ -124,7 +124,7 @@ impl Follower {
 
     /// Keeps the configuration in force, and logs the problem once. A half-written file is logged as well; a later read
     /// finds it complete.
-    fn keep(&mut self, error: &TlsError) {
+    fn report_failure(&mut self, error: &TlsError) {
         let text = error.to_string();
         if self.reported.as_ref() != Some(&text) {
             self.certificates.metrics.count_reload(false);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use k8s_pb::api::core::v1 as wire;
 use nodegroup::{
-    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
+    Drivers, EmptyNode, Exclusion, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
     price::{GroupPrice, Offer, PriceSource},
     resource_list::{CPU, MEMORY},
 };
@@ -41,8 +41,8 @@ pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: 
         }
         Standing::Gone => return None,
         // Manifests may hold no template, and no later one is waited for.
-        Standing::Waiting => (LeftOut::NoScaleFromZero.to_string(), true),
-        Standing::LeftOut(..) | Standing::Undecodable(_) => (kind.message(), kind.is_error()),
+        Standing::Waiting => (Exclusion::NoScaleFromZero.to_string(), true),
+        Standing::Excluded(..) | Standing::Undecodable(_) => (kind.message(), kind.is_error()),
     };
     let problems = snapshot.standing.problems();
     Some(Explained::LeftOut(LeftOutReport {

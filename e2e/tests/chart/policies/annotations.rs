@@ -13,7 +13,7 @@ use super::{
     CAPACITY, IN_FORCE, OPTIONS, OWN, SIZES,
     api::{Answer, Api},
     both, group,
-    texts::{self, ROWS, Said},
+    texts::{self, CapturedLog, ROWS},
 };
 use crate::install::Cluster;
 
@@ -49,7 +49,7 @@ fn set_aside(object: &Value) -> Result<Keys> {
     let object = ScalableResource::decode(kind, meta, object, &context).map_err(anyhow::Error::msg)?;
     let problems = match nodegroup::evaluate(&object, None, InfrastructureState::None, RealNodes::default(), &rules) {
         Verdict::Group(definition) => definition.problems,
-        Verdict::LeftOut(_, problems) => problems,
+        Verdict::Excluded(_, problems) => problems,
     };
     let key = |message: &str| {
         let key = message.strip_prefix("annotation ")?.split([' ', ',']).next()?;
@@ -76,9 +76,9 @@ pub(crate) async fn the_policy_and_the_program_agree(api: &Api) -> Result<()> {
         let object = object(annotations);
         let (policy, program) = (warned(&api.try_create(&object).await?)?, set_aside(&object)?);
         let as_said = match said {
-            Said::Fine => program.is_empty() && policy.is_empty(),
-            Said::SetAside => !program.is_empty() && policy == program,
-            Said::SetAsideInSilence => !program.is_empty() && policy.is_empty(),
+            CapturedLog::Fine => program.is_empty() && policy.is_empty(),
+            CapturedLog::SetAside => !program.is_empty() && policy == program,
+            CapturedLog::SetAsideInSilence => !program.is_empty() && policy.is_empty(),
         };
         if !as_said {
             wrong.push(format!("{annotations:?}, {said:?}: the program says {program:?}, the policy {policy:?}"));

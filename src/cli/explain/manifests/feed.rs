@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use capi::{
     Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
 };
-use nodegroup::{GroupId, LeftOut, Rules};
+use nodegroup::{Exclusion, GroupId, Rules};
 
 use super::objects::{Identity, Manifests, Object};
 use index::{Detail, Index, Standing};
@@ -48,8 +48,8 @@ impl IndexFeed {
         for group in self.index.snapshot(None, Detail::Counts).groups {
             let (matters, is_node_known) = match &group.standing {
                 Standing::Live(served) => (true, served.definition.template.is_some()),
-                Standing::Waiting | Standing::LeftOut(LeftOut::NoScaleFromZero, _) => (true, false),
-                Standing::LeftOut(..) | Standing::Undecodable(_) | Standing::Gone => (false, false),
+                Standing::Waiting | Standing::Excluded(Exclusion::NoScaleFromZero, _) => (true, false),
+                Standing::Excluded(..) | Standing::Undecodable(_) | Standing::Gone => (false, false),
             };
             let reference = group.object.as_ref().and_then(|object| object.infrastructure.as_ref());
             let Some(reference) = reference.filter(|_| matters) else { continue };

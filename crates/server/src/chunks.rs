@@ -1,6 +1,6 @@
-//! Splits bodies into small pieces. h2 writes data of more than 256 bytes immediately and by itself, and the trailers after
-//! it with another system call, for which the client wakes and reads again. Smaller pieces are buffered together with
-//! headers and trailers, so that an answer of some kilobytes is one write, as an empty one is.
+//! Splits bodies into small chunks. h2 writes data of more than 256 bytes immediately and by itself, and the trailers
+//! after it with another system call, for which the client wakes and reads again. Smaller chunks are buffered together
+//! with headers and trailers, so that an answer of some kilobytes is one write, as an empty one is.
 
 use std::{
     pin::Pin,
@@ -10,26 +10,26 @@ use std::{
 use http_body::{Body, Frame, SizeHint};
 use prost::bytes::Bytes;
 
-/// The maximum size of a piece that is buffered together with others: one byte less than h2's threshold for data that it
-/// writes without copying.
-const PIECE: usize = 255;
+/// The maximum size of a chunk that is buffered together with others: one byte less than h2's threshold for data that
+/// it writes without copying.
+const CHUNK: usize = 255;
 /// The maximum size of data that is split: beyond it, the copies and the frame headers would cost more than a second write.
 const LONGEST: usize = 4096;
 
-/// A body whose data is split into pieces, unless it is long.
+/// A body whose data is split into chunks, unless it is long.
 #[derive(Debug)]
-pub(super) struct InPieces<B> {
+pub(super) struct Chunked<B> {
     inner: B,
     rest: Bytes,
 }
 
-impl<B> InPieces<B> {
+impl<B> Chunked<B> {
     pub(super) fn new(inner: B) -> Self {
         Self { inner, rest: Bytes::new() }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for InPieces<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for Chunked<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -37,14 +37,14 @@ impl<B: Body<Data = Bytes> + Unpin> Body for InPieces<B> {
         if self.rest.is_empty() {
             let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else { return Poll::Ready(None) };
             match frame.into_data() {
-                Ok(data) if data.len() <= PIECE || data.len() > LONGEST => {
+                Ok(data) if data.len() <= CHUNK || data.len() > LONGEST => {
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Ok(data) => self.rest = data,
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
             }
         }
-        let length = self.rest.len().min(PIECE);
+        let length = self.rest.len().min(CHUNK);
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 
@@ -106,7 +106,7 @@ mod tests {
     async fn all_of_it_comes_in_order_and_the_trailers_last(#[case] length: usize, #[case] pieces: usize) {
         let data: Bytes = (0..length).map(|n| u8::try_from(n % 251).unwrap()).collect::<Vec<_>>().into();
         let frames = [Frame::data(data.clone()), Frame::trailers(HeaderMap::new())];
-        let mut body = InPieces::new(Frames(frames.into()));
+        let mut body = Chunked::new(Frames(frames.into()));
         let (mut seen, mut count) = (Vec::new(), 0);
         loop {
             let left = (length - seen.len()) as u64;

@@ -1,4 +1,4 @@
-//! The bytes that a gRPC connection makes the program hold: unanswered requests, by the length that they announce, and
+//! The bytes that the program buffers for a gRPC connection: unanswered requests, by the length that they announce, and
 //! unread answers. A client that doesn't read must delay nobody but itself.
 
 use std::{
@@ -18,7 +18,7 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tonic::Status;
 
-/// The limits of held bytes.
+/// The limits of buffered bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteLimits {
     /// The limit of a connection's requests; more are refused.
@@ -32,14 +32,14 @@ pub(super) struct ByteLimits {
 /// The bytes of all connections.
 #[derive(Debug, Default)]
 pub(super) struct AllBytes {
-    held: AtomicUsize,
-    /// Notified when all connections together hold more than the limit.
+    buffered: AtomicUsize,
+    /// Notified when all connections together have more than the limit.
     pub(super) exceeded: Notify,
 }
 
 /// The bytes of a connection.
 #[derive(Debug)]
-pub(super) struct HeldBytes {
+pub(super) struct BufferedBytes {
     limits: ByteLimits,
     all: Arc<AllBytes>,
     requests: AtomicUsize,
@@ -53,26 +53,26 @@ enum Kind {
     Answer,
 }
 
-/// A share of the held bytes, until it is dropped.
+/// A share of the buffered bytes, until it is dropped.
 #[derive(Debug)]
-struct Part {
-    of: Arc<HeldBytes>,
+struct Reservation {
+    of: Arc<BufferedBytes>,
     kind: Kind,
     bytes: usize,
 }
 
-impl HeldBytes {
+impl BufferedBytes {
     pub(super) fn new(limits: ByteLimits, all: Arc<AllBytes>) -> Self {
         Self { limits, all, requests: AtomicUsize::new(0), answers: AtomicUsize::new(0), read: Notify::new() }
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the number of buffered bytes.
     pub(super) fn bytes(&self) -> usize {
         self.requests.load(Ordering::Relaxed) + self.answers.load(Ordering::Relaxed)
     }
 
     /// Waits until the client has read enough of its answers for another one.
-    pub(super) async fn has_room(&self) {
+    pub(super) async fn wait_for_capacity(&self) {
         loop {
             let mut read = pin!(self.read.notified());
             read.as_mut().enable();
@@ -83,26 +83,26 @@ impl HeldBytes {
         }
     }
 
-    fn of_kind(&self, kind: Kind) -> &AtomicUsize {
+    fn counter(&self, kind: Kind) -> &AtomicUsize {
         match kind {
             Kind::Request => &self.requests,
             Kind::Answer => &self.answers,
         }
     }
 
-    fn take(self: &Arc<Self>, kind: Kind, bytes: usize) -> Part {
-        self.of_kind(kind).fetch_add(bytes, Ordering::Relaxed);
-        if self.all.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limits.total {
+    fn reserve(self: &Arc<Self>, kind: Kind, bytes: usize) -> Reservation {
+        self.counter(kind).fetch_add(bytes, Ordering::Relaxed);
+        if self.all.buffered.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limits.total {
             self.all.exceeded.notify_one();
         }
-        Part { of: Arc::clone(self), kind, bytes }
+        Reservation { of: Arc::clone(self), kind, bytes }
     }
 }
 
-impl Drop for Part {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.of.of_kind(self.kind).fetch_sub(self.bytes, Ordering::Relaxed);
-        self.of.all.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.of.counter(self.kind).fetch_sub(self.bytes, Ordering::Relaxed);
+        self.of.all.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
         if matches!(self.kind, Kind::Answer) {
             self.of.read.notify_waiters();
         }
@@ -112,36 +112,36 @@ impl Drop for Part {
 /// The bytes of one call's request.
 #[derive(Debug)]
 pub(super) struct CallBytes {
-    held: Arc<HeldBytes>,
-    message: Mutex<Option<Part>>,
+    buffered: Arc<BufferedBytes>,
+    message: Mutex<Option<Reservation>>,
     is_refused: AtomicBool,
 }
 
 impl CallBytes {
-    pub(super) fn new(held: &Arc<HeldBytes>) -> Arc<Self> {
-        Arc::new(Self { held: Arc::clone(held), message: Mutex::default(), is_refused: AtomicBool::new(false) })
+    pub(super) fn new(buffered: &Arc<BufferedBytes>) -> Arc<Self> {
+        Arc::new(Self { buffered: Arc::clone(buffered), message: Mutex::default(), is_refused: AtomicBool::new(false) })
     }
 
     /// Returns the error of a request that exceeds the limit together with the others of its connection.
     pub(super) fn refusal(&self) -> Option<Status> {
-        self.is_refused.load(Ordering::Relaxed).then(|| too_much(self.held.limits.requests))
+        self.is_refused.load(Ordering::Relaxed).then(|| limit_exceeded(self.buffered.limits.requests))
     }
 
     /// Begins a message of this length, and releases the one before it.
     fn announce(&self, bytes: usize) -> Result<(), Status> {
         let mut message = self.message.lock();
         message.take();
-        let limit = self.held.limits.requests;
-        if self.held.requests.load(Ordering::Relaxed).saturating_add(bytes) > limit {
+        let limit = self.buffered.limits.requests;
+        if self.buffered.requests.load(Ordering::Relaxed).saturating_add(bytes) > limit {
             self.is_refused.store(true, Ordering::Relaxed);
-            return Err(too_much(limit));
+            return Err(limit_exceeded(limit));
         }
-        *message = Some(self.held.take(Kind::Request, bytes));
+        *message = Some(self.buffered.reserve(Kind::Request, bytes));
         Ok(())
     }
 }
 
-fn too_much(limit: usize) -> Status {
+fn limit_exceeded(limit: usize) -> Status {
     Status::resource_exhausted(format!(
         "the requests under way on this connection have more than {limit} bytes: send fewer at once"
     ))
@@ -183,19 +183,19 @@ impl Lengths {
 
 /// The body of a request. Each message counts from its header until the call is answered.
 #[derive(Debug)]
-pub(super) struct Received<B> {
+pub(super) struct RequestBody<B> {
     inner: B,
     lengths: Lengths,
     call: Arc<CallBytes>,
 }
 
-impl<B> Received<B> {
+impl<B> RequestBody<B> {
     pub(super) fn new(inner: B, call: Arc<CallBytes>) -> Self {
         Self { inner, lengths: Lengths::default(), call }
     }
 }
 
-impl<B> Body for Received<B>
+impl<B> Body for RequestBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -226,40 +226,40 @@ where
 /// The body of an answer, whose data counts until it is sent. It is produced before anybody reads it, so that it counts
 /// with its actual size.
 #[derive(Debug)]
-pub(super) struct Unread<B: Body> {
+pub(super) struct ResponseBody<B: Body> {
     inner: B,
     /// The first frame, produced before anybody polled for it.
     first: Poll<Option<Result<Frame<Bytes>, B::Error>>>,
-    held: Arc<HeldBytes>,
+    buffered: Arc<BufferedBytes>,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
-    pub(super) async fn new(mut inner: B, held: Arc<HeldBytes>) -> Self {
+impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
+    pub(super) async fn new(mut inner: B, buffered: Arc<BufferedBytes>) -> Self {
         let first = if inner.is_end_stream() {
             Poll::Pending
         } else {
             // The frames of a watch come later.
             poll_fn(|cx| Poll::Ready(Pin::new(&mut inner).poll_frame(cx))).await
         };
-        let first = first.map_ok(|frame| counted(frame, &held));
-        Self { inner, first, held }
+        let first = first.map_ok(|frame| counted(frame, &buffered));
+        Self { inner, first, buffered }
     }
 }
 
-fn counted(frame: Frame<Bytes>, held: &Arc<HeldBytes>) -> Frame<Bytes> {
-    struct Counted(Bytes, #[expect(dead_code, reason = "dropped with the data")] Part);
-    impl AsRef<[u8]> for Counted {
+fn counted(frame: Frame<Bytes>, buffered: &Arc<BufferedBytes>) -> Frame<Bytes> {
+    struct Owner(Bytes, #[expect(dead_code, reason = "dropped with the data")] Reservation);
+    impl AsRef<[u8]> for Owner {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
     frame.map_data(|data| {
-        let part = held.take(Kind::Answer, data.len());
-        Bytes::from_owner(Counted(data, part))
+        let reservation = buffered.reserve(Kind::Answer, data.len());
+        Bytes::from_owner(Owner(data, reservation))
     })
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Unread<B>
+impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B>
 where
     B::Error: Unpin,
 {
@@ -271,7 +271,7 @@ where
             return Poll::Ready(first);
         }
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| counted(frame, &self.held))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| counted(frame, &self.buffered))))
     }
 
     fn is_end_stream(&self) -> bool {

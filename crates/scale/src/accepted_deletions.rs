@@ -13,11 +13,11 @@ use index::{Index, NodeQuery};
 
 /// The time for which a Node counts as on its way out. An infrastructure provider that removed another instance instead is
 /// asked again after that.
-const GOING_FOR: Duration = Duration::from_secs(300);
+const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 
 /// A Machine, Node or replica on its way out.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(super) enum Leaving {
+pub(super) enum DeletionTarget {
     /// A Machine without a Node. Its instance changes its id when it is pending, failed or being deleted.
     Machine(ObjectKey),
     /// A Node, or an instance that isn't a Machine, by its providerID or name.
@@ -26,7 +26,7 @@ pub(super) enum Leaving {
     Replica(String),
 }
 
-impl Leaving {
+impl DeletionTarget {
     /// Parses the text by which a caller names it.
     pub(super) fn named(text: &str) -> Self {
         match PlaceholderRef::parse(text) {
@@ -39,32 +39,32 @@ impl Leaving {
 
 /// The Machines, Nodes and replicas on their way out of each group, with the time since when they are.
 #[derive(Debug, Default)]
-pub(super) struct Going(Mutex<HashMap<GroupId, HashMap<Leaving, Instant>>>);
+pub(super) struct AcceptedDeletions(Mutex<HashMap<GroupId, HashMap<DeletionTarget, Instant>>>);
 
-impl Going {
+impl AcceptedDeletions {
     /// Records that the deletion of these was accepted, or that a smaller target size removes them.
-    pub(super) fn accept(&self, id: &GroupId, leaving: impl IntoIterator<Item = Leaving>) {
+    pub(super) fn accept(&self, id: &GroupId, targets: impl IntoIterator<Item = DeletionTarget>) {
         let now = Instant::now();
-        let mut going = self.0.lock();
+        let mut accepted_deletions = self.0.lock();
         // Entries that nobody asks for again are dropped here.
-        going.retain(|_, nodes| {
-            nodes.retain(|_, since| now.duration_since(*since) < GOING_FOR);
+        accepted_deletions.retain(|_, nodes| {
+            nodes.retain(|_, since| now.duration_since(*since) < REMEMBERED_FOR);
             !nodes.is_empty()
         });
-        for one in leaving {
+        for target in targets {
             // One that is named again keeps its first time: a caller that asks in every loop would otherwise wait for ever.
-            going.entry(id.clone()).or_default().entry(one).or_insert(now);
+            accepted_deletions.entry(id.clone()).or_default().entry(target).or_insert(now);
         }
     }
 
     /// Returns true if the instance that this text names is on its way out.
     pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
-        let mut going = self.0.lock();
-        let Some(nodes) = going.get_mut(id) else { return false };
-        nodes.retain(|_, since| since.elapsed() < GOING_FOR);
-        let has = nodes.contains_key(&Leaving::named(node));
+        let mut accepted_deletions = self.0.lock();
+        let Some(nodes) = accepted_deletions.get_mut(id) else { return false };
+        nodes.retain(|_, since| since.elapsed() < REMEMBERED_FOR);
+        let has = nodes.contains_key(&DeletionTarget::named(node));
         if nodes.is_empty() {
-            going.remove(id);
+            accepted_deletions.remove(id);
         }
         has
     }
@@ -72,17 +72,17 @@ impl Going {
     /// Forgets the placeholders of a group: with a larger size their names stand for other replicas.
     pub(super) fn forget_replicas(&self, id: &GroupId) {
         if let Some(nodes) = self.0.lock().get_mut(id) {
-            nodes.retain(|leaving, _| !matches!(leaving, Leaving::Replica(_)));
+            nodes.retain(|target, _| !matches!(target, DeletionTarget::Replica(_)));
         }
     }
 
     /// Forgets the instances that a MachinePool doesn't list any more: one that is listed again is a new one.
     pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
         let no_annotations = HashMap::new();
-        let is_listed = |leaving: &Leaving| match leaving {
+        let is_listed = |target: &DeletionTarget| match target {
             // Its name is never used again.
-            Leaving::Machine(_) | Leaving::Replica(_) => true,
-            Leaving::Node(instance) => {
+            DeletionTarget::Machine(_) | DeletionTarget::Replica(_) => true,
+            DeletionTarget::Node(instance) => {
                 let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
                 index.resolve(query).group().as_ref() == Some(id)
             }
@@ -101,13 +101,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_nobody_asks_for_again_is_forgotten_with_the_next_deletion() {
         let group = |name: &str| GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap();
-        let going = Going::default();
+        let accepted_deletions = AcceptedDeletions::default();
         for minute in 0..100 {
-            going.accept(&group(&format!("g{minute}")), ["a", &format!("b{minute}")].map(Leaving::named));
+            accepted_deletions
+                .accept(&group(&format!("g{minute}")), ["a", &format!("b{minute}")].map(DeletionTarget::named));
             tokio::time::advance(Duration::from_secs(60)).await;
         }
-        let remembered: usize = going.0.lock().values().map(HashMap::len).sum();
+        let remembered: usize = accepted_deletions.0.lock().values().map(HashMap::len).sum();
         assert_eq!(remembered, 10, "of the last 5 minutes");
-        assert!(going.has(&group("g99"), "a"));
+        assert!(accepted_deletions.has(&group("g99"), "a"));
     }
 }

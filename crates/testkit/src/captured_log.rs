@@ -14,16 +14,16 @@ static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_su
 
 /// The captured text. It is a writer for `tracing_subscriber`.
 #[derive(Clone, Debug)]
-pub struct Said(Arc<Mutex<Vec<u8>>>);
+pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Default for Said {
+impl Default for CapturedLog {
     fn default() -> Self {
         LazyLock::force(&TAKES_ALL);
         Self(Arc::default())
     }
 }
 
-impl Write for Said {
+impl Write for CapturedLog {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
         self.0.lock().extend(text);
         Ok(text.len())
@@ -34,14 +34,14 @@ impl Write for Said {
     }
 }
 
-impl Said {
+impl CapturedLog {
     /// Runs `work` with its own log at level info, and returns the text that it logged.
     pub fn of(work: impl FnOnce()) -> String {
-        let said = Self::default();
-        let writer = said.clone();
+        let captured = Self::default();
+        let writer = captured.clone();
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone());
         tracing::subscriber::with_default(log.finish(), work);
-        said.take()
+        captured.take()
     }
 
     /// Returns the text logged since the last call.

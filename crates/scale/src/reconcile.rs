@@ -1,24 +1,24 @@
-//! One look of the finisher at a group: it carries on the deletions that are under way, whoever began them. The rule
-//! decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never delay a command for longer than
-//! one look takes.
+//! One reconcile of the finisher at a group: it carries on the deletions that are under way, whoever began them. The
+//! rule decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never delay a command for
+//! longer than one reconcile takes.
 
 use nodegroup::{Bounds, DeletionLog};
 
 use super::{
     answer,
-    passes::Pass,
     rule::{self, Carry, Finish, Marked, NotLowered, RULE, Settle},
     run,
     work::Work,
+    work_queue::ReconcileResult,
 };
 use index::DeletionView;
 
 /// Looks at the group's deletions once, and does what can be done now.
-pub(super) async fn look(work: &Work) -> Pass {
+pub(super) async fn reconcile(work: &Work) -> ReconcileResult {
     let (memory, id) = (&work.shared.memory, &work.id);
     let Some(view) = work.index().deletions(id) else {
         memory.forget(id);
-        return Pass::Done;
+        return ReconcileResult::Done;
     };
     let log = match view.version.log() {
         Ok(log) => log,
@@ -26,30 +26,30 @@ pub(super) async fn look(work: &Work) -> Pass {
             if memory.is_new_unreadable(id, &view.version) {
                 tracing::warn!(group = %id, "deletions can't be finished: {error}");
             }
-            return Pass::Done;
+            return ReconcileResult::Done;
         }
     };
     let followed = rule::followed(RULE, id.kind, &view.sets);
     let (steps, left_until) = memory.decide(id, &log, &view.machines, &followed);
-    let mut pass = left_until.map_or(Pass::Done, Pass::Waits);
+    let mut result = left_until.map_or(ReconcileResult::Done, ReconcileResult::Waits);
     if steps.contains(&Finish::CarryOn) {
-        pass = pass.and(carry_on(work, &view, &log).await);
+        result = result.and(carry_on(work, &view, &log).await);
     }
-    pass.and(settle(work, &view, steps).await)
+    result.and(settle(work, &view, steps).await)
 }
 
 /// Lowers the size for wanted entries, unless another copy may be doing it right now.
-async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Pass {
+async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> ReconcileResult {
     let id = &work.id;
     let (ripe, next) = work.shared.memory.ripe(id, log);
-    let waits = next.map_or(Pass::Done, Pass::Waits);
+    let waits = next.map_or(ReconcileResult::Done, ReconcileResult::Waits);
     if ripe.is_empty() {
         return waits;
     }
     let bounds = Bounds { min: view.min, max: i32::MAX };
     let mut carry = Carry::new(RULE, view.version.clone(), ripe, Vec::new(), bounds, Marked::default());
     run::carry_out(work, &mut carry, |_| false).await;
-    let mut pass = waits;
+    let mut result = waits;
     for failure in carry.failures().values() {
         let error = answer::not_done(id, failure.why());
         match failure {
@@ -58,28 +58,28 @@ async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Pass {
             }
             NotLowered::Refused(_) => {
                 tracing::warn!(group = %id, code = error.code(), "a deletion that was decided is given up: {error}");
-                // The next look finds the rest.
-                pass = Pass::Failed;
+                // The next reconcile finds the rest.
+                result = ReconcileResult::Failed;
             }
             NotLowered::Pending(_) => {
                 tracing::warn!(group = %id, code = error.code(), "a deletion that was decided waits: {error}");
-                pass = Pass::Failed;
+                result = ReconcileResult::Failed;
             }
         }
     }
-    pass
+    result
 }
 
 /// Deletes by name the Machines that a smaller size has left, corrects marks, and removes entries that are over.
-async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> Pass {
+async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> ReconcileResult {
     let sizes = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default()));
     let mut settle = Settle::new(RULE, view.version.clone(), steps, sizes.sum());
     run::carry_out(work, &mut settle, |_| false).await;
     match settle.failure() {
-        None => Pass::Done,
+        None => ReconcileResult::Done,
         Some(error) => {
             tracing::warn!(group = %work.id, "can't finish deletions; this is tried again: {}", work.failed(error));
-            Pass::Failed
+            ReconcileResult::Failed
         }
     }
 }

@@ -7,9 +7,9 @@ use nodegroup::{Phase, PlaceholderRef, deletion_log::Entry, writing::SetView};
 
 use super::{
     answer,
+    command::NodeName,
     error::ScaleError,
     options::MachinePoolDeletes,
-    order::NodeName,
     rule::{self, Named, RULE, Request},
     work::Work,
 };
@@ -17,7 +17,7 @@ use index::{NodeQuery, Resolved};
 
 /// The Machines, replicas and instances that the Nodes of a delete stand for.
 #[derive(Debug, Default)]
-pub(super) struct Nodes {
+pub(super) struct ResolvedNodes {
     /// Machines with their uid, and true for one that is given up as never joined. The key makes one that is named twice
     /// count once.
     pub(super) machines: BTreeMap<ObjectKey, (Uid, bool)>,
@@ -27,7 +27,7 @@ pub(super) struct Nodes {
     pub(super) instances: HashSet<String>,
 }
 
-impl Nodes {
+impl ResolvedNodes {
     fn is_empty(&self) -> bool {
         self.machines.is_empty() && self.replicas.is_empty() && self.instances.is_empty()
     }
@@ -38,20 +38,20 @@ impl Nodes {
 pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, usize), ScaleError> {
     let named = find(work, nodes)?;
     warn_of_instances(work, &named)?;
-    let Nodes { machines, replicas, instances } = named;
+    let ResolvedNodes { machines, replicas, instances } = named;
     let machine = |(key, (uid, never_joined)): (ObjectKey, _)| Named { name: key.name, uid, never_joined };
-    let given_up = replicas.iter().filter(|text| work.shared.going.has(&work.id, text)).count();
+    let given_up = replicas.iter().filter(|text| work.shared.accepted_deletions.has(&work.id, text)).count();
     let machines = machines.into_iter().map(machine).collect();
     Ok((Request { machines, replicas: replicas.len(), instances: instances.len() }, given_up))
 }
 
 /// Resolves each Node to what it stands for.
-pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
-    let (index, going, id) = (work.index(), &work.shared.going, &work.id);
-    let mut named = Nodes::default();
+pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, ScaleError> {
+    let (index, accepted_deletions, id) = (work.index(), &work.shared.accepted_deletions, &work.id);
+    let mut named = ResolvedNodes::default();
     let mut waiting = None;
     if id.kind == ScalableKind::MachinePool {
-        going.forget_gone(index, id);
+        accepted_deletions.forget_gone(index, id);
     }
     for node in nodes {
         let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
@@ -75,7 +75,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
                 named.replicas.insert(text.to_owned());
             }
             Resolved::PoolInstance(group) if group == *id => {
-                if going.has(id, text) {
+                if accepted_deletions.has(id, text) {
                     continue;
                 }
                 // Without a mark on its Machine another instance would be removed.
@@ -90,7 +90,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
                 )));
             }
             // It has been deleted since.
-            Resolved::Unknown if going.has(id, text) => {}
+            Resolved::Unknown if accepted_deletions.has(id, text) => {}
             Resolved::Machine(_, None) | Resolved::Unknown => {
                 return Err(ScaleError::NotFound(format!(
                     "Node {text} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
@@ -126,7 +126,7 @@ fn has_lowered(work: &Work, uid: &Uid) -> bool {
 }
 
 /// Logs or refuses a delete of MachinePool instances that aren't Machines, since they can't be deleted by name.
-fn warn_of_instances(work: &Work, named: &Nodes) -> Result<(), ScaleError> {
+fn warn_of_instances(work: &Work, named: &ResolvedNodes) -> Result<(), ScaleError> {
     if named.instances.is_empty() {
         return Ok(());
     }

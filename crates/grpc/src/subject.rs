@@ -1,14 +1,14 @@
 //! The subject of a request, as the log and traces name it.
 
-pub(super) trait Asked {
+pub(super) trait Subject {
     /// Returns the id of its group or the name of its Node; empty if it names none.
-    fn asked(&self) -> &str;
+    fn subject(&self) -> &str;
 }
 
 macro_rules! about_nothing {
     ($($request:ident)*) => {
-        $(impl Asked for proto::$request {
-            fn asked(&self) -> &'static str {
+        $(impl Subject for proto::$request {
+            fn subject(&self) -> &'static str {
                 ""
             }
         })*
@@ -21,8 +21,8 @@ about_nothing! {
 
 macro_rules! by_id {
     ($($request:ident)*) => {
-        $(impl Asked for proto::$request {
-            fn asked(&self) -> &str {
+        $(impl Subject for proto::$request {
+            fn subject(&self) -> &str {
                 &self.id
             }
         })*
@@ -37,8 +37,8 @@ by_id! {
 
 macro_rules! by_node {
     ($($request:ident)*) => {
-        $(impl Asked for proto::$request {
-            fn asked(&self) -> &str {
+        $(impl Subject for proto::$request {
+            fn subject(&self) -> &str {
                 self.node.as_ref().map(|node| node.name.as_str()).unwrap_or_default()
             }
         })*

@@ -44,7 +44,7 @@ impl Caller {
     }
 
     /// Sets the client that asks.
-    pub(super) fn asked_by(self, client: Option<ArcStr>) -> Self {
+    pub(super) fn requested_by(self, client: Option<ArcStr>) -> Self {
         Self { client, ..self }
     }
 
@@ -93,18 +93,18 @@ pub(super) struct Delete {
     pub(super) caller: Caller,
     /// Its request, if it couldn't be decided with those that arrived with it. Such a delete joins no batch that is under
     /// way.
-    pub(super) put_off: Option<PutOff>,
+    pub(super) deferred: Option<DeferredRequest>,
 }
 
 /// A request whose Nodes have been looked up.
-pub(super) struct PutOff {
+pub(super) struct DeferredRequest {
     pub(super) request: Request,
     /// The number of its placeholders that were given up recently, as this process remembered at the lookup.
     pub(super) given_up: usize,
 }
 
 /// A command that waits for its turn.
-pub(super) enum Order {
+pub(super) enum Command {
     Increase(i32, Caller),
     Decrease(i32, Caller),
     Delete(Delete),

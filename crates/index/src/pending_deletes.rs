@@ -10,32 +10,32 @@ use super::{group::Group, live_state::LiveState, relation::group_of};
 
 impl LiveState {
     /// Marks the group of a MachineDeployment, MachineSet or MachinePool that has changed, if it has or had a log.
-    pub(super) fn look_at_log(&mut self, had_log: bool, object: &ScalableResource) {
+    pub(super) fn check_log(&mut self, had_log: bool, object: &ScalableResource) {
         let group = group_of(object);
         if had_log || object.deleting_log.is_some() || self.has_log(&group) {
-            self.unfinished.insert(group);
+            self.pending_deletes.insert(group);
         }
     }
 
     /// Marks a group that a MachineSet has joined or left. The set's Machines may have arrived before it.
-    pub(super) fn look_at_deletions_of_set(&mut self, set: &GroupId, group: GroupId) {
+    pub(super) fn check_deletions_of_set(&mut self, set: &GroupId, group: GroupId) {
         if self.has_log(&group) || self.has_marks(set) {
-            self.unfinished.insert(group);
+            self.pending_deletes.insert(group);
         }
     }
 
     /// Marks the group of a Machine that has changed.
-    pub(super) fn look_at_deletions(&mut self, machine: &Machine) {
+    pub(super) fn check_deletions(&mut self, machine: &Machine) {
         let Some(id) = self.group_of(machine) else { return };
         if machine.delete_mark.is_some() || self.has_log(&id) {
-            self.unfinished.insert(id);
+            self.pending_deletes.insert(id);
         }
     }
 
     /// Marks a group whose waiting deletions may continue.
-    pub(super) fn look_at_deletions_of(&mut self, id: &GroupId) {
+    pub(super) fn check_deletions_of(&mut self, id: &GroupId) {
         if self.has_log(id) || self.has_marks(id) {
-            self.unfinished.insert(id.clone());
+            self.pending_deletes.insert(id.clone());
         }
     }
 

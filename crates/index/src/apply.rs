@@ -1,0 +1,315 @@
+//! Applies each change to the objects and their relations. There is one writer at a time, and nothing here may wait.
+
+use std::sync::Arc;
+
+use arcstr::ArcStr;
+use capi::{InfrastructureTemplate, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{GroupId, Problem, ProblemKind, SharedLog};
+
+use super::{
+    Change,
+    holder::{Holder, MachineByNode},
+    live_state::LiveState,
+    node_key::{NodeByMachine, NodeByProviderId},
+    relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
+    standing::Standing,
+};
+
+/// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
+const DROPPED_AT_ONCE: usize = 4;
+
+impl LiveState {
+    /// Applies a change, with the log of deletions of its object.
+    pub(super) fn apply(&mut self, change: Change, log: Option<SharedLog>) {
+        self.drop_deleted();
+        match change {
+            Change::Cluster(cluster) => {
+                let key = cluster.meta.key.clone();
+                let old = self.clusters.insert(key.clone(), Arc::clone(&cluster));
+                // No other field is read, and the status changes often.
+                if old.as_ref().is_none_or(|old| old.topology != cluster.topology) {
+                    self.update_rollouts(self.groups_by_cluster.to_vec(&key));
+                }
+                if old.is_none_or(|old| old.paused != cluster.paused) {
+                    self.evaluate_all(self.groups_by_cluster.to_vec(&key));
+                }
+            }
+            Change::ClusterGone(key) => {
+                self.clusters.remove(&key);
+                self.update_rollouts(self.groups_by_cluster.to_vec(&key));
+                self.evaluate_all(self.groups_by_cluster.to_vec(&key));
+            }
+            Change::Scalable(object) => {
+                self.set_scalable(&GroupId::of(object.kind, &object.meta), &object, log);
+            }
+            Change::ScalableGone(id) => self.remove_scalable(&id),
+            Change::ScalableUndecodable(id, error) => {
+                let problem = Problem::new(
+                    ProblemKind::Undecodable,
+                    format!(
+                        "the object can't be read: {error}; correct the field, or report it if the API server accepts it"
+                    ),
+                );
+                self.set_undecodable(&id, problem);
+            }
+            Change::Machine(machine) => self.set_machine(&machine),
+            Change::MachineGone(key) => self.remove_machine(&key),
+            Change::Node(node) => {
+                let name = node.meta.key.name.clone();
+                let old = self.nodes.insert(Arc::clone(&node));
+                self.relate_node(old.as_ref(), Some(&node));
+                self.count_node(old.as_deref(), Some(&node));
+                self.node_changed(&name);
+            }
+            Change::NodeGone(name) => {
+                let old = self.nodes.remove(&name);
+                self.relate_node(old.as_ref(), None);
+                self.count_node(old.as_deref(), None);
+                self.node_changed(&name);
+            }
+            Change::Template(kind, template) => {
+                let key = (kind, template.meta.key.clone());
+                self.set_template(&key, Some(Ok(template)));
+            }
+            Change::TemplateGone(kind, key) => self.set_template(&(kind, key), None),
+            Change::TemplateUndecodable(kind, key, error) => self.set_template(&(kind, key), Some(Err(error))),
+            Change::Kind(kind, state) => {
+                if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
+                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+                }
+            }
+            Change::KindGone(kind) => {
+                if self.kinds.remove(&kind).is_some() {
+                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+                }
+            }
+            Change::ForbiddenNamespaces(now) => {
+                let before = std::mem::replace(&mut self.forbidden_namespaces, now);
+                let now = &self.forbidden_namespaces;
+                let concerns = |id: &&GroupId| before.contains(&*id.key.namespace) != now.contains(&*id.key.namespace);
+                self.evaluate_all(self.groups.keys().filter(concerns).cloned().collect());
+            }
+            Change::Prices(prices) => {
+                self.rules.prices = prices;
+                self.evaluate_all(self.groups.keys().cloned().collect());
+            }
+        }
+    }
+
+    fn set_template(&mut self, key: &TemplateKey, template: Option<Result<Arc<InfrastructureTemplate>, ArcStr>>) {
+        match template {
+            Some(template) => self.templates.insert(key.clone(), template),
+            None => self.templates.remove(key),
+        };
+        self.evaluate_all(self.groups_by_template.to_vec(key));
+    }
+
+    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
+        let group = self.groups.entry(id.clone()).or_default();
+        let old = group.object.take();
+        // A read may have shown a log that the watch never does, so its deletions are looked at when it is gone.
+        let had_log = group.versions.logs().next().is_some();
+        group.set_object(Arc::clone(object), log);
+        if let Standing::Undecodable(_) = group.standing {
+            group.standing = Standing::Gone;
+        }
+        self.relate(id, old.as_deref(), Some(object));
+        self.owner_changed(id, old.as_deref(), Some(object));
+        self.observed_owner_changed(old.as_deref(), Some(object));
+        self.check_log(had_log, object);
+        self.check_size(group_of(object), old.as_deref(), object);
+        // The Machines of a MachineSet were visited when its relations changed; the Nodes of a MachinePool may have
+        // changed.
+        if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
+            self.resample(id);
+        }
+        self.update_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
+        self.evaluate(id);
+    }
+
+    /// Marks an object as undecodable. It isn't a group until it decodes, but its last version keeps its relations:
+    /// without its MachineSet, a MachineDeployment's Machines would count as missing replicas, and be scaled down.
+    fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
+        let group = self.groups.entry(id.clone()).or_default();
+        group.deleted_at = None;
+        let standing = Standing::Undecodable(problem);
+        if group.standing != standing {
+            group.standing = standing;
+            self.changed.insert(id.clone());
+            self.membership_changed = true;
+        }
+        self.set_wanted(id, None);
+    }
+
+    fn remove_scalable(&mut self, id: &GroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let old = group.object.take();
+        if group.standing != Standing::Gone {
+            group.standing = Standing::Gone;
+            self.changed.insert(id.clone());
+            self.membership_changed = true;
+        }
+        let keep = group.served.is_some();
+        if keep {
+            self.deleted_groups.note(id, group);
+        }
+        self.relate(id, old.as_deref(), None);
+        self.owner_changed(id, old.as_deref(), None);
+        self.observed_owner_changed(old.as_deref(), None);
+        self.set_wanted(id, None);
+        if !keep {
+            self.groups.remove(id);
+        }
+        if let Some(old) = &old {
+            // Its deletions are then forgotten by whoever finishes them.
+            self.check_log(false, old);
+        }
+        self.update_rollouts(old.as_deref().map(group_of).into_iter().collect());
+    }
+
+    /// Moves the relations of a MachineDeployment, MachineSet or MachinePool from its old to its new version.
+    fn relate(&mut self, id: &GroupId, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
+        if let Some(old) = old {
+            self.groups_by_cluster.remove(&cluster_key(old), id);
+            if let Some(template) = template_key(old) {
+                self.groups_by_kind.remove(&template.0, id);
+                self.groups_by_template.remove(&template, id);
+            }
+            for provider_id in &old.provider_ids {
+                self.holders.remove(&Holder::pool(provider_id, id));
+            }
+            for node in &old.node_names {
+                self.pools_by_node.remove(node.as_str(), id);
+            }
+        }
+        if let Some(new) = new {
+            self.groups_by_cluster.insert(cluster_key(new), id.clone());
+            if let Some(template) = template_key(new) {
+                self.groups_by_kind.insert(template.0.clone(), id.clone());
+                self.groups_by_template.insert(template, id.clone());
+            }
+            for provider_id in &new.provider_ids {
+                self.holders.insert(Holder::pool(provider_id, id));
+            }
+            for node in &new.node_names {
+                self.pools_by_node.insert(node.clone(), id.clone());
+            }
+        }
+        if id.kind == ScalableKind::MachinePool {
+            self.count_pool(old, new);
+        }
+        if id.kind != ScalableKind::MachineSet {
+            return;
+        }
+        let (from, to) = (old.map(group_of), new.map(group_of));
+        if from == to {
+            return;
+        }
+        // The Machines of this set belong to another group now.
+        for (group, joins) in [(from, false), (to, true)] {
+            let Some(group) = group else { continue };
+            if group.kind == ScalableKind::MachineDeployment {
+                if joins {
+                    self.sets_by_deployment.insert(group.key.clone(), id.key.clone());
+                } else {
+                    self.sets_by_deployment.remove(&group.key, &id.key);
+                }
+            }
+            self.resample(&group);
+            self.check_deletions_of_set(id, group);
+        }
+        self.count_set(id);
+    }
+
+    fn set_machine(&mut self, machine: &Arc<Machine>) {
+        let old = self.machines.insert(Arc::clone(machine));
+        self.note_shortage(old.as_deref(), machine);
+        if let Some(old) = &old {
+            if old.owner != machine.owner {
+                self.check_deletions(old);
+            }
+            self.unrelate_machine(old, Some(machine));
+        }
+        if machine.provider_id.is_some() {
+            self.holders.insert(Holder::Machine(Arc::clone(machine)));
+        }
+        if machine.node_name.is_some() {
+            self.machines_by_node.insert(MachineByNode(Arc::clone(machine)));
+        }
+        if let Some(owner) = owner_of(machine) {
+            self.machines_by_owner.entry(owner).or_default().insert(machine);
+        }
+        self.count_machine(old.as_deref(), Some(machine));
+        self.machine_changed(machine);
+        self.check_deletions(machine);
+    }
+
+    fn remove_machine(&mut self, key: &ObjectKey) {
+        if let Some(old) = self.machines.remove(key) {
+            self.shortages.remove(key);
+            self.failed_deletes.remove(key);
+            self.check_deletions(&old);
+            self.unrelate_machine(&old, None);
+            self.count_machine(Some(&old), None);
+        }
+    }
+
+    /// Removes the relations of `old` that `new` doesn't share.
+    fn unrelate_machine(&mut self, old: &Arc<Machine>, new: Option<&Machine>) {
+        if let Some(provider_id) = &old.provider_id
+            && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
+        {
+            self.holders.remove(&Holder::Machine(Arc::clone(old)));
+        }
+        if let Some(node) = &old.node_name
+            && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
+        {
+            self.machines_by_node.remove(&MachineByNode(Arc::clone(old)));
+        }
+        if let Some(owner) = owner_of(old)
+            && new.is_none_or(|new| new.owner != old.owner)
+        {
+            if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
+                siblings.remove(old);
+                if siblings.is_empty() {
+                    self.machines_by_owner.remove(&owner);
+                }
+            }
+            self.machine_left(old);
+            self.left_sample(old);
+        }
+    }
+
+    /// Moves the relations of a Node from its old to its new version.
+    pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
+        if let Some(old) = old {
+            if old.provider_id.is_some() {
+                self.nodes_by_provider_id.remove(&NodeByProviderId(Arc::clone(old)));
+            }
+            if old.machine.is_some() {
+                self.nodes_by_machine.remove(&NodeByMachine(Arc::clone(old)));
+            }
+        }
+        if let Some(new) = new {
+            if new.provider_id.is_some() {
+                self.nodes_by_provider_id.insert(NodeByProviderId(Arc::clone(new)));
+            }
+            if new.machine.is_some() {
+                self.nodes_by_machine.insert(NodeByMachine(Arc::clone(new)));
+            }
+        }
+    }
+
+    /// Drops groups that were deleted long ago.
+    pub(super) fn drop_deleted(&mut self) {
+        for _ in 0..DROPPED_AT_ONCE {
+            let Some((since, id)) = self.deleted_groups.take_old() else { return };
+            if self.groups.get(&id).is_some_and(|group| group.deleted_at == Some(since))
+                && let Some(group) = self.groups.remove(&id)
+            {
+                let price = group.served.as_ref().and_then(|served| served.definition.price.as_ref());
+                self.prices.replace(price, None);
+            }
+        }
+    }
+}

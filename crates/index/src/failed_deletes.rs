@@ -1,0 +1,40 @@
+//! Machines whose deletion the API server recently refused or didn't answer. Their errors aren't sent meanwhile:
+//! Cluster Autoscaler would ask for their deletion in every loop, and doesn't count them as replicas.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time for which the error isn't sent after the first failure. It is much longer than a loop of Cluster
+/// Autoscaler, which fixes a size that doesn't add up in several consecutive loops.
+const FIRST: Duration = Duration::from_secs(5 * 60);
+/// The maximum time. Each further failure doubles the time up to this: an instance without an error counts as one
+/// that may still join until `--max-node-provision-time` has passed since its error was last sent.
+const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// A failed deletion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedDelete {
+    /// The time of the last failure.
+    since: Instant,
+    /// The time after it for which the error isn't sent.
+    lasts: Duration,
+}
+
+impl FailedDelete {
+    /// Returns true if the error is sent again.
+    pub(super) fn is_over(self) -> bool {
+        self.since.elapsed() >= self.lasts
+    }
+
+    /// Returns a failure of now after the one `before` it.
+    pub(super) fn after(before: Option<&Self>) -> Self {
+        let lasts = match before {
+            Some(failed) if failed.is_over() => (failed.lasts * 2).min(LONGEST),
+            // The deletion was requested again although the error isn't sent.
+            Some(failed) => failed.lasts,
+            None => FIRST,
+        };
+        Self { since: Instant::now(), lasts }
+    }
+}
