@@ -161,9 +161,13 @@ async fn manifest(management: &Management) -> Result<Vec<Value>> {
         let kind = object["kind"].as_str().context("an object without kind")?;
         if kind == capd::TEMPLATE_KIND {
             object["spec"]["template"]["spec"]["backend"]["docker"]["customImage"] = json!(images.node);
-        } else if let (Some(load_balancer), "DevCluster") = (load_balancer, kind) {
-            object["spec"]["backend"]["docker"]["loadBalancer"] =
-                json!({ "imageRepository": load_balancer.repository, "imageTag": load_balancer.tag });
+        } else if kind == "DevCluster" {
+            // CAPD's webhook would set it, where one is installed.
+            object["spec"]["controlPlaneEndpoint"] = json!({ "port": 6443 });
+            if let Some(load_balancer) = load_balancer {
+                object["spec"]["backend"]["docker"]["loadBalancer"] =
+                    json!({ "imageRepository": load_balancer.repository, "imageTag": load_balancer.tag });
+            }
         }
     }
     Ok(objects)
