@@ -54,9 +54,9 @@ pub(super) async fn make(docker: Docker, directory: &Path) -> Result<LoadBalance
         bases: Vec::new(),
         arguments: vec![("INPUTS", inputs)],
     };
-    let built = builder.load(&build, &name, docker);
+    let loaded = builder.load(&build, &name, docker);
     builder.stop().await?;
     fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
-    built?;
+    loaded?;
     Ok(IMAGE)
 }

@@ -69,6 +69,7 @@ fn settings(flags: &BTreeMap<String, String>) -> Result<Settings> {
         ("scale-down-unneeded-time", &mut settings.unneeded),
         ("scale-down-unready-time", &mut settings.unready),
         ("max-node-provision-time", &mut settings.provision),
+        ("max-node-startup-time", &mut settings.startup),
         ("scale-down-delay-after-add", &mut settings.delay_after_add),
         ("scale-down-delay-after-failure", &mut settings.delay_after_failure),
         ("unremovable-node-recheck-timeout", &mut settings.recheck),
