@@ -18,7 +18,7 @@ use super::{
     workload::{NAMESPACE, file},
 };
 use crate::{
-    autoscaling::Binary,
+    autoscaling::{Binary, Version},
     capd,
     helm::{RELEASE, TOPOLOGIES, Values},
     images::{Docker, output},
@@ -36,10 +36,17 @@ const NAME: &str = "cluster-autoscaler";
 /// The image of a program that was made or named.
 const IMAGE: &str = "capi-autoscaler-provider-e2e/cluster-autoscaler:e2e";
 
+/// The flag of the age below which a Node that isn't ready counts as starting, and isn't removed. Cluster Autoscaler has it
+/// since 1.35; before, that age is 15 minutes.
+const STARTUP: &str = "--max-node-startup-time=60s";
+
+/// The first version with the flag.
+const WITH_STARTUP: Version = Version::new(35, 0);
+
 /// The autoscaler of a run.
 enum Autoscaler {
-    /// A program that links to nothing: Cluster Autoscaler, or the driver.
-    Program(PathBuf),
+    /// A program, Cluster Autoscaler or the driver, with a flag that not all versions have.
+    Program(PathBuf, Option<&'static str>),
     /// The official chart.
     Chart,
 }
@@ -47,10 +54,11 @@ enum Autoscaler {
 impl Autoscaler {
     fn chosen() -> Result<Self> {
         if let Some(binary) = Binary::named()?.pop() {
-            return Ok(Self::Program(binary.path));
+            let flags = (binary.version >= WITH_STARTUP).then_some(STARTUP);
+            return Ok(Self::Program(binary.path, flags));
         }
         if env::var_os(capd::VARIABLE).is_some_and(|named| !named.is_empty()) {
-            return Ok(Self::Program(program::build_driver()?));
+            return Ok(Self::Program(program::build_driver()?, Some(STARTUP)));
         }
         Ok(Self::Chart)
     }
@@ -61,7 +69,7 @@ pub(super) async fn install(management: &Management) -> Result<()> {
     let release = Release::new(&management.cluster, NAMESPACE);
     release.apply("install", &release.with_image(Values::of_topology(TOPOLOGY, NAMESPACE)?)).await?;
     match Autoscaler::chosen()? {
-        Autoscaler::Program(program) => run(management, &program).await,
+        Autoscaler::Program(program, flag) => run(management, &program, flag).await,
         Autoscaler::Chart => install_chart(management),
     }
 }
@@ -91,7 +99,7 @@ fn install_chart(management: &Management) -> Result<()> {
 }
 
 /// Runs a program in a Pod with the flags and files that the official chart would give it.
-async fn run(management: &Management, program: &Path) -> Result<()> {
+async fn run(management: &Management, program: &Path, flag: Option<&str>) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let stripped = directory.path().join(NAME);
     output(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
@@ -100,7 +108,9 @@ async fn run(management: &Management, program: &Path) -> Result<()> {
     Docker::running()?.run(&["rmi", IMAGE])?;
     loaded?;
     let objects = management.cluster.objects(NAMESPACE);
-    objects.create(deployment(&flags()?)).await?;
+    let mut flags = flags()?;
+    flags.extend(flag.map(str::to_owned));
+    objects.create(deployment(&flags)).await?;
     let deployments: Api<Deployment> = Api::namespaced(management.cluster.client(), NAMESPACE);
     every(LOOK, "the autoscaler's Pod", PATIENCE, async || {
         let status = deployments.get(NAME).await?.status.unwrap_or_default();

@@ -21,7 +21,8 @@ pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'
         let victim = &before[0];
         let node = victim.node.as_deref().context("no Node")?;
         Docker::running()?.run(&["kill", node])?;
-        every(LOOK, "the dead Node gone", 3 * PATIENCE, async || {
+        // Cluster Autoscaler before 1.35 takes a quarter of an hour.
+        every(LOOK, "the dead Node gone", 6 * PATIENCE, async || {
             let found = scene.stage.workload.find("Node", node).await?;
             ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data["spec"].clone()));
             let found = scene.stage.objects.find("Machine", &victim.name).await?;
