@@ -221,6 +221,23 @@ impl Kind {
     }
 }
 
+/// clusterctl.
+#[derive(Debug)]
+pub struct Clusterctl {
+    /// The program.
+    pub program: PathBuf,
+    /// The version of Cluster API.
+    pub version: String,
+}
+
+/// Builds clusterctl.
+pub fn clusterctl() -> Result<Clusterctl> {
+    let module = Module::at("capd");
+    let packages = ["sigs.k8s.io/cluster-api/cmd/clusterctl"];
+    let programs = module.binaries(&Build { what: "clusterctl", packages: &packages, files: &[], linker: "-s -w" })?;
+    Ok(Clusterctl { program: programs.join("clusterctl"), version: module.version(CLUSTER_API)? })
+}
+
 /// Builds kind.
 pub fn kind() -> Result<Kind> {
     let module = Module::at("capd");

@@ -24,6 +24,7 @@ pub mod infrastructure;
 pub mod installed;
 pub mod kubectl;
 pub mod machine_api;
+pub mod machines;
 pub mod nodes;
 pub mod objects;
 pub mod pool;

@@ -20,26 +20,34 @@ use crate::{
 const NAME: &str = "capi-autoscaler-provider";
 
 /// Builds the binary unless it is up to date, and returns its path.
-///
+pub fn build() -> Result<PathBuf> {
+    build_of(NAME, NAME)
+}
+
+/// Builds the driver that runs in a Pod unless it is up to date, and returns its path.
+pub(crate) fn build_driver() -> Result<PathBuf> {
+    build_of("real-nodes", "driver")
+}
+
 /// Naming both packages makes cargo choose the same features of the dependencies as for these tests, so that they are
 /// not built twice.
-pub fn build() -> Result<PathBuf> {
+fn build_of(package: &str, name: &str) -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let output = Command::new(cargo)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--quiet", "--message-format=json-render-diagnostics"])
-        .args(["-p", "e2e", "-p", NAME, "--bin", NAME])
+        .args(["-p", "e2e", "-p", package, "--bin", name])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo to build the program")?;
-    ensure!(output.status.success(), "cargo build of {NAME}: {}", output.status);
+    ensure!(output.status.success(), "cargo build of {name}: {}", output.status);
     String::from_utf8(output.stdout)?
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == NAME)
+        .filter(|message| message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .with_context(|| format!("cargo named no executable of {NAME}"))
+        .with_context(|| format!("cargo named no executable of {name}"))
 }
 
 /// The programs that a scenario runs, with their logs.

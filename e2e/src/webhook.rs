@@ -61,7 +61,7 @@ impl Drop for Webhook {
 
 fn server_config(authority: &Authority) -> Result<ServerConfig> {
     let directory = TempDir::new()?;
-    authority.write_server_certificate(directory.path())?;
+    authority.write_server_certificate(Ipv4Addr::LOCALHOST.into(), directory.path())?;
     let read = |name| fs::read(directory.path().join(name));
     let certificate = CertificateDer::from_pem_slice(&read("tls.crt")?)?;
     let key = PrivateKeyDer::from_pem_slice(&read("tls.key")?)?;

@@ -8,6 +8,7 @@ mod managers;
 
 pub(crate) use cluster::{in_memory, kubeconfig};
 pub use environment::Environment;
+pub use managers::Managers;
 
 /// The environment variable that names a binary of CAPD's manager.
 pub const VARIABLE: &str = "CAPD_MANAGER";

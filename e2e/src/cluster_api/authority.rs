@@ -1,6 +1,6 @@
-//! A certificate authority of a test, for the webhooks of processes that listen on 127.0.0.1.
+//! A certificate authority of a test, for the webhooks of processes on this machine.
 
-use std::{fs, path::Path};
+use std::{fs, net::IpAddr, path::Path};
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -24,10 +24,10 @@ impl Authority {
         self.issuer.as_ref().pem()
     }
 
-    /// Writes a certificate for 127.0.0.1 and its key to `tls.crt` and `tls.key` in a directory.
-    pub fn write_server_certificate(&self, directory: &Path) -> Result<()> {
+    /// Writes a certificate for an address and its key to `tls.crt` and `tls.key` in a directory.
+    pub fn write_server_certificate(&self, address: IpAddr, directory: &Path) -> Result<()> {
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &self.issuer)?;
+        let certificate = CertificateParams::new(vec![address.to_string()])?.signed_by(&key, &self.issuer)?;
         fs::create_dir_all(directory)?;
         fs::write(directory.join("tls.crt"), certificate.pem())?;
         fs::write(directory.join("tls.key"), key.serialize_pem())?;

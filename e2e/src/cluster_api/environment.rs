@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio::sync::Mutex;
 
 use crate::{
-    cluster_api::manager::Manager,
+    cluster_api::manager::{Manager, Site},
     control_plane::ControlPlane,
     crds::Installed,
     go::Components,
@@ -36,7 +36,7 @@ impl Environment {
             ControlPlane::start(Arc::clone(&components), Contract::V1Beta2, Installed::Nothing),
             ControlPlane::start_workload(Arc::clone(&components)),
         )?;
-        let core = Manager::core(&management, &components).await?;
+        let core = Manager::core(&Site::of(&management), &components).await?;
         kinds::install(&management.objects("default"), &kinds::KINDS).await?;
         let scheduler = start_scheduler(&components.kube_scheduler, &workload)?;
         let administrator = User::administrator();

@@ -1,7 +1,7 @@
 //! Installs the manifests of a manager on an API server as its release does, except that webhooks are reached by URL:
-//! the manager is a process on 127.0.0.1 without a Service.
+//! the manager is a process on this machine without a Service.
 
-use std::{fs, path::Path};
+use std::{fs, net::SocketAddr, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use crate::{crds::established, objects::Objects, users::base64};
 
 /// The address of a manager's webhooks.
 pub struct Webhooks {
-    /// The port on 127.0.0.1.
-    pub port: u16,
+    /// The address and port by which the API server reaches them.
+    pub address: SocketAddr,
     /// The PEM certificate of the authority that has signed the manager's.
     pub authority: String,
 }
@@ -19,7 +19,7 @@ pub struct Webhooks {
 impl Webhooks {
     fn client_config(&self, path: &str) -> Value {
         json!({
-            "url": format!("https://127.0.0.1:{}{path}", self.port),
+            "url": format!("https://{}{path}", self.address),
             "caBundle": base64(self.authority.as_bytes()),
         })
     }

@@ -1,10 +1,17 @@
 //! Managers of Cluster API and its providers as processes, with their controllers and webhooks. They act as
 //! administrator.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use kube::{Client, Config};
+use serde_json::Value;
 
 use crate::{
     cluster_api::{
@@ -13,6 +20,7 @@ use crate::{
     },
     control_plane::{ControlPlane, http_get},
     go::Components,
+    objects::Objects,
     ports::free_port,
     process::Process,
     users::User,
@@ -25,6 +33,31 @@ const START: Duration = Duration::from_secs(120);
 /// A running manager. Dropping it ends it.
 pub struct Manager {
     process: Process,
+}
+
+/// An API server that managers work on.
+pub struct Site {
+    /// The directory of the managers' files.
+    pub directory: PathBuf,
+    /// An administrator's kubeconfig.
+    pub kubeconfig: Value,
+    /// The objects of any namespace.
+    pub objects: Objects,
+    /// The address by which the API server reaches this machine.
+    pub address: IpAddr,
+}
+
+impl Site {
+    /// Returns an API server that is a process on this machine.
+    #[must_use]
+    pub fn of(plane: &ControlPlane) -> Self {
+        Self {
+            directory: plane.directory().to_owned(),
+            kubeconfig: plane.kubeconfig(&User::administrator()),
+            objects: plane.objects("default"),
+            address: Ipv4Addr::LOCALHOST.into(),
+        }
+    }
 }
 
 /// The manager to start, and the manifests to install for it.
@@ -45,7 +78,7 @@ pub struct Settings<'a> {
 
 impl Manager {
     /// Installs Cluster API's core on an API server and starts its manager.
-    pub async fn core(plane: &ControlPlane, components: &Components) -> Result<Self> {
+    pub async fn core(site: &Site, components: &Components) -> Result<Self> {
         let settings = Settings {
             name: "cluster-api",
             binary: &components.cluster_api,
@@ -53,28 +86,28 @@ impl Manager {
             arguments: &["--feature-gates=ClusterTopology=true,MachineTaintPropagation=true"],
             environment: &[],
         };
-        Self::start(plane, settings).await
+        Self::start(site, settings).await
     }
 
     /// Installs the prerequisites of a manager on an API server, and starts it.
-    pub async fn start(plane: &ControlPlane, settings: Settings<'_>) -> Result<Self> {
-        let directory = plane.directory().join(settings.name);
+    pub async fn start(site: &Site, settings: Settings<'_>) -> Result<Self> {
+        let directory = site.directory.join(settings.name);
         let authority = Authority::new()?;
-        authority.write_server_certificate(&directory)?;
+        authority.write_server_certificate(site.address, &directory)?;
         let kubeconfig = directory.join("kubeconfig");
-        fs::write(&kubeconfig, plane.kubeconfig(&User::administrator()).to_string())?;
+        fs::write(&kubeconfig, site.kubeconfig.to_string())?;
 
-        let webhooks = Webhooks { port: free_port()?, authority: authority.certificate() };
-        let objects = plane.objects("default");
+        let address = SocketAddr::new(site.address, free_port()?);
+        let webhooks = Webhooks { address, authority: authority.certificate() };
         if let Some(manifests) = settings.manifests {
-            install::crds(&objects, manifests, &webhooks).await?;
+            install::crds(&site.objects, manifests, &webhooks).await?;
         }
         let health = free_port()?;
-        let process = start(settings, &directory, &kubeconfig, webhooks.port, health)?;
+        let process = start(settings, &directory, &kubeconfig, address.port(), health)?;
         let mut manager = Self { process };
         manager.ready(settings.name, health).await?;
         if let Some(manifests) = settings.manifests {
-            install::admission(&objects, manifests, settings.name, &webhooks).await?;
+            install::admission(&site.objects, manifests, settings.name, &webhooks).await?;
         }
         Ok(manager)
     }

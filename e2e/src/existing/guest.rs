@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The time within which real machines come or go.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The label of objects that scenarios create. Its value names the scenario.
 const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";

@@ -103,17 +103,17 @@ async fn create_model(stage: &Stage) -> Result<String> {
 }
 
 /// Writes a status with each loop for the driver, as Cluster Autoscaler does itself.
-async fn write_status(objects: Objects, calls: Calls) {
+pub async fn write_status(objects: Objects, calls: Calls) {
     let mut recorded = 0;
     loop {
         let looks = calls.of("Refresh").len();
         if looks != recorded {
             let status =
                 json!({ "kind": "ConfigMap", "metadata": { "name": NAME }, "data": { "looks": looks.to_string() } });
-            let written = if recorded == 0 {
-                objects.create(status).await.map(drop)
-            } else {
-                objects.patch("ConfigMap", NAME, status).await
+            let written = match objects.find("ConfigMap", NAME).await {
+                Ok(None) => objects.create(status).await.map(drop),
+                Ok(Some(_)) => objects.patch("ConfigMap", NAME, status).await,
+                Err(error) => Err(error),
             };
             // A failed write is repeated with the next loop.
             if written.is_ok() {

@@ -9,6 +9,6 @@ mod status;
 
 pub use clusters::{CLUSTER, Clusters, MANAGEMENT, WORKERS, WORKLOAD};
 pub use guest::Guest;
-pub(crate) use guest::PATIENCE;
-pub use host::Host;
+pub use guest::PATIENCE;
+pub use host::{Host, write_status};
 pub(crate) use status::Status;

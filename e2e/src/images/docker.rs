@@ -37,6 +37,11 @@ impl Docker {
         answer.get(0).cloned().with_context(|| format!("docker inspect {object} answers {answer}"))
     }
 
+    /// Returns the ids of the networks of a name.
+    pub(crate) fn networks(self, name: &str) -> Result<Vec<String>> {
+        self.lines(&["network", "ls", "--quiet", "--filter", &format!("name=^{name}$")])
+    }
+
     /// Returns the paths of the files in a container.
     pub fn exported_files(self, container: &str) -> Result<Vec<String>> {
         let list = pipe(self.command().args(["export", container]), Command::new("tar").args(["--list", "--file=-"]))?;

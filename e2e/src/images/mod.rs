@@ -8,16 +8,20 @@ mod builder;
 mod command;
 mod debian;
 mod docker;
+mod haproxy;
 mod node;
 mod project;
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 pub(crate) use self::command::output;
 use self::node::Node;
-pub use self::{docker::Docker, project::Image};
+pub use self::{docker::Docker, haproxy::LoadBalancer, project::Image};
 use crate::go;
 
 /// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if none
@@ -68,6 +72,36 @@ impl Images {
         };
         let project = project::make(docker, &directory, source, project::Goal::Loaded).await?;
         Ok(Self { node, project, source, directory })
+    }
+
+    /// Returns the version of Kubernetes in the node image.
+    pub fn version(&self) -> Result<&str> {
+        let name = self.node.split('@').next().unwrap_or_default();
+        let version = name.rsplit_once(':').map(|(_, version)| version);
+        version.with_context(|| format!("the node image {} has no tag", self.node))
+    }
+
+    /// Builds the load balancer of CAPD's control planes, or returns `None` where CAPD pulls its own.
+    pub async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
+        match self.source {
+            Source::Published => Ok(None),
+            Source::Built => haproxy::make(Docker::running()?, &self.directory).await.map(Some),
+        }
+    }
+
+    /// Makes an image of the project's own, with another program in its place, which must link to nothing else.
+    pub fn with_program(&self, program: &Path, name: &str) -> Result<()> {
+        let docker = Docker::running()?;
+        let file = program.file_name().with_context(|| format!("{} is no file", program.display()))?.display();
+        let container = docker.run(&["create", &self.project.name])?;
+        let container = container.trim();
+        let target = format!("/usr/local/bin/{file}");
+        let copied = docker.run(&["cp", &program.display().to_string(), &format!("{container}:{target}")]);
+        let entry = format!("ENTRYPOINT [\"{target}\"]");
+        let committed =
+            copied.and_then(|_| docker.run(&["commit", "--change", &entry, "--change", "CMD []", container, name]));
+        docker.run(&["rm", container])?;
+        committed.map(drop)
     }
 
     /// Pushes the project's image with its provenance to a registry of this machine, without a tag.

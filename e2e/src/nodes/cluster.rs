@@ -1,4 +1,4 @@
-//! One cluster of one Node, by kind, with Cluster API's CRDs and the project's image.
+//! One cluster of one Node, by kind, with the project's image.
 
 use std::{
     env, fs,
@@ -23,7 +23,7 @@ use crate::{
     go::{self, Kind},
     helm::Helm,
     images::{Docker, Images, output},
-    objects::{Contract, Objects},
+    objects::{CAPI_KINDS, Contract, Objects},
     wait::every,
 };
 
@@ -43,6 +43,21 @@ containerdConfigPatches:
       config_path = "/etc/containerd/certs.d"
 "#;
 
+/// The settings of a management cluster whose Machines are containers beside it.
+const MANAGEMENT: &str = include_str!("../../capd/kind.yaml");
+
+/// The Docker network in which CAPD makes its Machines.
+const SHARED_NETWORK: &str = "kind";
+
+/// The use of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The chart alone, with Cluster API's CRDs, on a network of its own.
+    Chart,
+    /// Cluster API and CAPD, which are installed afterwards.
+    Management,
+}
+
 /// A running cluster. Dropping it removes it.
 pub struct Cluster {
     /// helm, as administrator.
@@ -53,26 +68,37 @@ pub struct Cluster {
     kubeconfig: Value,
     docker: Docker,
     kind: Kind,
-    name: String,
+    place: Place,
+}
+
+/// The names under which Docker has a cluster.
+#[derive(Clone, Debug)]
+struct Place {
+    cluster: String,
+    network: String,
+    /// True if the network is there for this cluster.
+    owns_network: bool,
 }
 
 impl Cluster {
-    /// Makes the images and the cluster, and installs Cluster API's CRDs in it. kind's log is kept in `logs`.
-    pub async fn start(logs: &Path) -> Result<Self> {
+    /// Makes the images and the cluster. kind's log is kept in `logs`.
+    pub async fn start(purpose: Purpose, logs: &Path) -> Result<Self> {
         let images = Images::make().await?;
-        let (docker, kind, name) = (Docker::running()?, go::kind()?, format!("capi-e2e-{}", process::id()));
+        let (docker, kind) = (Docker::running()?, go::kind()?);
+        let place = Place::of(purpose, docker)?;
+        let name = place.cluster.clone();
         let directory = tempfile::tempdir()?;
         let kubeconfig = directory.path().join("kubeconfig");
         let settings = directory.path().join("kind.yaml");
-        fs::write(&settings, SETTINGS)?;
-        let mut create = command(&kind, &name);
+        fs::write(&settings, if purpose == Purpose::Chart { SETTINGS } else { MANAGEMENT })?;
+        let mut create = command(&kind, &place);
         create.args(["create", "cluster", "--name", &name, "--image", &images.node, "--retain", "--wait=180s"]);
         create.arg("--config").arg(&settings);
         let created = output(create.arg("--kubeconfig").arg(&kubeconfig));
         if created.is_err() {
             // The cluster is there in part, with the reason in its logs.
-            let _ = output(command(&kind, &name).args(["export", "logs", "--name", &name]).arg(logs.join("kind")));
-            let _ = remove(docker, &kind, &name);
+            let _ = output(command(&kind, &place).args(["export", "logs", "--name", &name]).arg(logs.join("kind")));
+            let _ = remove(docker, &kind, &place);
         }
         created.with_context(|| format!("creating a cluster; its logs are in {}", logs.join("kind").display()))?;
         let text = fs::read_to_string(&kubeconfig)?;
@@ -83,18 +109,22 @@ impl Cluster {
             images,
             docker,
             kind,
-            name,
+            place,
         };
         cluster.load(&cluster.images.project.name)?;
-        let bases = go::components()?.crds();
-        crds::install(&cluster.objects("default"), &bases, Contract::V1Beta2, Installed::All).await?;
-        cluster.works().await?;
+        let mut kinds = Vec::new();
+        if purpose == Purpose::Chart {
+            let bases = go::components()?.crds();
+            crds::install(&cluster.objects("default"), &bases, Contract::V1Beta2, Installed::All).await?;
+            kinds.extend(CAPI_KINDS);
+        }
+        cluster.works(&kinds).await?;
         Ok(cluster)
     }
 
-    /// Waits until the Node is ready, all Pods of the system run, and Cluster API's kinds can be listed: for some seconds
-    /// after a definition has come, the API server answers 429 while it prepares the storage.
-    async fn works(&self) -> Result<()> {
+    /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after a
+    /// definition has come, the API server answers 429 while it prepares the storage.
+    async fn works(&self, kinds: &[&str]) -> Result<()> {
         every(LOOK, "a ready Node and the system's Pods", PATIENCE, async || {
             let nodes = Api::<Node>::all(self.client()).list(&ListParams::default()).await?;
             for node in &nodes.items {
@@ -107,7 +137,7 @@ impl Cluster {
             for pod in &pods.items {
                 ensure!(is_ready(pod), "{:?} isn't ready: {:?}", pod.metadata.name, pod.status);
             }
-            for kind in ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"] {
+            for kind in kinds {
                 self.objects("default").list(kind, "").await?;
             }
             Ok(())
@@ -125,6 +155,12 @@ impl Cluster {
     #[must_use]
     pub fn objects(&self, namespace: &str) -> Objects {
         Objects::new(self.client(), Contract::V1Beta2, namespace)
+    }
+
+    /// Returns an administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Value {
+        &self.kubeconfig
     }
 
     /// Returns an administrator's kubeconfig that is valid in Pods, which find the API server by its Service's name.
@@ -145,7 +181,7 @@ impl Cluster {
 
     /// Returns this machine's address on the Node's network, by which the Node reaches it.
     pub fn gateway(&self) -> Result<IpAddr> {
-        let settings = self.docker.inspect(&self.name)?["IPAM"]["Config"].clone();
+        let settings = self.docker.inspect(&self.place.network)?["IPAM"]["Config"].clone();
         let addresses =
             settings.as_array().into_iter().flatten().filter_map(|one| one["Gateway"].as_str()?.parse().ok());
         let address = addresses.into_iter().find(IpAddr::is_ipv4);
@@ -154,7 +190,7 @@ impl Cluster {
 
     /// Brings an image of Docker's store to the Node.
     pub fn load(&self, image: &str) -> Result<()> {
-        output(command(&self.kind, &self.name).args(["load", "docker-image", "--name", &self.name, image]))?;
+        output(command(&self.kind, &self.place).args(["load", "docker-image", "--name", &self.place.cluster, image]))?;
         Ok(())
     }
 
@@ -171,25 +207,26 @@ impl Cluster {
     }
 
     fn node(&self) -> String {
-        format!("{}-control-plane", self.name)
+        format!("{}-control-plane", self.place.cluster)
     }
 
     /// Keeps the logs of the Node and of all its containers in a directory.
     pub fn keep_logs(&self, logs: &Path) -> Result<()> {
-        output(command(&self.kind, &self.name).args(["export", "logs", "--name", &self.name]).arg(logs.join("kind")))?;
+        let name = &self.place.cluster;
+        output(command(&self.kind, &self.place).args(["export", "logs", "--name", name]).arg(logs.join("kind")))?;
         Ok(())
     }
 
     /// Removes the cluster and its network.
     pub fn remove(self) -> Result<()> {
-        remove(self.docker, &self.kind, &self.name)
+        remove(self.docker, &self.kind, &self.place)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         // A cluster that `remove` has removed isn't there any more.
-        let _ = remove(self.docker, &self.kind, &self.name);
+        let _ = remove(self.docker, &self.kind, &self.place);
     }
 }
 
@@ -200,22 +237,38 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Returns kind with a Docker network of this cluster's own: its usual one is shared, and stays.
-fn command(kind: &Kind, name: &str) -> Command {
+impl Place {
+    fn of(purpose: Purpose, docker: Docker) -> Result<Self> {
+        let cluster = format!("capi-e2e-{}", process::id());
+        Ok(match purpose {
+            Purpose::Chart => Self { network: cluster.clone(), cluster, owns_network: true },
+            Purpose::Management => {
+                let network = SHARED_NETWORK.to_owned();
+                let owns_network = docker.networks(&network)?.is_empty();
+                Self { cluster, network, owns_network }
+            }
+        })
+    }
+}
+
+/// Returns kind with the Docker network of this cluster.
+fn command(kind: &Kind, place: &Place) -> Command {
     let mut command = Command::new(&kind.program);
-    command.env("KIND_EXPERIMENTAL_DOCKER_NETWORK", name);
+    command.env("KIND_EXPERIMENTAL_DOCKER_NETWORK", &place.network);
     command
 }
 
-fn remove(docker: Docker, kind: &Kind, name: &str) -> Result<()> {
+fn remove(docker: Docker, kind: &Kind, place: &Place) -> Result<()> {
+    let name = &place.cluster;
     let file = env::temp_dir().join(format!("{name}.kubeconfig"));
-    output(command(kind, name).args(["delete", "cluster", "--name", name]).arg("--kubeconfig").arg(&file))?;
+    output(command(kind, place).args(["delete", "cluster", "--name", name]).arg("--kubeconfig").arg(&file))?;
     if file.exists() {
         fs::remove_file(&file)?;
     }
-    let filter = format!("name=^{name}$");
-    for network in docker.lines(&["network", "ls", "--quiet", "--filter", &filter])? {
-        docker.run(&["network", "rm", &network])?;
+    if place.owns_network {
+        for network in docker.networks(&place.network)? {
+            docker.run(&["network", "rm", &network])?;
+        }
     }
     Ok(())
 }

@@ -5,12 +5,14 @@ mod cluster;
 mod groups;
 mod leftovers;
 mod release;
-mod suite;
+mod stage;
+pub(crate) mod suite;
 
 pub use self::{
-    cluster::{Cluster, LOOK, PATIENCE},
+    cluster::{Cluster, LOOK, PATIENCE, Purpose},
     groups::{Group, fake_nodes},
     leftovers::Leftovers,
     release::{Connection, Outside, Release},
-    suite::{Play, Scenario, Stage, VARIABLE, run},
+    stage::{Play, Stage, run},
+    suite::{Scenario, VARIABLE},
 };

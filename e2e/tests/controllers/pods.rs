@@ -136,8 +136,8 @@ pub(crate) async fn create_pod_on(stage: &Stage, name: &str, cpu: &str, mut labe
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "web",
-                // With real kubelets, Nodes of kind have this image.
-                "image": "registry.k8s.io/pause:3.10",
+                // With real kubelets: that of kubeadm 1.36, which Nodes have already.
+                "image": "registry.k8s.io/pause:3.10.2",
                 "imagePullPolicy": "IfNotPresent",
                 "resources": { "requests": { "cpu": cpu, "memory": "16Mi" } },
             }],

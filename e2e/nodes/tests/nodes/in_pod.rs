@@ -69,19 +69,11 @@ fn make_image(stage: &Stage<'_>) -> Result<()> {
     let program = stage.logs.join("driver");
     let stripped = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_driver")).status()?;
     ensure!(stripped.success(), "strip: {stripped}");
-    let docker = Docker::running()?;
-    let container = docker.run(&["create", &stage.cluster.images.project.name])?;
-    let container = container.trim();
-    let copied = docker.run(&["cp", &program.display().to_string(), &format!("{container}:/usr/local/bin/driver")]);
-    let entry = "ENTRYPOINT [\"/usr/local/bin/driver\"]";
-    let arguments = format!("CMD [\"{FILES}/config/cloud-config.yaml\"]");
-    let committed =
-        copied.and_then(|_| docker.run(&["commit", "--change", entry, "--change", &arguments, container, IMAGE]));
-    docker.run(&["rm", container])?;
+    let made = stage.cluster.images.with_program(&program, IMAGE);
     std::fs::remove_file(&program)?;
-    committed?;
+    made?;
     let loaded = stage.cluster.load(IMAGE);
-    docker.run(&["rmi", IMAGE])?;
+    Docker::running()?.run(&["rmi", IMAGE])?;
     loaded
 }
 
@@ -98,6 +90,13 @@ fn driver() -> Value {
             "containers": [{
                 "name": "driver",
                 "image": IMAGE,
+                // It takes no Node away.
+                "args": [
+                    format!("--cloud-config={FILES}/config/cloud-config.yaml"),
+                    "--scan-interval=300ms",
+                    "--scale-down-unneeded-time=10h",
+                    "--scale-down-unready-time=10h",
+                ],
                 "imagePullPolicy": "Never",
                 "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
                 "volumeMounts": [

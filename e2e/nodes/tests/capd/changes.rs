@@ -1,0 +1,62 @@
+//! Changes that others than the autoscaler make to a group whose Nodes are busy.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    controllers::machines::names,
+    machines::Scene,
+    nodes::{LOOK, PATIENCE},
+    wait::every,
+};
+
+use crate::load::with_pods;
+
+pub(crate) async fn a_group_grows_from_two_to_three_and_shrinks_to_two(scene: &Scene<'_>) -> Result<()> {
+    with_pods(scene, 2, async |load| {
+        let before = load.runs(2).await?;
+        let more = load.scale(3).await?;
+        ensure!(names(&before).is_subset(&names(&more)), "Machines were made anew: {more:?}");
+        let after = load.scale(2).await?;
+        ensure!(names(&after).is_subset(&names(&more)), "Machines were made anew: {after:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// A rollout replaces all Machines. While it goes on the group may have one more; at its end it has as many as Pods need.
+pub(crate) async fn a_rollout_ends_with_as_many_machines(scene: &Scene<'_>) -> Result<()> {
+    with_pods(scene, 2, async |load| {
+        let before = load.runs(2).await?;
+        scene.stage.roll(&load.group).await?;
+        every(LOOK, "all Machines anew", 3 * PATIENCE, async || {
+            let now = scene.stage.machines(&load.group).await?;
+            let old = names(&before);
+            ensure!(now.len() == 2 && now.iter().all(|one| one.runs() && !old.contains(&one.name)), "{now:?}");
+            Ok(())
+        })
+        .await?;
+        let after = load.runs(2).await?;
+        ensure!(names(&before).is_disjoint(&names(&after)), "not replaced: {after:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Cluster API makes another Machine, since the group's size stays: it is nobody's scale-down.
+pub(crate) async fn a_machine_deleted_by_hand_is_replaced(scene: &Scene<'_>) -> Result<()> {
+    with_pods(scene, 2, async |load| {
+        let before = load.runs(2).await?;
+        let victim = &before[0].name;
+        scene.stage.objects.delete("Machine", victim).await?;
+        every(LOOK, "the Machine gone", PATIENCE, async || {
+            let found = scene.stage.objects.find("Machine", victim).await?;
+            ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data));
+            Ok(())
+        })
+        .await?;
+        let after = load.runs(2).await?;
+        ensure!(names(&after).contains(&before[1].name), "the other Machine is gone: {after:?}");
+        ensure!(scene.stage.objects.scale(load.group.kind, &load.group.name).await? == 2, "another size");
+        Ok(())
+    })
+    .await
+}

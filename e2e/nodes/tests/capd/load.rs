@@ -1,0 +1,103 @@
+//! A group of a scenario, and a Deployment in the workload cluster that needs its Nodes.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    autoscaling::{Settings, running::Autoscaling},
+    controllers::{
+        groups::{Group, Workers},
+        machines::Machine,
+        stage::{NODE_POOL, Stage},
+    },
+    machines::Scene,
+};
+use serde_json::json;
+
+/// Pods of one Deployment, each of which needs more than half of a Node, and their group.
+pub(crate) struct Load<'a> {
+    /// The group.
+    pub(crate) group: Group,
+    stage: &'a Stage,
+    name: String,
+    autoscaling: Autoscaling,
+}
+
+/// Plays a story with a group that has come from zero, and takes the Pods away.
+pub(crate) async fn with_pods(
+    scene: &Scene<'_>,
+    count: i32,
+    story: impl for<'a> AsyncFnOnce(&'a mut Load<'_>) -> Result<()>,
+) -> Result<()> {
+    let stage = &scene.stage;
+    let group = Workers::new("workers").label(NODE_POOL, stage.mark()).bounds(0, 4);
+    let group = group.publishing(stage.capacity(&stage.cpu(1, 1))).create(stage).await?;
+    let autoscaling = stage.autoscale(Settings::default()).await?;
+    let mut load = Load { group, stage, name: format!("{}-web", stage.mark()), autoscaling };
+    let played = async {
+        load.create(count).await?;
+        story(&mut load).await
+    };
+    let played = Box::pin(played).await;
+    let removed = stage.workload.remove("Deployment", &load.name).await;
+    played.and(removed)
+}
+
+impl Load<'_> {
+    async fn create(&mut self, count: i32) -> Result<()> {
+        let labels = json!({ NODE_POOL: self.stage.mark() });
+        let soon =
+            |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5 });
+        let deployment = json!({
+            "kind": "Deployment",
+            "metadata": { "name": self.name },
+            "spec": {
+                "replicas": count,
+                "selector": { "matchLabels": labels },
+                "template": {
+                    "metadata": { "labels": labels },
+                    "spec": {
+                        "nodeSelector": labels,
+                        "terminationGracePeriodSeconds": 1,
+                        // The default is five minutes on a Node that has failed.
+                        "tolerations": [soon("node.kubernetes.io/not-ready"), soon("node.kubernetes.io/unreachable")],
+                        "containers": [{
+                            "name": "web",
+                            "image": "registry.k8s.io/pause:3.10.2",
+                            "imagePullPolicy": "IfNotPresent",
+                            "resources": { "requests": { "cpu": self.stage.cpu(3, 4), "memory": "16Mi" } },
+                        }],
+                    },
+                },
+            },
+        });
+        self.stage.workload.create(deployment).await?;
+        self.runs(count).await.map(drop)
+    }
+
+    /// Sets the number of Pods, and waits until as many run on as many Machines.
+    pub(crate) async fn scale(&mut self, count: i32) -> Result<Vec<Machine>> {
+        self.want(count).await?;
+        self.runs(count).await
+    }
+
+    /// Sets the number of Pods.
+    pub(crate) async fn want(&self, count: i32) -> Result<()> {
+        self.stage.workload.patch("Deployment", &self.name, json!({ "spec": { "replicas": count } })).await
+    }
+
+    /// Waits until this number of Pods is ready, and the group has as many Machines, which run.
+    pub(crate) async fn runs(&mut self, count: i32) -> Result<Vec<Machine>> {
+        let (stage, name) = (self.stage, &self.name);
+        self.autoscaling
+            .until("ready Pods", async || {
+                let deployment = stage.workload.get("Deployment", name).await?;
+                let status = &deployment.data["status"];
+                let ready = status["readyReplicas"].as_i64().unwrap_or_default();
+                let all = status["replicas"].as_i64().unwrap_or_default();
+                ensure!(ready == i64::from(count) && all == ready, "the Deployment's status is {status}");
+                Ok(())
+            })
+            .await?;
+        self.autoscaling.sizes(&[(&self.group.id, count)]).await?;
+        stage.running(&self.group, usize::try_from(count)?).await
+    }
+}

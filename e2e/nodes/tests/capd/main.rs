@@ -1,0 +1,27 @@
+//! The chart and an autoscaler in a management cluster, and real Nodes that come and go: containers of Cluster API's
+//! development provider (CAPD). Everything here needs root, Docker and a network, and is listed as ignored unless the
+//! environment variable `E2E_DOCKER` is set.
+
+mod changes;
+mod learned;
+mod load;
+mod outages;
+mod scenarios;
+
+use std::{path::Path, process::ExitCode};
+
+use e2e::{machines, on_machines};
+
+fn main() -> ExitCode {
+    let scenarios = on_machines![
+        changes::a_group_grows_from_two_to_three_and_shrinks_to_two,
+        changes::a_rollout_ends_with_as_many_machines,
+        changes::a_machine_deleted_by_hand_is_replaced,
+        learned::a_template_promises_what_the_kubelet_reports,
+        outages::a_node_whose_container_is_killed_is_replaced,
+        outages::the_management_api_server_may_restart,
+        outages::the_providers_pods_may_be_evicted,
+        scenarios::those_for_existing_clusters_pass,
+    ];
+    machines::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("capd"))
+}

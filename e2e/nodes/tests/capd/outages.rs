@@ -1,0 +1,85 @@
+//! Failures of a Node, of the management cluster's API server and of the provider's Pods.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    images::Docker,
+    machines::{NAMESPACE, Scene},
+    nodes::{LOOK, PATIENCE, Release},
+    wait::every,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::EvictParams;
+
+use crate::load::with_pods;
+
+/// Its container is killed: the Pod moves to a Node that the autoscaler adds, and the dead Node is removed with its Machine.
+pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'_>) -> Result<()> {
+    with_pods(scene, 2, async |load| {
+        let before = load.runs(2).await?;
+        let victim = &before[0];
+        let node = victim.node.as_deref().context("no Node")?;
+        Docker::running()?.run(&["kill", node])?;
+        // Cluster Autoscaler before 1.35 takes a quarter of an hour.
+        every(LOOK, "the dead Node gone", 6 * PATIENCE, async || {
+            let found = scene.stage.workload.find("Node", node).await?;
+            ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data["spec"].clone()));
+            let found = scene.stage.objects.find("Machine", &victim.name).await?;
+            ensure!(found.is_none(), "its Machine is still there: {:?}", found.map(|found| found.data));
+            Ok(())
+        })
+        .await?;
+        let after = load.runs(2).await?;
+        ensure!(after.contains(&before[1]), "the other Machine has changed: {after:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// The kubelet starts it again. The provider, the autoscaler and the managers go on.
+pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> Result<()> {
+    let cluster = &scene.management.cluster;
+    with_pods(scene, 1, async |load| {
+        let server = || cluster.on_node(&["pgrep", "-x", "kube-apiserver"]);
+        let before = server()?;
+        load.want(2).await?;
+        cluster.on_node(&["pkill", "-KILL", "-x", "kube-apiserver"])?;
+        every(LOOK, "the API server again", PATIENCE, async || {
+            let now = server()?;
+            ensure!(now != before, "process {now} is the old one");
+            scene.stage.objects.get("Cluster", &scene.stage.cluster).await
+        })
+        .await?;
+        load.runs(2).await?;
+        load.scale(1).await.map(drop)
+    })
+    .await
+}
+
+/// As `kubectl drain` does, each in its turn, while a group grows and shrinks.
+pub(crate) async fn the_providers_pods_may_be_evicted(scene: &Scene<'_>) -> Result<()> {
+    let release = Release::new(&scene.management.cluster, NAMESPACE);
+    with_pods(scene, 1, async |load| {
+        for (round, count) in [2, 1].into_iter().enumerate() {
+            let pods = names(&release.settled().await?);
+            load.want(count).await?;
+            for name in &pods {
+                release.pod_api().evict(name, &EvictParams::default()).await?;
+                every(LOOK, "another Pod", PATIENCE, async || {
+                    let now = names(&release.settled().await?);
+                    ensure!(!now.contains(name), "{name} is still there in round {round}");
+                    Ok(())
+                })
+                .await?;
+            }
+            load.runs(count).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn names(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect()
+}

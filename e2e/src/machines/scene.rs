@@ -1,0 +1,108 @@
+//! The surroundings of one scenario: both clusters with the chart and the autoscaler, and a stage for its groups.
+
+use std::{
+    env,
+    io::{Read as _, stdin},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+
+use super::{Management, Workload, autoscaler};
+use crate::{
+    controllers::stage::Stage,
+    nodes::{
+        Scenario, VARIABLE,
+        suite::{self, Shared},
+    },
+    program,
+};
+
+/// The environment variable that keeps both clusters until the end of standard input; any value will do.
+const KEEP: &str = "E2E_KEEP";
+
+/// The body of a scenario.
+pub type Play = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, Result<()>>;
+
+/// The surroundings of one scenario.
+pub struct Scene<'a> {
+    /// The management cluster, with the chart and the autoscaler.
+    pub management: &'a Management,
+    /// The workload cluster.
+    pub workload: &'a Workload,
+    /// Groups and Pods of its own, which are removed at the end.
+    pub stage: Stage,
+    /// The directory of its logs.
+    pub logs: PathBuf,
+}
+
+/// Lists scenarios by the paths of their functions, each an `async fn(&Scene<'_>) -> Result<()>`.
+#[macro_export]
+macro_rules! on_machines {
+    ($($module:ident::$function:ident),* $(,)?) => {
+        [$($crate::nodes::Scenario::<$crate::machines::Play> {
+            name: concat!(stringify!($module), "::", stringify!($function)),
+            play: |scene| Box::pin($module::$function(scene)),
+        }),*]
+    };
+}
+
+/// Runs the scenarios that the command line selects, if the environment lets them.
+#[must_use]
+pub fn run(scenarios: &[Scenario<Play>], logs: &Path) -> ExitCode {
+    suite::run::<Machines>(scenarios, logs, &[VARIABLE])
+}
+
+/// All that scenarios share.
+struct Machines {
+    // Declared in the order in which they are ended.
+    workload: Workload,
+    management: Management,
+    program: PathBuf,
+}
+
+impl Shared for Machines {
+    type Play = Play;
+
+    async fn start(logs: &Path) -> Result<Self> {
+        let program = program::build()?;
+        let management = Management::start(logs).await?;
+        let made = Box::pin(prepare(&management)).await;
+        if made.is_err() {
+            // The reason is in the logs, which go with the cluster.
+            let _ = management.keep_logs(logs);
+        }
+        Ok(Self { workload: made?, management, program })
+    }
+
+    async fn play(&self, number: usize, play: Play, logs: &Path) -> Result<()> {
+        let clusters = &self.workload.clusters;
+        let directory = logs.join("program");
+        std::fs::create_dir_all(&directory)?;
+        let stage = Stage::existing(clusters, number, self.program.clone(), directory).await?;
+        let scene = Scene { management: &self.management, workload: &self.workload, stage, logs: logs.to_owned() };
+        let played = play(&scene).await;
+        let kept = self.management.keep_logs(logs);
+        let left = scene.stage.leave().await;
+        played.and(kept).and(left)
+    }
+
+    async fn remove(self) -> Result<()> {
+        if env::var_os(KEEP).is_some() {
+            let clusters = &self.workload.clusters;
+            eprintln!("kept until the end of standard input: {}", clusters.management.display());
+            eprintln!("and the workload cluster: {}", clusters.workload.display());
+            tokio::task::spawn_blocking(|| stdin().read_to_end(&mut Vec::new())).await??;
+        }
+        self.workload.remove().await?;
+        self.management.remove()
+    }
+}
+
+async fn prepare(management: &Management) -> Result<Workload> {
+    let workload = Workload::create(management).await?;
+    autoscaler::install(management).await?;
+    Ok(workload)
+}
