@@ -174,13 +174,16 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
             let count = self.log.wanted() + leaving.len() + others;
             size::delete(self.group.replicas, count, self.group.bounds).map_err(Refusal::BelowMin)?;
         }
-        let entries = leaving.into_iter().enumerate().map(|(position, named)| {
+        let checked = self.log.entries().len();
+        for (position, named) in leaving.into_iter().enumerate() {
             let counted = position >= alive;
-            Entry { counted, ..Entry::wanted(named, &self.ticket, false) }
-        });
-        let log = self.log.clone().with(entries);
-        T::check(&log).map_err(Refusal::Log)?;
-        (self.log, self.others) = (log, others);
+            self.log.push(Entry { counted, ..Entry::wanted(named, &self.ticket, false) });
+        }
+        if let Err(error) = T::check(&self.log, checked) {
+            self.log.truncate(checked);
+            return Err(Refusal::Log(error));
+        }
+        self.others = others;
         self.given_up -= given_up;
         Ok(accepted)
     }

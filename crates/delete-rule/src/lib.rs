@@ -65,11 +65,11 @@ pub trait Types: Copy + Debug + Default + Eq + Hash + 'static {
     /// Returns the time from `from` to `to`, or 0 if `to` is earlier.
     fn between(from: Self::Time, to: Self::Time) -> Duration;
 
-    /// Checks that a log can be written.
+    /// Checks that a log can be written, whose first `checked` entries have been checked before.
     ///
     /// # Errors
     /// Fails if the log is too large.
-    fn check(log: &Log<Self>) -> Result<(), Self::LogError>;
+    fn check(log: &Log<Self>, checked: usize) -> Result<(), Self::LogError>;
 }
 
 /// The delete rule, with all of its steps or with those that a policy leaves in.

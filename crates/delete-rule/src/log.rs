@@ -109,7 +109,6 @@ impl<T: Types> Log<T> {
     #[must_use]
     pub fn with(mut self, entries: impl IntoIterator<Item = Entry<T>>) -> Self {
         for entry in entries {
-            debug_assert!(self.get(&entry.uid).is_none(), "{:?} is in the log already", entry.name);
             self.push(entry);
         }
         self
@@ -117,8 +116,16 @@ impl<T: Types> Log<T> {
 
     /// Adds the entry of a Machine that has none.
     pub fn push(&mut self, entry: Entry<T>) {
+        debug_assert!(self.get(&entry.uid).is_none(), "{:?} is in the log already", entry.name);
         self.places.insert(entry.uid.clone(), self.entries.len());
         self.entries.push(entry);
+    }
+
+    /// Removes all entries but the first `count`.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        for entry in self.entries.drain(count.min(self.entries.len())..) {
+            self.places.remove(&entry.uid);
+        }
     }
 
     /// Returns the log with these entries lowered.

@@ -33,7 +33,7 @@ impl Types for Text {
         to.saturating_sub(from)
     }
 
-    fn check(log: &Log<Self>) -> Result<(), usize> {
+    fn check(log: &Log<Self>, _: usize) -> Result<(), usize> {
         let entries = log.entries().len();
         if entries > MOST_ENTRIES { Err(entries) } else { Ok(()) }
     }
@@ -226,6 +226,25 @@ fn a_request_is_accepted(
 ) {
     let accepted = accept(replicas, log, machines, request).map(|names| names.join(" "));
     assert_eq!(accepted, expected.map(str::to_owned));
+}
+
+#[test]
+fn a_request_that_the_log_has_no_room_for_leaves_nothing_in_it() {
+    let names: Vec<_> = (0..MOST_ENTRIES + 1).map(|n| format!("m{n}")).collect();
+    let (logged, others) = names.split_at(MOST_ENTRIES - 1);
+    let [one, other] = others else { panic!("two are left") };
+    let log = log(&logged.iter().map(String::as_str).collect::<Vec<_>>());
+    let group = Group { replicas: 2_000, log, lives: lives(&[one, other]), ..Group::default() };
+    let state = GroupState { bounds: Bounds { min: 1, max: 2_000 }, ..group.state() };
+    let mut acceptance = RULE.acceptance(state, Ticket::from("new"));
+    let mut accept = |names: &[&str]| {
+        let machines = names.iter().copied().map(named).collect();
+        acceptance.accept(&Request { machines, ..Request::default() }).map_err(|refusal| word(&refusal))
+    };
+    assert_eq!(accept(&[one, other]), Err("full"));
+    assert_eq!(accept(&[other]), Ok(Accepted::default()));
+    let log = acceptance.log().unwrap();
+    assert_eq!((log.entries().len(), log.get(one), log.get(other).is_some()), (MOST_ENTRIES, None, true));
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Types for Small {
         if from < to { LEFT_TO_PROVIDER } else { Duration::ZERO }
     }
 
-    fn check(_: &Log) -> Result<(), Infallible> {
+    fn check(_: &Log, _: usize) -> Result<(), Infallible> {
         Ok(())
     }
 }

@@ -95,8 +95,8 @@ impl delete_rule::Types for Types {
         to.saturating_duration_since(from)
     }
 
-    fn check(log: &DeletionLog) -> Result<(), LogError> {
-        log.check()
+    fn check(log: &DeletionLog, checked: usize) -> Result<(), LogError> {
+        log.check(checked)
     }
 }
 
@@ -120,11 +120,12 @@ pub trait LogAnnotation: Sized {
     /// If the log is too large for an annotation.
     fn print(&self) -> Result<Option<String>, LogError>;
 
-    /// Returns an error if the log can't be printed. A log that is surely short enough isn't printed for that.
+    /// Returns an error if the log, whose first `checked` entries can be printed, can't be. A log that is surely short
+    /// enough isn't printed for that.
     ///
     /// # Errors
     /// As [`Self::print`].
-    fn check(&self) -> Result<(), LogError>;
+    fn check(&self, checked: usize) -> Result<(), LogError>;
 }
 
 /// The reason why a text is no log, or a log can't be written.
@@ -244,7 +245,7 @@ impl LogAnnotation for DeletionLog {
             return Ok(None);
         }
         let full = || LogError::Full { count: self.entries().len() };
-        check_entries(self)?;
+        check_entries(self.entries())?;
         let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
         for entry in self.entries() {
             let alike =
@@ -273,10 +274,10 @@ impl LogAnnotation for DeletionLog {
         Ok(Some(text))
     }
 
-    fn check(&self) -> Result<(), LogError> {
-        check_entries(self)?;
+    fn check(&self, checked: usize) -> Result<(), LogError> {
+        check_entries(self.entries().get(checked..).unwrap_or_default())?;
         // The longest form: each entry alone in an acceptance, with every character escaped.
-        let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.to_string().len() + entry.ticket.0.len()) + 100;
+        let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.text_len() + entry.ticket.0.len()) + 100;
         if self.entries().len() <= MOST_ENTRIES && self.entries().iter().map(longest).sum::<usize>() <= LONGEST_LOG {
             return Ok(());
         }
@@ -285,9 +286,9 @@ impl LogAnnotation for DeletionLog {
 }
 
 /// Returns an error for entries that couldn't be parsed again.
-fn check_entries(log: &DeletionLog) -> Result<(), LogError> {
+fn check_entries(entries: &[Entry]) -> Result<(), LogError> {
     let check = |entry: &Entry| check(&entry.name, &entry.uid.to_string(), &entry.ticket);
-    log.entries().iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
+    entries.iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
 }
 
 /// Returns an error for a name or uid that no Machine can have, or an entry that is too long to be parsed.

@@ -69,7 +69,19 @@ impl Uid {
             UidForm::Text(text) => text.is_empty(),
         }
     }
+
+    /// Returns the length of its text in bytes.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        match &self.0 {
+            UidForm::Uuid(..) => UUID_LEN,
+            UidForm::Text(text) => text.len(),
+        }
+    }
 }
+
+/// The length of a UUID as Kubernetes writes it.
+const UUID_LEN: usize = 36;
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
@@ -88,7 +100,7 @@ impl From<String> for Uid {
 /// so that it is displayed unchanged.
 fn uuid_of(text: &str) -> Option<(u64, u64)> {
     let bytes = text.as_bytes();
-    if bytes.len() != 36 {
+    if bytes.len() != UUID_LEN {
         return None;
     }
     let mut value = 0_u128;
@@ -229,7 +241,9 @@ mod tests {
         fn a_uid_is_shown_as_it_came(
             text in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-fA-F-]{36}|.*|0{8}-0{4}-0{4}-[0-9]{4}-0{12}"
         ) {
-            prop_assert_eq!(Uid::from(&*text).to_string(), text);
+            let uid = Uid::from(&*text);
+            prop_assert_eq!(uid.text_len(), text.len());
+            prop_assert_eq!(uid.to_string(), text);
         }
 
         #[test]

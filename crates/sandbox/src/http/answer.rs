@@ -7,6 +7,7 @@ use futures::stream;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::{Object, Page, Refusal};
@@ -26,8 +27,9 @@ pub type Answer = Response<Body>;
 const PIECE: usize = 128 * 1024;
 
 /// Returns an answer of JSON.
-pub(crate) fn json_answer(code: u16, value: &Value) -> Answer {
-    typed(code, "application/json", Bytes::from(value.to_string()))
+pub(crate) fn json_answer(code: u16, value: &impl Serialize) -> Answer {
+    // Values have no keys that JSON doesn't.
+    typed(code, "application/json", Bytes::from(serde_json::to_vec(value).unwrap_or_default()))
 }
 
 /// Returns the answer to a refused request.

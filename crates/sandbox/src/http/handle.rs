@@ -14,7 +14,7 @@ use super::{
     list::{self, WatchSetting},
     route::{ContentType, Form, Part, Query, Route, accepted, content_type, token_of},
     schemas,
-    table::{self, Include},
+    table::{self, Include, MetadataOf},
 };
 use crate::api::{Api, DeleteOptions, Deleted, KindSpec, PatchKind, Propagation, Refusal, Resource, Subresource};
 
@@ -200,7 +200,7 @@ fn object(
             Ok(match form {
                 Form::Plain | Form::Discovery => object_answer(&target.api_version(), &target.spec.kind, &object),
                 Form::Table => json_answer(200, &table::of_one(&target, &object, include, server.api.clock().now())),
-                Form::Metadata => json_answer(200, &table::metadata_of(object.value())),
+                Form::Metadata => json_answer(200, &MetadataOf::new(object.value())),
             })
         }
         "update" => {
@@ -249,8 +249,8 @@ fn patch(
 /// Returns the answer to a write: the stored object.
 fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &Arc<Value>) -> Answer {
     match form {
-        Form::Plain | Form::Discovery => json_answer(code, value),
-        Form::Metadata => json_answer(code, &table::metadata_of(value)),
+        Form::Plain | Form::Discovery => json_answer(code, &**value),
+        Form::Metadata => json_answer(code, &MetadataOf::new(value)),
         Form::Table => match server.api.target(resource) {
             Ok(target) => {
                 json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))
@@ -315,8 +315,8 @@ fn deletion(target: &crate::api::Target, deletion: &Deletion, deleted: &Deleted)
             });
             json_answer(200, &status)
         }
-        Deleted::Waiting(object) if deletion.may_wait => json_answer(202, object),
-        Deleted::Gone(object) | Deleted::Waiting(object) => json_answer(200, object),
+        Deleted::Waiting(object) if deletion.may_wait => json_answer(202, &**object),
+        Deleted::Gone(object) | Deleted::Waiting(object) => json_answer(200, &**object),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::list_metadata;
@@ -175,9 +176,24 @@ fn age(time: &str, now: Timestamp) -> String {
     }
 }
 
+/// Only an object's metadata, which isn't copied for it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MetadataOf<'o> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: &'o Value,
+}
+
+impl<'o> MetadataOf<'o> {
+    pub(crate) fn new(object: &'o Value) -> Self {
+        Self { api_version: "meta.k8s.io/v1", kind: "PartialObjectMetadata", metadata: &object["metadata"] }
+    }
+}
+
 /// Returns only an object's metadata.
 pub(crate) fn metadata_of(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+    json!(MetadataOf::new(object))
 }
 
 /// Returns only the metadata of a list's objects.
