@@ -233,6 +233,8 @@ struct Machine {
     is_deleting: bool,
     /// The one who has deleted it.
     deleted_by: Option<Author>,
+    /// The time since which it is being deleted.
+    deleting_since: Option<Nanos>,
     is_gone: bool,
     /// The time of its last change.
     changed: Nanos,

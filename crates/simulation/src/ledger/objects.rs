@@ -335,6 +335,8 @@ impl Ledger {
         let is_deleting = object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted;
         let deleted_by =
             before.as_ref().and_then(|machine| machine.deleted_by).or_else(|| is_deleting.then_some(author));
+        let deleting_since =
+            before.as_ref().and_then(|machine| machine.deleting_since).or_else(|| is_deleting.then_some(now));
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
@@ -343,6 +345,7 @@ impl Ledger {
             is_unhealthy,
             is_deleting,
             deleted_by,
+            deleting_since,
             is_gone: change == ChangeKind::Deleted,
             changed: now,
             mark: mark.map(|mark| match &known {

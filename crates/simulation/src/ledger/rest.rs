@@ -10,6 +10,9 @@ const LONG_LEFT: Nanos = 400 * SECOND;
 /// drained and take long to end, one after the other.
 const GOES_WITHIN: Nanos = 800 * SECOND;
 
+/// The time in deletion after which a Machine may have made a scale-up time out: Cluster Autoscaler waits for at least 180 s.
+const HANGS: Nanos = 100 * SECOND;
+
 impl Ledger {
     /// Checks the state before a copy is started that finishes the work of others.
     pub(crate) fn before_rest(&mut self) {
@@ -83,5 +86,16 @@ impl Ledger {
         for (check, what) in found {
             self.find(check, what);
         }
+    }
+
+    /// Returns true if a Machine of a group has hung in deletion since faults ended: its MachineSet makes no other one as
+    /// long as it counts it, so that a scale-up times out.
+    pub(crate) fn hung_in_deletion(&self, group: &str) -> bool {
+        let hung = |machine: &Machine| {
+            let since = machine.deleting_since?;
+            let until = if machine.is_gone { machine.changed } else { self.now };
+            Some(until >= self.calm_from && until.saturating_sub(since) >= HANGS)
+        };
+        self.machines.values().filter(|machine| machine.group == group).any(|machine| hung(machine) == Some(true))
     }
 }

@@ -35,6 +35,9 @@ impl AtRest {
     }
 }
 
+/// Another such cause: the MachineSet counts the Machine as a replica, and Cluster Autoscaler backs the group off.
+const HUNG: &str = "a Machine that hangs in deletion keeps a new one from being made";
+
 impl World {
     /// Runs the final checks.
     pub(super) fn judge(&mut self, fresh: HostId) {
@@ -156,6 +159,10 @@ impl World {
             }
             if open.iter().any(|(group, _)| self.ledger.takes_any(&group.id())) {
                 *self.ledger.exceptions.entry(TAKES_ANY).or_default() += 1;
+                continue;
+            }
+            if open.iter().any(|(group, _)| self.ledger.hung_in_deletion(&group.id())) {
+                *self.ledger.exceptions.entry(HUNG).or_default() += 1;
                 continue;
             }
             if !open.is_empty() {
