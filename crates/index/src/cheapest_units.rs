@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use nodegroup::{GroupPrice, Price, UnitPrices};
 
-/// The lowest price of each resource among the groups that answer.
+/// The lowest price of each resource among the served groups.
 ///
 /// Groups whose Nodes are free don't count if others cost something: Cluster Autoscaler divides by the price of pods,
 /// and with 0 its price expander can't compare anything any more.

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::{events::EventContent, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
 use index::{Index, Overwritten};
 
-/// The time for which a size that was put back is remembered: whoever does it again within this time keeps doing it.
+/// The time for which a size that was put back is remembered; a repetition within this time is reported.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
 /// The observations of all groups, for the lifetime of the task.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     put_back: HashMap<GroupId, PutBack>,
-    /// The reason that was reported last for Machines of a group that aren't created.
+    /// The last reported reason that a group's Machines aren't created.
     held_back: HashMap<GroupId, String>,
 }
 

@@ -11,7 +11,7 @@ use nodegroup::writing::CallError;
 const MOST: u32 = 6;
 /// The pause before the second attempt if the server doesn't set one; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause of the server that is waited for: beyond it, the caller comes again anyway.
+/// The longest pause set by the server that is waited for; after a longer one the caller has retried by itself.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The time after the first attempt beyond which no further one begins: the group's other commands wait meanwhile, and its
@@ -27,7 +27,7 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// Returns attempts of which all but the first are counted.
+    /// Creates attempts that count each retry.
     pub(super) fn counted(repeated: Counter) -> Self {
         Self { made: 1, started: Instant::now(), repeated }
     }
