@@ -62,7 +62,7 @@ fn next_pause(error: &CallError, made: u32, elapsed: Duration) -> Option<Duratio
 fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
     let usual = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1);
     match error {
-        // The object has to be read again, which needs no pause at first; whoever loses again and again backs off.
+        // The object has to be read again, which needs no pause at first; repeated conflicts back off.
         CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
         CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
         CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),
