@@ -15,9 +15,9 @@ pub(super) const KINDS_OF_A_NAMESPACE: usize = 16;
 /// The limit that keeps a kind from being followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
-    /// Each namespace that names the kind has reached its number of kinds.
+    /// Each namespace that names the kind has reached its limit.
     OfItsNamespaces,
-    /// The total number is reached.
+    /// The total limit is reached.
     InAll,
 }
 
@@ -40,7 +40,7 @@ impl Refusal {
 /// Chooses the kinds to follow among the served ones, in this order: `followed` first, oldest first, then the others
 /// by name. Returns the kinds beyond the limits, with the reason.
 ///
-/// A kind counts for the namespace that has the fewest kinds of those that name it.
+/// A kind counts for one of the namespaces that name it: the one with the fewest kinds so far.
 pub(super) fn refusals<'a>(
     followed: impl IntoIterator<Item = &'a KindRef>,
     served: impl IntoIterator<Item = &'a KindRef>,

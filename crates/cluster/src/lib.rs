@@ -1,7 +1,7 @@
-//! The link from clusters to the index: discovers the served kinds, starts their informers, and feeds the index. The
-//! state of a management cluster is one value that may be shared, and that of a workload cluster another, so that one
-//! process can serve many. This crate must never block a caller on an API server: failures are retried in the
-//! background and reported by the checks of [`Workload`].
+//! The link from clusters to the index: discovers the served kinds, starts their informers, and feeds the index.
+//! [`Management`] is the state of a management cluster, which workload clusters may share, and [`Workload`] that of one
+//! workload cluster, so that one process can serve many. This crate must never block a caller on an API server:
+//! failures are retried in the background and reported by the checks of [`Workload`].
 
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]

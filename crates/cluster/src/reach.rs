@@ -1,7 +1,7 @@
 //! The namespaces of the scope that can't be read, because they were deleted together with their RoleBindings, or a
-//! right is missing. Minimal rights don't allow a query for a namespace's existence, so refused lists and watches
-//! have to do. This file must never mistake an outage, or a right that is missing everywhere, for a problem of single
-//! namespaces.
+//! right is missing. Minimal rights don't allow a query for a namespace's existence, so refused lists and watches have
+//! to serve as evidence. This file must never mistake an outage, or a right that is missing everywhere, for a problem
+//! of single namespaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

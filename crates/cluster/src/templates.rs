@@ -1,6 +1,6 @@
-//! Infrastructure templates: the informer of a kind starts when a group first names the kind. Only the first Refresh
-//! to succeed waits for the first lists, for some seconds. A kind that is missing, forbidden or named later must
-//! never make Refresh fail: the index gets the reason, and discovery is repeated.
+//! Infrastructure templates: the informer of a kind starts when a group first names the kind. Refresh waits for the
+//! first lists only at the start, for some seconds. A kind that is missing, forbidden or named later must never make
+//! Refresh fail: the index gets the reason, and discovery is repeated.
 //!
 //! Anybody who may write a group chooses the kinds it names. So a kind that isn't served costs an entry and no
 //! request of its own, the number of followed kinds is limited ([`kinds`](super::kinds)), and a kind that isn't named
@@ -61,7 +61,7 @@ pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Known {
     pub(super) state: KindState,
-    /// True if its templates are followed. Other names may be made up.
+    /// True if its templates are followed. A kind that isn't followed may have a made-up name.
     pub(super) is_followed: bool,
 }
 
@@ -107,7 +107,7 @@ struct Questions {
 }
 
 impl Questions {
-    /// Queries discovery if that is due, and the resources of groups that weren't queried yet.
+    /// Queries discovery if that is due, and the resources of API groups that weren't queried yet.
     async fn ask(&mut self, management: &Management, named: &BTreeMap<KindRef, BTreeSet<ArcStr>>, is_new: bool) {
         let client = &management.clients().writes;
         if self.due(is_new) <= Instant::now() {
@@ -239,7 +239,7 @@ impl Templates {
             let followed = templates.follow_kind(&kind, served, &is_dropped, &news);
             if ended.run_until_cancelled(followed).await.is_some() {
                 templates.forget(&kind);
-                // Nobody listens at the end.
+                // The receiver is dropped at shutdown.
                 let _ = news.send(News::Dropped(kind));
             }
         });
@@ -316,7 +316,7 @@ impl Templates {
             self.report(kind, state);
             if broken_since.is_some_and(|since| since.elapsed() > BROKEN) {
                 broken_since = None;
-                // Nobody listens at the end.
+                // The receiver is dropped at shutdown.
                 let _ = news.send(News::Broken);
             }
             let synced = async {
@@ -402,14 +402,14 @@ fn drop_unnamed(following: &mut BTreeMap<KindRef, Following>, named: &BTreeMap<K
             followed.unnamed_since = None;
         } else if now.saturating_duration_since(*followed.unnamed_since.get_or_insert(now)) >= GRACE {
             followed.dropped.cancel();
-            // The kind's task reports when everything of it is removed.
+            // The entry stays until the kind's task reports that its objects are removed.
             followed.unnamed_since = Some(now);
         }
     }
 }
 
-/// Returns the resources of the named kinds, and for the others the reason for having none. Followed kinds are
-/// reported to their tasks, and keep their resource if discovery didn't answer.
+/// Returns the resources of the named kinds, and for the others the reason for having none. The tasks of followed kinds
+/// are notified, and keep their resource if discovery didn't answer.
 fn served(
     questions: &Questions,
     named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,

@@ -32,10 +32,10 @@ const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
 const MACHINE_POOLS: &str = "management/machinepools";
 const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
 
-/// The maximum time that the first Refresh to succeed waits for the first lists of infrastructure templates.
+/// The maximum time after the sync of the core kinds for which Refresh fails until infrastructure templates are listed.
 const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
 
-/// The interval at which the readable namespaces are evaluated, besides each check.
+/// The interval at which the readability of namespaces is evaluated; each check evaluates it as well.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The options for reading a workload cluster.

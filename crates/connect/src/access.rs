@@ -130,7 +130,7 @@ impl Access {
         let mut reported = None;
         let mut looked = Instant::now();
         loop {
-            // Wakes for the first of both; repeated 401s must not cause reads without a pause.
+            // Wakes after the period or at a 401; repeated 401s must not cause reads without a pause.
             let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
             sleep_until(looked + periods.min_interval).await;
             looked = Instant::now();

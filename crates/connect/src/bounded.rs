@@ -1,5 +1,5 @@
-//! Size limits for answers of API servers. kube's client reads an error to its end, whatever its length: so an error
-//! is cut at its limit, and the rest serves as the reason.
+//! Size limits for answers of API servers. kube's client reads an error of any length to its end, so an error is cut at
+//! its limit, and its beginning serves as the message.
 
 use std::{
     io,

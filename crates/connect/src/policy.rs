@@ -1,7 +1,7 @@
 //! The policy of requests: timeouts, TCP keepalive, and no retries of kube's own. kube's stock client retries a 429,
-//! 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it also logs
-//! each failure as an error. So the stack is built here, from kube's own layers, without both: the callers decide on
-//! retries, and log each problem once.
+//! 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it also logs each
+//! failure as an error. So the stack is built here, from kube's own layers, without these retries and logs: the callers
+//! decide on retries, and log each problem once.
 
 use std::{io, time::Duration};
 
@@ -70,8 +70,8 @@ impl Policy {
         longest: None,
     };
 
-    /// Builds a client with these timeouts. This makes no request, but needs a running Tokio runtime; an operator's
-    /// own kubeconfig may have its `exec` program run here.
+    /// Builds a client with these timeouts. This makes no request, but needs a running Tokio runtime; the `exec`
+    /// program of an operator's own kubeconfig may run here.
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.

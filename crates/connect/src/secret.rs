@@ -11,8 +11,8 @@ const KEY: &str = "value";
 /// The maximum that aliases may add to a kubeconfig, in values and bytes of texts. None needs any, but a few lines in
 /// a Secret must not be able to fill this program's memory.
 const MOST_ADDED: usize = 100_000;
-/// More brackets than a kubeconfig has, in YAML or JSON: the YAML parser's time grows with the square of the open
-/// ones.
+/// More brackets than a kubeconfig has, in YAML or JSON: the YAML parser's time is quadratic in the number of open
+/// brackets.
 const MOST_BRACKETS: usize = 1_000;
 
 /// Reads a Cluster's kubeconfig from its Secret, by one request through the management cluster's client.

@@ -1,5 +1,5 @@
-//! The sources of a cluster's configuration. A source is a value: each load reads its files or its Secret again, so
-//! whoever follows changes keeps the source and replaces the clients.
+//! The sources of a cluster's configuration. A source is a value: each load reads its files or its Secret again, so a
+//! follower of changes keeps the source and replaces the clients.
 
 use std::{env, fmt, path::Path, path::PathBuf};
 
@@ -72,8 +72,8 @@ impl WorkloadSource {
     /// Builds the workload cluster's clients; for a Secret, by one request to the management cluster.
     ///
     /// # Errors
-    /// As [`Source::connect`], and if the Secret can't be read or used. An operator has to fix the former before a start; the
-    /// latter may pass by themselves: see [`WorkloadSource::access_in_time`].
+    /// As [`Source::connect`], and if the Secret can't be read or used. An operator has to fix errors of the
+    /// configuration before a start; those of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
         Ok(self.load(management).await?.clients)
     }

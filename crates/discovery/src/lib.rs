@@ -69,8 +69,8 @@ impl CoreResources {
 pub enum LookupError {
     /// The API group isn't served.
     #[error(
-        "the API server doesn't serve the API group {group}: install its CustomResourceDefinitions, or name \
-         another group by CAPI_GROUP where Cluster API itself is meant"
+        "the API server doesn't serve the API group {group}: install its CustomResourceDefinitions, or set CAPI_GROUP \
+         if Cluster API is served under another group"
     )]
     NoGroup {
         /// The group asked for.

@@ -31,7 +31,7 @@ pub(super) struct Answered<'a> {
     pub(super) metadata: &'a MetadataMap,
 }
 
-/// The slow and failed reads: those that were logged, and the number of those since.
+/// The slow and failed reads: the last logged one per RPC and code, and the number of later ones.
 #[derive(Debug)]
 pub(super) struct CallLog {
     slow: Duration,
@@ -111,7 +111,7 @@ impl CallLog {
         Some(more)
     }
 
-    /// Logs the counts whose minute is over. It has to be called from time to time.
+    /// Logs the counts whose minute is over. It must be called periodically.
     pub(super) fn sum_up(&self, now: Instant) {
         let is_over = |logged: &Logged| now.saturating_duration_since(logged.at) >= PAUSE;
         let over: Vec<_> = self.logged.lock().extract_if(|_, logged| is_over(logged)).collect();

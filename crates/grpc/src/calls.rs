@@ -1,5 +1,5 @@
-//! Records the last call of Cluster Autoscaler, for people who ask if it calls. Only Refresh counts: it comes once in every
-//! loop, and no other client sends it.
+//! Records the last call of Cluster Autoscaler, so that people can see that it calls. Only Refresh counts: it comes
+//! once in every loop, and no other client sends it.
 
 use std::{sync::Arc, time::Instant};
 

@@ -1,7 +1,7 @@
-//! The wire: converts Cluster Autoscaler's requests to queries of the index and commands of the scale module, and their
-//! results to answers. It must hold no rule except on the effect of an answer at the caller. Read RPCs answer inline from
-//! memory, without an await or an API call. An unknown Node or group must never be an error where one error would stop the
-//! caller's whole loop.
+//! Converts Cluster Autoscaler's requests to queries of the index and commands of `scale`, and their results to
+//! answers. It must hold no rule, except on the effect that an answer has on the caller. Read RPCs answer inline from
+//! memory, without an await or an API call. An unknown Node or group must never be an error where one error would stop
+//! the caller's whole loop.
 
 mod call_log;
 mod calls;
@@ -182,7 +182,7 @@ impl Service {
     }
 
     fn groups_now(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
-        // An error is taken for "no groups at all", which is true only before anything was pinned.
+        // Cluster Autoscaler takes an error for an empty list, which is right only before anything was pinned.
         self.pin_if_unused(caller)?;
         Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
     }
@@ -192,8 +192,8 @@ impl Service {
         node: Option<&proto::ExternalGrpcNode>,
         caller: Option<&Connection>,
     ) -> proto::NodeGroupForNodeResponse {
-        // Cluster Autoscaler asks before its first Refresh for Nodes that carry its taints. While nothing can be pinned, no
-        // Node belongs to a group.
+        // Before its first Refresh, Cluster Autoscaler asks for the groups of Nodes with its taints. While nothing can
+        // be pinned, no Node belongs to a group.
         let _ = self.pin_if_unused(caller);
         let pinned = node.and_then(|node| {
             self.index.group_of_node(NodeQuery {
@@ -238,8 +238,8 @@ impl Service {
         let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
         let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
-            // Options replace all of the caller's defaults, and zero those that this protocol can't carry, so none are set
-            // where nothing is overridden.
+            // Options replace all of the caller's defaults, and reset those that the protocol can't carry to zero, so
+            // the answer has none if nothing is overridden.
             node_group_autoscaling_options: options::overrides_anything(defaults, overrides)
                 .then(|| options::override_defaults(defaults, overrides)),
         })
@@ -427,9 +427,9 @@ fn unknown(id: &str) -> Status {
     Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
 }
 
-/// Cuts the message of an error. It travels in a header, encoded up to three times as long. A message beyond the caller's
-/// limit for headers breaks the call, and with it the code that the caller relies on; a request's id or an API server's
-/// message may be that long.
+/// Cuts the message of an error, which is sent in a header, encoded to up to three times its length. A header beyond
+/// the caller's limit would fail the call without the code that the caller relies on. Ids in requests and messages of
+/// API servers may be that long.
 fn cut(status: Status) -> Status {
     let message = status.message();
     if message.len() <= LONGEST_MESSAGE {

@@ -142,7 +142,7 @@ impl RpcMetrics {
     }
 }
 
-/// A call that is being answered. If it is dropped before, its caller has given it up.
+/// A call that is being answered. If it is dropped before its answer, it counts as cancelled by the caller.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     metrics: &'a Inner,

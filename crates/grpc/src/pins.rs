@@ -1,7 +1,7 @@
-//! The callers that rely on the present pins of the membership. A caller pins with Refresh, at the beginning of its loop.
-//! One that arrives in the middle of a loop, from another copy of the program or before its first Refresh, would find the
-//! pins of somebody's last visit, which may be days old, so it pins anew. This must never happen while another caller is in
-//! its loop, which dereferences nil for a group that it wasn't answered.
+//! The callers that rely on the present pins of the membership. A caller pins with Refresh, at the beginning of its
+//! loop. One that arrives in the middle of a loop, from another copy of the program or before its first Refresh, would
+//! find pins that may be days old, so it pins anew. This must never happen during another caller's loop: Cluster
+//! Autoscaler dereferences nil for a group that its last NodeGroups answer lacks.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use server::{Connection, KnownConnection};
 /// The maximum duration of a loop: Cluster Autoscaler restarts itself after ten minutes without one.
 const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 
-/// The time for which a caller relies on its own pins, far longer than a loop. Behind a proxy that keeps a connection to
-/// each copy it would otherwise come back to pins that are days old.
+/// The time for which a caller relies on its own pins, far longer than a loop. Without this limit, a caller behind a
+/// proxy that keeps a connection to each copy could use pins that are days old.
 const LAST_VISIT: Duration = Duration::from_secs(60 * 60);
 
 /// The callers that have pinned.
@@ -38,8 +38,8 @@ struct PinState {
     age: Duration,
 }
 
-/// Returns true if no caller relies on the pins: the present one hasn't pinned recently on its connection, and no other one
-/// that has may be in a loop.
+/// Returns true if no caller relies on the pins: the present one hasn't pinned recently on its connection, and no other
+/// one that has pinned can still be in its loop.
 fn are_unused(known: impl IntoIterator<Item = PinState>) -> bool {
     let is_used = |known: PinState| match (known.is_caller, known.is_open) {
         (true, _) => known.age < LAST_VISIT,
@@ -57,7 +57,8 @@ impl Pins {
         callers.push(Caller { connection: connection.known(), at: now });
     }
 
-    /// Returns true if a caller has to pin anew without Refresh; false without a connection, since then it can't be known.
+    /// Returns true if a caller has to pin anew without Refresh. Returns false without a connection, by which callers
+    /// are recognized.
     pub(super) fn must_pin(&self, connection: Option<&Connection>, now: Instant) -> bool {
         let Some(connection) = connection else { return false };
         let callers = self.0.lock();

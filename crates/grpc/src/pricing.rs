@@ -74,8 +74,8 @@ pub(super) fn requests(new: &Bytes, old: &Bytes) -> Result<Requests, Status> {
     })
 }
 
-/// Maps a missing price to its code. Cluster Autoscaler treats all of them alike: it leaves the group, or the needs of the
-/// pods, out of its choice.
+/// Maps a missing price to its code. Cluster Autoscaler treats all of them alike: it chooses without the group, or
+/// without the prices of pods.
 pub(super) fn status_of(error: &NoPrice) -> Status {
     let message = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! The answers to Cluster Autoscaler's reads, from one look at the index each.
+//! Answers Cluster Autoscaler's reads, each from one consistent state of the index.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -12,7 +12,7 @@ use capi::ScalableKind;
 use nodegroup::{GroupId, Instance, instance};
 
 impl Index {
-    /// Returns true if a Refresh, or NodeGroups before it, has pinned the membership.
+    /// Returns true once a Refresh, or a NodeGroups before the first one, has pinned the membership.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.inner.read().pinned.is_some()
@@ -42,7 +42,8 @@ impl Index {
         self.inner.read().live.resolve(query)
     }
 
-    /// Returns the answers of a group, or the last ones if it has stopped being a group since the last Refresh.
+    /// Returns the served values of a group: the current ones, or the last ones if it has stopped being a group since
+    /// the last Refresh.
     #[must_use]
     pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {
         self.inner.read().live.groups.get(id)?.served.clone()
@@ -56,7 +57,7 @@ impl Index {
     }
 
     /// Returns the instances of a group: its Machines, or a MachinePool's providerIDs, and a placeholder for each
-    /// missing replica. The instances of a recent increase have ids of their own. `None` if there is no such group.
+    /// missing replica. The instances of a recent increase have temporary ids. `None` if there is no such group.
     #[must_use]
     pub fn instances(&self, id: &GroupId) -> Option<Vec<Instance>> {
         let inner = self.inner.read();
@@ -93,7 +94,7 @@ impl Index {
 }
 
 impl Inner {
-    /// Returns a group that answers: a live one, or one that was live at the last Refresh.
+    /// Returns a group that is served: a live one, or one that was live at the last Refresh.
     fn answering(&self, id: &GroupId) -> Option<&Group> {
         self.live.groups.get(id).filter(|group| group.served.is_some())
     }

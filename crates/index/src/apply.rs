@@ -26,7 +26,7 @@ impl LiveState {
             Change::Cluster(cluster) => {
                 let key = cluster.meta.key.clone();
                 let old = self.clusters.insert(key.clone(), Arc::clone(&cluster));
-                // No other field is read, and the status changes often.
+                // The rules read no other field, and a Cluster's status changes often.
                 if old.as_ref().is_none_or(|old| old.topology != cluster.topology) {
                     self.update_rollouts(self.groups_by_cluster.to_vec(&key));
                 }
@@ -107,7 +107,7 @@ impl LiveState {
     fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
-        // A read may have shown a log that the watch never does, so its deletions are looked at when it is gone.
+        // A direct read may have stored a log that the watch never reports; its disappearance is progress as well.
         let had_log = group.versions.logs().next().is_some();
         group.set_object(Arc::clone(object), log);
         if let Standing::Undecodable(_) = group.standing {
@@ -118,8 +118,7 @@ impl LiveState {
         self.observed_owner_changed(old.as_deref(), Some(object));
         self.check_log(had_log, object);
         self.check_size(group_of(object), old.as_deref(), object);
-        // The Machines of a MachineSet were visited when its relations changed; the Nodes of a MachinePool may have
-        // changed.
+        // `relate` resamples the groups of a MachineSet; a MachinePool may have other Nodes now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
         }
@@ -161,7 +160,7 @@ impl LiveState {
             self.groups.remove(id);
         }
         if let Some(old) = &old {
-            // Its deletions are then forgotten by whoever finishes them.
+            // The finisher then forgets its deletions.
             self.check_log(false, old);
         }
         self.update_rollouts(old.as_deref().map(group_of).into_iter().collect());

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use nodegroup::{GroupPrice, Price, UnitPrices};
 
-/// The lowest price of each resource among the groups that answer.
+/// The lowest price of each resource among the served groups.
 ///
 /// Groups whose Nodes are free don't count if others cost something: Cluster Autoscaler divides by the price of pods,
 /// and with 0 its price expander can't compare anything any more.
 #[derive(Debug, Default)]
 pub(super) struct CheapestUnits {
-    /// Groups that have a price.
+    /// The number of groups that have a price.
     priced: usize,
     /// The number of groups with known resources whose Nodes are free.
     free: usize,
@@ -26,7 +26,7 @@ pub(super) struct CheapestUnits {
 struct Tally(BTreeMap<Price, usize>);
 
 impl CheapestUnits {
-    /// Groups that have a price.
+    /// The number of groups that have a price.
     pub(super) fn priced(&self) -> usize {
         self.priced
     }

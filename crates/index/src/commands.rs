@@ -1,4 +1,4 @@
-//! The facts that commands and the finisher decide on, each from one look at the index.
+//! The state that commands and the finisher decide on, each read under one lock.
 
 use std::{sync::Arc, time::Instant};
 
@@ -76,14 +76,14 @@ impl Index {
         Some(self.inner.read().live.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
-    /// Returns the facts about a group's current generation; `None` if there is no such object.
+    /// Returns the era of a group's current generation; `None` if there is no such object.
     #[must_use]
     pub fn era(&self, id: &GroupId) -> Option<Era> {
         self.inner.read().live.groups.get(id)?.versions.era().cloned()
     }
 
     /// Returns the progress of a group's deletions. `None` if the object doesn't exist, is paused, or isn't in scope:
-    /// its deletions have to wait, or are another program's.
+    /// then its deletions wait, or belong to another program.
     #[must_use]
     pub fn deletions(&self, id: &GroupId) -> Option<DeletionView> {
         let inner = self.inner.read();

@@ -15,7 +15,7 @@ use super::{
 };
 
 impl LiveState {
-    /// Returns the instances of a live group, at the cost of its MachineSets.
+    /// Returns the instances of a live group, in time proportional to its MachineSets.
     pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
         if id.kind == ScalableKind::MachinePool {
             return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
@@ -128,7 +128,7 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// Returns the Machines of a group by state: as kept, and as counted now.
+    /// Returns the Machines of a group by state: the kept counts, and new ones for comparison.
     pub(super) fn counts_and_count_of(&self, id: &GroupId) -> (MachineCounts, MachineCounts) {
         (
             self.kept_counts_of(id),

@@ -115,7 +115,8 @@ impl Siblings {
     }
 }
 
-/// The tails of providerIDs that so many objects share that Machines with them aren't kept counted.
+/// The tails of providerIDs that more than [`MAX_SHARED`] objects share. While there are any, the kept counts aren't
+/// used.
 #[derive(Debug)]
 pub(super) struct SharedTails {
     pub(super) tails: BTreeSet<String>,

@@ -1,5 +1,5 @@
-//! Deleted groups, which continue to answer until the next Refresh. On a replica that gets no Refresh they are
-//! dropped after a time, by later changes.
+//! Deleted groups, which are served until the next Refresh. A copy of the program that gets no Refresh drops them after
+//! a time, at later changes.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::group::Group;
 
-/// The time for which a deleted group answers.
+/// The time for which a deleted group is served.
 const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);
 /// The deleted groups with the times of their deletions, in order. A group may exist again by now.
 #[derive(Debug, Default)]

@@ -61,7 +61,7 @@ impl LiveState {
         self.set_wanted(id, wants);
     }
 
-    /// Leaves a group out if its namespace can't be read. A group that is left out anyway keeps its reason.
+    /// Excludes a group whose namespace can't be read. An object that isn't meant to be a group keeps its reason.
     fn in_its_namespace(&self, id: &GroupId, verdict: Verdict) -> Verdict {
         match &verdict {
             Verdict::Excluded(
@@ -85,7 +85,7 @@ impl LiveState {
         }
     }
 
-    /// Returns the reason for which a template can't be known, for people; the rules add the template's name.
+    /// Returns the reason that a template can't be read, for a message to which the rules add the template's name.
     fn why_unreadable(&self, key: &TemplateKey) -> Option<String> {
         match (self.templates.get(key), self.kinds.get(&key.0)) {
             (Some(Err(error)), _) => Some(error.to_string()),
@@ -131,7 +131,7 @@ impl LiveState {
                 }
             }
         }
-        // Changes of its Machines before this woke nobody who could act.
+        // The finisher couldn't act on earlier changes of its Machines.
         if waited && group.min_of_deletions().is_some() {
             self.check_deletions_of(id);
         }

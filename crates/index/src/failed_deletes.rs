@@ -1,15 +1,16 @@
-//! Machines whose deletion the API server recently refused or didn't answer. Their errors aren't sent meanwhile:
-//! Cluster Autoscaler would ask for their deletion in every loop, and doesn't count them as replicas.
+//! Machines whose deletion the API server recently refused or didn't answer. Their instances are sent without an error
+//! meanwhile: Cluster Autoscaler requests the deletion of an instance with an error in every loop, and doesn't count it
+//! as a replica.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// The time for which the error isn't sent after the first failure. It is much longer than a loop of Cluster
-/// Autoscaler, which fixes a size that doesn't add up in several consecutive loops.
+/// Autoscaler, which takes several consecutive loops to correct a size that doesn't add up.
 const FIRST: Duration = Duration::from_secs(5 * 60);
-/// The maximum time. Each further failure doubles the time up to this: an instance without an error counts as one
-/// that may still join until `--max-node-provision-time` has passed since its error was last sent.
+/// The maximum of this time, which doubles with each further failure: to Cluster Autoscaler, an instance without an
+/// error may still join until `--max-node-provision-time` has passed since its error was last sent.
 const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// A failed deletion.
@@ -27,7 +28,7 @@ impl FailedDelete {
         self.since.elapsed() >= self.lasts
     }
 
-    /// Returns a failure of now after the one `before` it.
+    /// Returns a failure at the current time that follows `before`.
     pub(super) fn after(before: Option<&Self>) -> Self {
         let lasts = match before {
             Some(failed) if failed.is_over() => (failed.lasts * 2).min(LONGEST),

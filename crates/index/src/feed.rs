@@ -14,7 +14,7 @@ use super::{Change, Index};
 
 /// An object type that the index is fed with.
 pub trait IndexFeed: Send + Sync + Sized + 'static {
-    /// The identifier of a kind, for types that serve several.
+    /// The kind, for a type that represents several.
     type Kind: Clone + Send + Sync + 'static;
 
     /// Returns the change for an object.
@@ -144,8 +144,8 @@ pub struct Feed<T: IndexFeed> {
 /// The objects of an earlier feed that this one hasn't received yet; `None` once the feed has ended.
 type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
 
-/// The keys of the objects that the index has from a feed: all keys of the kind in the index, so that no copy is
-/// kept. Taking them ends the feed: it changes nothing any more, not even by an event that arrives at that moment.
+/// The keys of the objects that a feed has put into the index. They are read from the index when taken, so that the
+/// feed keeps no copy. Taking them ends the feed: events that arrive later or at the same time change nothing.
 pub struct FedKeys<T: IndexFeed> {
     index: Arc<Index>,
     kind: T::Kind,

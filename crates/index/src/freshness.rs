@@ -5,6 +5,6 @@ pub trait Freshness: Send + Sync + 'static {
     /// Checks that every core cache is in sync, and that its watch is recent enough.
     ///
     /// # Errors
-    /// The cache that isn't, with the reason.
+    /// The cache that fails the check, with the reason.
     fn check(&self) -> Result<(), String>;
 }

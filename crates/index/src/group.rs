@@ -1,4 +1,4 @@
-//! The state of one group: its object, the result of the rules, and its answers while it is pinned. Nothing here
+//! The state of one group: its object, the result of the rules, and its served values while it is pinned. Nothing here
 //! looks at another object.
 
 use std::{sync::Arc, time::Instant};
@@ -18,7 +18,7 @@ use super::{
     version::Versions,
 };
 
-/// A group's answers: the rules' definition, and the values derived from it.
+/// The values that a group is served with: the rules' definition, and the values derived from it.
 #[derive(Debug)]
 pub struct Served {
     /// The rules' result for the objects.
@@ -31,7 +31,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Creates the answers of a group with this definition.
+    /// Creates the served values of a group with this definition.
     pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
         let options = match rollout {
             Some(_) if !definition.ignores_rollouts => rollout::hold(&definition.options),
@@ -48,16 +48,16 @@ pub(super) struct Group {
     pub(super) object: Option<Arc<ScalableResource>>,
     /// Its current standing.
     pub(super) standing: Standing,
-    /// Its answers, which are kept until the next Refresh when it stops being a group.
+    /// Its served values, which are kept until the next Refresh when it stops being a group.
     pub(super) served: Option<Arc<Served>>,
     /// The kind of its infrastructure template, if this program should watch it.
     pub(super) wants: Option<KindRef>,
-    /// The first Machine of the group, by name, that has a Node, with this Node; for a MachinePool the first Node,
-    /// under its own key.
+    /// The first Machine by name that has a Node, with that Node; for a MachinePool the key of its first Node, with
+    /// that Node.
     pub(super) sample: Option<(ObjectKey, Arc<Node>)>,
     /// Its rollout, in progress or about to begin, even if the group ignores rollouts.
     pub(super) rollout: Option<Ongoing>,
-    /// The versions of the object, or of the last one.
+    /// The versions of the object, or of the last object if it was deleted.
     pub(super) versions: Versions,
     /// The size that this process wrote last, until it is overwritten.
     pub(super) own_size: Option<OwnSize>,
@@ -65,14 +65,14 @@ pub(super) struct Group {
     pub(super) size_writes: u32,
     /// The last increase of the size by this process.
     pub(super) increase: Option<Increase>,
-    /// The size with which somebody else has overwritten this process's, until it is reported.
+    /// The size of another writer that has replaced this process's, until it is reported.
     pub(super) overwritten: Option<Overwritten>,
-    /// The time of the object's deletion, while the group continues to answer.
+    /// The time of the object's deletion, while the group is still served.
     pub(super) deleted_at: Option<tokio::time::Instant>,
 }
 
 impl Group {
-    /// The group as an object that has Machines made; `None` without an object.
+    /// Returns the object, as one that creates Machines, with its log; `None` without an object.
     pub(super) fn set_view(&self) -> Option<SetView> {
         let log = self.versions.shown().and_then(|version| version.log.clone());
         Some(SetView { object: Arc::clone(self.object.as_ref()?), log })
@@ -87,8 +87,8 @@ impl Group {
         self.deleted_at = None;
     }
 
-    /// Records if the watch reports another size than the one that this process wrote last. During a write the size
-    /// may be the new one, so this waits for the answer.
+    /// Records a size from the watch that differs from the one that this process wrote last. Does nothing during a
+    /// write, whose new size the watch may report before the API server answers.
     fn check_overwritten(&mut self, shown: &GroupVersion) {
         if self.size_writes > 0 {
             return;
@@ -134,8 +134,8 @@ impl Group {
         self.object.is_some() || matches!(self.standing, Standing::Undecodable(_))
     }
 
-    /// Returns the min size that deletions respect, which is 0 if the object isn't a group any more. `None` if
-    /// deletions have to wait, or are another program's.
+    /// Returns the min size that deletions respect, which is 0 if the object isn't a group any more. `None` if its
+    /// deletions wait, or belong to another program.
     pub(super) fn min_of_deletions(&self) -> Option<i32> {
         self.object.as_ref()?;
         match &self.standing {

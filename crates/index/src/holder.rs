@@ -42,7 +42,7 @@ impl Holder {
 }
 
 impl Keyed for Holder {
-    /// The end of the providerID; see [`holder_key`].
+    /// The tail of the providerID; see [`holder_key`].
     type Key = str;
     /// The whole id precedes the holder, so that the holders of one id are adjacent.
     type Order = (ArcStr, HolderId);
@@ -77,8 +77,8 @@ impl Keyed for MachineByNode {
     }
 }
 
-/// Returns the key of a providerID: its tail, so that one map serves whole ids and the fallback; or the whole id if
-/// the fallback is never right.
+/// Returns the key of a providerID: its tail, so that one map serves look-ups by whole id and by tail; or the whole id
+/// if a look-up by tail is never right.
 pub(super) fn holder_key(provider_id: &str) -> &str {
     provider_id::tail(provider_id).unwrap_or(provider_id)
 }

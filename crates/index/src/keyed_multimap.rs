@@ -103,8 +103,8 @@ impl<V: Keyed> KeyedMultimap<V> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// Iterates over the values of a key from `from` on, in order, at the cost of the values taken. A single value
-    /// may be before `from`.
+    /// Iterates over the values of a key from `from` on, in order, in time proportional to the values taken. The only
+    /// value of a key is returned even if it is before `from`.
     pub(super) fn get_from(&self, key: &V::Key, from: impl FnOnce() -> V::Order) -> impl Iterator<Item = &V> {
         let (one, many) = match self.find(key) {
             None => (None, None),

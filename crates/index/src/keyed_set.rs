@@ -1,7 +1,8 @@
 //! A set of objects by their own identity, as a table of pointers, so that a hundred thousand Machines need no second
 //! copy of their keys. Must never hold two objects with one identity.
 //!
-//! `iddqd` was weighed: its maps keep the objects in a list and their positions in a table, a second word for each object.
+//! `iddqd` isn't used: its maps keep the objects in a list and their positions in a table, a second word for each
+//! object.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},

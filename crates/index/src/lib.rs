@@ -93,9 +93,9 @@ pub struct Index {
     first_sync: Mutex<Option<FirstSync>>,
     /// Notified when the result of [`Index::wanted_kinds`] changes.
     wanted: watch::Sender<()>,
-    /// Notified when a group is added to [`Index::take_pending_deletes`].
+    /// Notified when [`Index::take_pending_deletes`] has another group to return.
     pending_deletes: watch::Sender<()>,
-    /// Notified when a group is added to [`Index::take_observed`].
+    /// Notified when [`Index::take_observed`] has another group to return.
     observed: watch::Sender<()>,
 }
 
@@ -142,9 +142,9 @@ impl Index {
         live.take_notices()
     }
 
-    /// Returns the log of an incoming object. A stored log with the same text is reused, since then only the status
-    /// or a copy has changed. The log of a group in scope is parsed here, before the write lock is taken. A copy on a
-    /// MachineSet is parsed when the group's deletions are finished, and a log out of scope never.
+    /// Returns the deletion log of an incoming object. Reuses a stored log with the same text, so that a change of the
+    /// status parses nothing. Parses the log of a group in scope here, before the write lock is taken; the finisher
+    /// parses the copy on a MachineSet, and nothing parses a log out of scope.
     fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
         let text = object.deleting_log.as_ref()?;
         let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
@@ -158,26 +158,26 @@ impl Index {
         let same = stored.into_iter().find(|stored| stored.text() == text);
         let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
         if is_in_scope && id == group {
-            // An unreadable log is rejected where it is needed.
+            // The users of an unreadable log report its error.
             let _ = log.read();
         }
         Some(log)
     }
 
-    /// Returns a receiver that is notified of groups in [`Index::take_pending_deletes`].
+    /// Returns a receiver that is notified when [`Index::take_pending_deletes`] has groups to return.
     #[must_use]
     pub fn pending_deletes(&self) -> watch::Receiver<()> {
         self.pending_deletes.subscribe()
     }
 
-    /// Returns a receiver that is notified of groups in [`Index::take_observed`].
+    /// Returns a receiver that is notified when [`Index::take_observed`] has groups to return.
     #[must_use]
     pub fn observed(&self) -> watch::Receiver<()> {
         self.observed.subscribe()
     }
 
-    /// Returns the groups whose deletions may have progressed: those with a log of deletions, or with a Machine
-    /// marked for one, that have changed since the last call.
+    /// Takes the groups whose deletions may have progressed since the last call: changed ones that have a deletion log,
+    /// or a Machine marked for deletion.
     #[must_use]
     pub fn take_pending_deletes(&self) -> BTreeSet<GroupId> {
         std::mem::take(&mut self.inner.write().live.pending_deletes)
@@ -222,7 +222,7 @@ impl Index {
 
     /// Stores a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
-        // Parsed before the lock is taken, under which no text is parsed.
+        // No text is parsed under the lock.
         let _ = version.log.as_ref().map(SharedLog::read);
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
@@ -246,7 +246,7 @@ impl Index {
     }
 }
 
-/// Benches of other crates, which are built with this one's helpers, don't pay for the count.
+/// Other crates count only in debug builds, so that their benches don't pay for it.
 #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
 impl Index {
     /// Returns the number of visits to a Machine for its group.

@@ -1,6 +1,6 @@
 //! The objects and their relations, kept up to date with each change. There is one writer at a time, and nothing here
-//! may wait. The group of a Machine must never be stored: it follows from its owner and that owner's owner at the
-//! cost of one look-up, so that it can't be stale and the order of arrival doesn't matter.
+//! may wait. The group of a Machine must never be stored: one look-up finds it through the Machine's owner, so it can't
+//! be stale, and the order of arrival doesn't matter.
 
 use arcstr::ArcStr;
 use std::{
@@ -63,17 +63,17 @@ pub(super) struct LiveState {
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
     /// True if a kind was added or removed in a namespace since the last notification.
     pub(super) wanted_changed: bool,
-    /// The prices of the groups that answer.
+    /// The prices of the served groups.
     pub(super) prices: CheapestUnits,
     /// The groups whose standing or problems have changed, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose deletions may have progressed.
     pub(super) pending_deletes: BTreeSet<GroupId>,
-    /// The groups with observations of their sizes.
+    /// The groups whose size was written, overwritten or held back.
     pub(super) observed: BTreeSet<GroupId>,
     /// True if a group was added, removed, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
-    /// The deleted groups that continue to answer.
+    /// The deleted groups that are still served, until the next Refresh.
     pub(super) deleted_groups: DeletedGroups,
     /// The namespaces of the scope that can't be read.
     pub(super) forbidden_namespaces: BTreeSet<String>,

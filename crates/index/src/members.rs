@@ -107,8 +107,8 @@ impl LiveState {
         let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeByProviderId(node)| node);
         let same = nodes().find(|node| node.provider_id.as_ref() == Some(id));
         same.or_else(|| {
-            // The two may write the providerID differently. Its end identifies the Node if no other Machine has the
-            // same end.
+            // Machine and Node may write the providerID differently. Its tail identifies the Node if no other Machine
+            // has the same tail.
             let tail = provider_id::tail(id)?;
             let is_other = |holder: &Holder| match holder {
                 Holder::Machine(other) => other.meta.key != *key,

@@ -12,7 +12,7 @@ use super::{holder::holder_key, keyed_multimap::Keyed};
 pub(super) struct NodeByProviderId(pub(super) Arc<Node>);
 
 impl Keyed for NodeByProviderId {
-    /// The end of the providerID; see [`holder_key`].
+    /// The tail of the providerID; see [`holder_key`].
     type Key = str;
     type Order = ArcStr;
 

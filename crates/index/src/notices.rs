@@ -1,6 +1,6 @@
-//! The log of group states: one line per change. During the first sync the changes of one kind share one line, and
-//! single ones are logged at level debug; warnings are single lines unless there are too many. Must never write while
-//! the index is locked.
+//! The log of group states: one line per change. During the first sync changes of one kind share a line, with the
+//! single ones at level debug; warnings have lines of their own while they are few. Must never write while the index is
+//! locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

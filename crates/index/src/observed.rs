@@ -1,6 +1,6 @@
 //! The observed labels of groups' Nodes, recorded for future Nodes, and failure domains that turned out not to be
-//! zones. Both only grow: a group whose Nodes were in three zones must not count as in one because two Nodes are
-//! gone. They end with their MachineSets and groups.
+//! zones. Both only grow: a group whose Nodes were in three zones must not count as one in a single zone because two
+//! Nodes are gone. Observations are removed with their MachineSets and groups.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Resources of observed Nodes, recorded for future Nodes: by the templates that they were made from, and by group. A
-//! record outlives its Node, until another Node is observed, or the group has nothing with these templates any more.
-//! Must never observe a Node that is being deleted or not ready: it reports less than it has.
+//! record outlives its Node, until another Node is observed or the group no longer uses these templates. Must never
+//! observe a Node that is being deleted or not ready: it reports less than it has.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -60,8 +60,8 @@ impl LiveState {
         self.observe_again(&Templates::of(pool), id);
     }
 
-    /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted:
-    /// its Nodes may now count for other templates, for another group, or for none.
+    /// Updates the observations after a MachineDeployment, MachineSet or MachinePool was added, changed or deleted: its
+    /// Nodes may now belong to other templates, to another group, or to none.
     pub(super) fn owner_changed(
         &mut self,
         id: &GroupId,

@@ -1,4 +1,4 @@
-//! The observations that the rules take for a group: its own, else those of its older MachineSets or of other groups.
+//! The observations that the rules use for a group: its own, else those of its older MachineSets or of other groups.
 
 use capi::{KindRef, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::{
@@ -13,9 +13,8 @@ use super::{
 };
 
 impl LiveState {
-    /// Returns the labels of a group's Nodes that were made as its next one will be. If the group has only other
-    /// Nodes, those of its newest older MachineSet are better than nothing, except for a zone in another failure
-    /// domain.
+    /// Returns the labels of a group's Nodes that were created from the same spec as its next Node, else the labels of
+    /// its newest older MachineSet's Nodes, without a zone of another failure domain.
     pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
         let Some(by_spec) = self.observations.by_group.get(id) else { return ObservedLabels::default() };
         let spec = MachineSpec::of(object);
@@ -63,8 +62,8 @@ impl LiveState {
         RealNodes { same_templates, other_templates, ..RealNodes::default() }
     }
 
-    /// Returns the observed resources of a Node that was made from the templates of an older MachineSet of the group:
-    /// the newest such MachineSet.
+    /// Returns the resources observed for templates of older MachineSets of the group: those of a Node that still
+    /// exists, if there is one, of the newest MachineSet.
     fn resources_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
         let observation = |set: &ObjectKey| {
             let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;

@@ -1,5 +1,5 @@
-//! The size that this process wrote last for a group, until it is overwritten. From here the controller of a group
-//! learns that somebody has overwritten it, or that no Machine is created for it. Nothing here decides on sizes.
+//! The size that this process wrote last for a group, until it is overwritten. `scale` takes from it that another
+//! writer has overwritten the size, or that no Machine is created for it. Nothing here decides on sizes.
 
 use capi::Uid;
 use nodegroup::writing::GroupVersion;
@@ -13,7 +13,7 @@ pub(super) struct OwnSize {
     pub(super) replicas: i32,
 }
 
-/// A size with which somebody else has overwritten one of this process.
+/// A size of another writer that has overwritten one of this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Overwritten {
     /// The size that this process had written.

@@ -1,5 +1,5 @@
-//! The changes that may advance the deletions of a group, for whoever finishes them. A group's Machines are visited
-//! only when one of its owners is added, or when its waiting deletions may continue; never at every change.
+//! The changes that may advance the deletions of a group, for the finisher. A group's Machines are visited only when
+//! one of its owners is added, or when its waiting deletions may continue; never at every change.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Pins all current groups. Former groups stop answering.
+    /// Pins all current groups. Former groups are no longer served.
     pub(super) fn pin(live: &mut LiveState) -> Self {
         live.groups.retain(|_, group| {
             if !group.is_live()

@@ -32,7 +32,7 @@ pub enum NoPrice {
     OfForeignNode,
     /// Groups have a price, but the resources of their Nodes aren't known.
     #[error(
-        "node groups have prices, but of none it is known how much cpu and memory its Nodes have: give one the capacity \
+        "node groups have prices, but the cpu and memory of their Nodes aren't known: give one the capacity \
          annotations cpu and memory"
     )]
     OfResources,

@@ -114,7 +114,7 @@ impl LiveState {
     }
 }
 
-/// The holders of one providerID, or of one tail.
+/// The holders of one providerID, or of one tail: the part after the last `/`.
 #[derive(Default)]
 struct Candidates<'a> {
     machines: Vec<&'a Arc<Machine>>,
@@ -148,7 +148,7 @@ impl<'a> Candidates<'a> {
         self.machines.is_empty() && self.pools.is_empty()
     }
 
-    /// Returns true for one Machine, one MachinePool, or one Machine of that MachinePool.
+    /// Returns true for one Machine, for one MachinePool, or for one of each if the Machine is the MachinePool's.
     fn is_unambiguous(&self, live: &LiveState) -> bool {
         match (self.machines.as_slice(), self.pools.as_slice()) {
             ([machine], pools) => {

@@ -1,5 +1,5 @@
-//! The beginnings of Machines' lacks of capacity, recorded as Machines change: a read compares times, and parses no
-//! message.
+//! The times since when Machines lack capacity, recorded as Machines change, so that a read compares times and parses
+//! no message.
 
 use capi::Machine;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! The size writes of this process, and observations of what becomes of them. Nothing here decides on sizes.
+//! The size writes of this process, and observations of their outcome. Nothing here decides on sizes.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
     own_size::{Overwritten, OwnSize},
 };
 
-/// A size write in progress, until its answer is there.
+/// A size write in progress. Drop it after the API server has answered.
 #[derive(Debug)]
 #[must_use]
 pub struct SizeWrite<'a> {
@@ -91,7 +91,7 @@ impl Index {
         std::mem::take(&mut self.inner.write().live.observed)
     }
 
-    /// Returns the size with which somebody has overwritten one of this process, once.
+    /// Takes the size with which another writer has replaced this process's.
     #[must_use]
     pub fn take_overwritten(&self, id: &GroupId) -> Option<Overwritten> {
         self.inner.write().live.groups.get_mut(id)?.overwritten.take()

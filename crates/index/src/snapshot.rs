@@ -1,6 +1,6 @@
-//! A copy of the index, for whoever displays all of it. The lock is taken separately for each group, and only
-//! pointers are copied under it. The evaluation follows afterwards, so that displaying 100,000 Machines delays
-//! neither the writer nor an RPC. For counts alone, no Machine is copied.
+//! A copy of the index, for displays of all of it. The lock is taken separately for each group, and only pointers are
+//! copied under it. The evaluation follows afterwards, so that displaying 100,000 Machines delays neither the writer
+//! nor an RPC. For counts alone, no Machine is copied.
 
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -52,7 +52,7 @@ pub struct GroupSnapshot {
     pub rollout: Option<Ongoing>,
     /// True if its Cluster's topology sets its size, and so reverts every change of it.
     pub topology_sets_size: bool,
-    /// The reason for which no Machine is created for a larger size.
+    /// The reason that a larger size creates no Machine now.
     pub held_back: Option<String>,
     /// Its log of deletions in the annotation, including own writes.
     pub deletion_log: Option<SharedLog>,
@@ -161,7 +161,7 @@ impl GroupSnapshot {
         }
     }
 
-    /// Returns a note for people: a temporary state that isn't a problem of the group, but worth knowing.
+    /// Returns a note on a temporary state that is no problem of the group, for people.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let why = self.held_back.as_ref()?;

@@ -4,18 +4,18 @@ use std::slice;
 
 use nodegroup::{Exclusion, Problem};
 
-/// The standing of a MachineDeployment, MachineSet or MachinePool. `G` is the knowledge of a group that goes with it.
+/// The standing of a MachineDeployment, MachineSet or MachinePool. `G` is the data that a live group carries.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Standing<G = ()> {
     /// It is a group.
     Live(G),
-    /// It is none by the rules, and has these problems.
+    /// The rules exclude it for this reason, with these problems.
     Excluded(Exclusion, Vec<Problem>),
-    /// The object can't scale from zero as far as is known, and its infrastructure template hasn't been read yet.
+    /// Its infrastructure template hasn't been read yet, and nothing else lets it scale from zero.
     Waiting,
     /// Its object doesn't decode.
     Undecodable(Problem),
-    /// There is no such object. One that has been a group answers its last values until the next Refresh.
+    /// There is no such object. A former group is served with its last values until the next Refresh.
     #[default]
     Gone,
 }
@@ -25,7 +25,7 @@ pub enum Standing<G = ()> {
 pub enum StandingKind {
     /// It is a group.
     Live,
-    /// It is none by the rules.
+    /// The rules exclude it.
     Excluded(Exclusion),
     /// It may be one once its infrastructure template has been read.
     Waiting,

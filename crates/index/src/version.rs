@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use delete_rule::RULE;
 use nodegroup::{SharedLog, deletion_log::Types, writing::GroupVersion};
 
-/// The time for which an own write counts that the watch hasn't reported, if resourceVersions define which of two
-/// versions is later. A watch may be broken for longer than Refresh tolerates, and a size from before the write would
-/// cause a second write; only after a restored backup do the versions never catch up.
+/// The time for which an own write counts while the watch hasn't reported it, if resourceVersions are ordered. It is
+/// long, since a watch may be broken for longer than Refresh tolerates, and an older size would cause a second write.
+/// It is limited, since after a restored backup the watch never catches up.
 pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
-/// The time for which an own write counts if only an equal size shows that the watch has reported it.
+/// The same time if resourceVersions aren't ordered, and only an equal size shows that the watch has caught up.
 pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
 /// The time since which a group's spec is the current one, as far as this process has observed.
@@ -49,7 +49,7 @@ impl Written {
 /// The versions of one group's object.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
-    /// The version that the watch has shown last, of an object that may be gone.
+    /// The last version from the watch, even if the object was deleted since.
     shown: Option<GroupVersion>,
     written: Option<Written>,
     era: Option<Era>,
@@ -85,7 +85,7 @@ impl Versions {
         self.still_written(now).map(|written| &written.version).or(self.shown.as_ref())
     }
 
-    /// The version that the watch has shown last, of an object that may be gone.
+    /// The last version from the watch, even if the object was deleted since.
     pub(super) fn shown(&self) -> Option<&GroupVersion> {
         self.shown.as_ref()
     }
@@ -112,7 +112,7 @@ impl Versions {
         self.written.as_ref().filter(|written| now.saturating_duration_since(written.at) < written.believed_for())
     }
 
-    /// Returns the facts about the current generation.
+    /// Returns the era of the current generation.
     pub(super) fn era(&self) -> Option<&Era> {
         self.era.as_ref()
     }

@@ -1,5 +1,5 @@
-//! The kinds of infrastructure templates that groups in scope name, counted by namespace, so that whoever follows
-//! them can limit the cost of each namespace.
+//! The kinds of infrastructure templates that groups in scope name, counted by namespace, so that the follower of these
+//! kinds can limit the cost of each namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

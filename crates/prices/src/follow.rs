@@ -96,7 +96,7 @@ impl PriceFile {
         }
     }
 
-    /// Reads the file once. Returns new prices, or `None` if they haven't changed.
+    /// Reads the file once. Returns new prices, or `None` if they haven't changed or were read only once.
     pub(super) async fn reload(&mut self, pending: &mut Pending) -> Result<Option<Arc<PriceList>>, PriceFileError> {
         let text = read_apart(self.path.clone()).await?;
         if text == self.text {

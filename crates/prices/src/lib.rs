@@ -16,7 +16,8 @@ use thiserror::Error;
 pub use self::follow::{PriceMetrics, Settings};
 use nodegroup::PriceList;
 
-/// The largest file: no ConfigMap holds more, and the prices of all instance types of a cloud are a tenth of it.
+/// The maximum size of a file in bytes: no ConfigMap holds more, and the prices of a cloud's instance types need a
+/// tenth.
 const LARGEST: u64 = 1 << 20;
 
 /// The reason why a price file is unusable.

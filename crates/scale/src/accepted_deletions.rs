@@ -1,6 +1,6 @@
-//! Remembers Nodes on their way out that no object shows. It is a memory of this process alone, on which no exact result
-//! may depend: Machines have the log of deletions, and here are those that are gone since, and instances that never were
-//! Machines.
+//! Remembers accepted deletions that no object shows: of Machines that are gone since, and of instances that never were
+//! Machines. Each process has its own memory, so no exact result may depend on it; for Machines there is the log of
+//! deletions.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use index::{Index, NodeQuery};
 
-/// The time for which a Node counts as on its way out. An infrastructure provider that removed another instance instead is
-/// asked again after that.
+/// The time for which a Node counts as on its way out. After it a repeated delete counts as new, since the
+/// infrastructure provider may have removed another instance.
 const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 
 /// A Machine, Node or replica on its way out.
@@ -37,7 +37,8 @@ impl DeletionTarget {
     }
 }
 
-/// The Machines, Nodes and replicas on their way out of each group, with the time since when they are.
+/// The Machines, Nodes and replicas on their way out of each group, with the times at which their deletions were
+/// accepted.
 #[derive(Debug, Default)]
 pub(super) struct AcceptedDeletions(Mutex<HashMap<GroupId, HashMap<DeletionTarget, Instant>>>);
 

@@ -1,5 +1,5 @@
 //! Makes the API calls of commands, and classifies their answers and failures. It must make no decision: a failure is
-//! reported as what it says about the object's state.
+//! classified by what it implies for the object.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ pub(super) struct GroupChange {
     pub(super) log: Option<String>,
 }
 
-/// A Machine as a full read returns it, before it is given up as one that never joined.
+/// The fields of a Machine that are read before it is given up as one that never joined.
 #[derive(Clone, Debug)]
 pub(super) struct MachineDetails {
     pub(super) deleting: bool,
@@ -196,8 +196,8 @@ impl Api {
         Ok(GroupState { version: version_of(&object), managed: object.metadata.managed_fields.unwrap_or_default() })
     }
 
-    /// Changes a group's object if neither its spec nor its log has been written since it was seen. The absence of a log is
-    /// tested as null, which API servers accept where there is nothing.
+    /// Changes a group's object if neither its spec nor its log has been written since it was seen. A missing log is
+    /// tested as null, which API servers accept for a missing path.
     pub(super) async fn write_group(
         &self,
         id: &GroupId,
@@ -219,8 +219,8 @@ impl Api {
         Ok(version_of(&self.call(request).await?))
     }
 
-    /// Writes the annotation of a replaced Machine, if the group still has the previous value. The absence of a value is
-    /// tested as null, like that of the log.
+    /// Writes the annotation of a replaced Machine, if the group still has the previous value. A missing value is
+    /// tested as null, like a missing log.
     pub(super) async fn write_replaced(
         &self,
         id: &GroupId,
@@ -239,8 +239,9 @@ impl Api {
     }
 
     /// Writes the size `to` under the command's own field manager, if object and size are the ones seen. The JSON of a
-    /// Scale of 0 replicas has no `replicas` field: its absence is tested, and it is added instead of replaced. A size of 0
-    /// that is written as a Scale has no field manager, so it is written to the object itself.
+    /// Scale of 0 replicas has no `replicas` field, so the absence is tested, and the field is added instead of
+    /// replaced. API servers record no field manager for a size of 0 written as a Scale, so 0 is written to the object
+    /// itself.
     pub(super) async fn write_size(
         &self,
         id: &GroupId,
@@ -278,8 +279,9 @@ impl Api {
         })
     }
 
-    /// Writes the size `to` under the command's own field manager, if neither the spec nor the log of the group has been
-    /// written since it was seen. The Machines were counted after that, so the count holds for both.
+    /// Writes the size `to` under the command's own field manager, if neither the spec nor the log of the group has
+    /// been written since it was seen. The Machines were counted after `seen`, so the count holds for that spec and
+    /// log.
     pub(super) async fn write_counted_size(
         &self,
         id: &GroupId,
@@ -457,7 +459,7 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
         // A 404 about the path, for a version that is no longer served, says nothing about the object.
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
-        // Proxies answer so when the server behind them or the client was too slow: the call may have been done.
+        // Proxies answer this when the server or the client was too slow; the call may have been carried out.
         408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
         401 => CallError::Unauthorized(message),
         403 if !is_by_admission(&message) => CallError::Forbidden(message),
@@ -466,7 +468,8 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     }
 }
 
-/// Returns true if an admission webhook or policy denied it, with 403 or 422. Neither a permission nor a new read helps.
+/// Returns true if an admission webhook or policy denied the call, with 403 or 422. Neither another right nor a new
+/// read helps.
 fn is_by_admission(message: &str) -> bool {
     message.contains("admission webhook") || message.contains("AdmissionPolicy '")
 }

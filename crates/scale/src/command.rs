@@ -91,15 +91,14 @@ impl Caller {
 pub(super) struct Delete {
     pub(super) nodes: Vec<NodeName>,
     pub(super) caller: Caller,
-    /// Its request, if it couldn't be decided with those that arrived with it. Such a delete joins no batch that is under
-    /// way.
+    /// Its request, if the batch that it arrived in couldn't decide it. Such a delete joins no running batch.
     pub(super) deferred: Option<DeferredRequest>,
 }
 
 /// A request whose Nodes have been looked up.
 pub(super) struct DeferredRequest {
     pub(super) request: Request,
-    /// The number of its placeholders that were given up recently, as this process remembered at the lookup.
+    /// The number of its placeholders that had recently been given up at the time of the lookup.
     pub(super) given_up: usize,
 }
 

@@ -27,20 +27,24 @@ use super::{
     work::Work,
 };
 
-/// The turns of the runtime without a new delete after which the deletes that have arrived begin. Cluster Autoscaler sends one
-/// Node per call, concurrently, and each write of the log serves all deletes that have arrived. So many turns take 0.2 to 0.6
-/// ms, and the shortest sleep takes two.
+/// The number of yields to the runtime without a new delete after which a batch begins. Cluster Autoscaler sends one
+/// Node per call, concurrently, and one write of the log serves the whole batch. These yields take 0.2 to 0.6 ms; the
+/// shortest sleep takes two.
 const QUIET_TURNS: usize = 500;
-/// The pause without a new delete after which those that join begin. Marks of the first ones are made meanwhile.
+/// The pause without a new delete after which the deletes that join a running batch are decided. The calls of the batch
+/// go on meanwhile.
 const QUIET: Duration = Duration::from_millis(1);
 /// The maximum time for which deletes are gathered.
 const MOST_GATHERED: Duration = Duration::from_millis(10);
-/// The minimum time from the first delete, or from the last that joined, to the size, for late deletes to join.
+/// The minimum time from the first delete, or the last that joined, to the write of the size, so that late deletes can
+/// join.
 const OPEN_AT_LEAST: Duration = Duration::from_millis(5);
-/// The time for which deletes may join; later ones are the next turn. The first deletes wait for those that join.
+/// The time for which deletes may join a batch; later ones wait for the next turn. The first deletes wait for those
+/// that join.
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
-/// The maximum number of calls in flight: marks, and the decision on deletes that join, which waits for no mark.
+/// The maximum number of calls in flight. Twice that of the marks, so that the decision on deletes that join waits for
+/// no mark.
 const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 
 /// Gathers the deletes that arrive at the same time as the first one.
@@ -48,12 +52,12 @@ pub(super) async fn gather(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
     gather_until_quiet(work, deletes, QUIET_TURNS, tokio::task::yield_now).await
 }
 
-/// Gathers the deletes that arrive shortly after these, which join others.
+/// Gathers the deletes that arrive shortly after these, all of which join a running batch.
 async fn gather_joining(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
     gather_until_quiet(work, deletes, 1, || tokio::time::sleep(QUIET)).await
 }
 
-/// Gathers deletes until as many pauses in a row have brought no other, for a limited time.
+/// Gathers deletes until `pauses` pauses in a row have brought none, for [`MOST_GATHERED`] at most.
 async fn gather_until_quiet<P: Future<Output = ()>>(
     work: &Work,
     mut deletes: Vec<Delete>,
@@ -131,7 +135,7 @@ struct Callers<'a> {
 }
 
 impl Callers<'_> {
-    /// Looks up the Nodes of deletes, and answers the callers whose deletes name a wrong one.
+    /// Looks up the Nodes of deletes, and answers the callers whose lookup fails.
     fn add(&mut self, deletes: Vec<Delete>) -> Vec<(CallerId, Request, usize)> {
         let mut requests = Vec::new();
         for mut delete in deletes {

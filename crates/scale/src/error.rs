@@ -58,8 +58,8 @@ impl ScaleError {
 }
 
 impl ScaleError {
-    /// Returns the answer to a deletion whose log write had no answer. It isn't refused for good, since it goes on if the
-    /// write was done or still arrives.
+    /// Returns the answer to a deletion whose log write had no answer. The answer must not be a final refusal, since
+    /// the deletion goes on if the write was done or still arrives.
     pub(super) fn unless_logged(self) -> Self {
         Self::Unavailable(format!(
             "{self}; it isn't known whether the deletion was logged, since its write had no answer: if it was, it goes on; \
@@ -67,7 +67,7 @@ impl ScaleError {
         ))
     }
 
-    /// Returns the answer to a smaller target size that was reached in part, and so isn't refused for good.
+    /// Returns the answer to a decrease that was carried out in part. It must not be a final refusal.
     pub(super) fn unless_lowered(self) -> Self {
         match self {
             Self::Unavailable(_) => self,
@@ -77,8 +77,8 @@ impl ScaleError {
         }
     }
 
-    /// Returns the answer to a request that failed in part while the rest goes on: nothing was refused for good or left
-    /// unchanged.
+    /// Returns the answer to a request that failed in part while the rest goes on. It must neither be a final refusal
+    /// nor claim that nothing was changed.
     pub(super) fn of_part(self) -> Self {
         match self {
             Self::InvalidArgument(text)

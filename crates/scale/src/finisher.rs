@@ -1,5 +1,5 @@
-//! The task that lets the finisher reconcile groups. Changes of the watches wake it, in every copy of the program, and
-//! it keeps no state but how long it has waited. It must never wait for a caller.
+//! The task that lets the finisher reconcile groups, in every copy of the program. Changes from the watches wake it. It
+//! keeps no state but the times since when it waits. It must never wait for a caller.
 
 use std::sync::{Arc, Weak};
 

@@ -33,7 +33,7 @@ struct Lane {
     reconcile: ReconcileState,
     /// True if the last turn was a reconcile, so that a command goes first.
     was_reconciled: bool,
-    /// Notified for each order.
+    /// Notified for each command.
     arrived: Arc<Notify>,
 }
 
@@ -73,7 +73,7 @@ struct State {
 }
 
 impl State {
-    /// Puts a command into its group's lane. Returns true if that has to be run.
+    /// Puts a command into its group's lane. Returns true if the lane is new and has to be run.
     fn enqueue(&mut self, id: &GroupId, command: Command) -> bool {
         let is_new = !self.lanes.contains_key(id);
         let lane = self.lanes.entry(id.clone()).or_default();
@@ -120,7 +120,7 @@ impl State {
         self.begin_reconciles()
     }
 
-    /// A lane's task has ended in the middle of a turn.
+    /// Removes a lane whose task has ended in the middle of a turn.
     fn break_off(&mut self, id: &GroupId, now: Instant) {
         if let Some(lane) = self.lanes.remove(id)
             && lane.reconcile != ReconcileState::None
@@ -136,7 +136,7 @@ impl Lanes {
         self.state.lock().lanes.len()
     }
 
-    /// Puts a command into its group's lane. Returns true if that has to be run.
+    /// Puts a command into its group's lane. Returns true if the lane is new and has to be run.
     pub(super) fn enqueue(&self, id: &GroupId, command: Command) -> bool {
         self.state.lock().enqueue(id, command)
     }
@@ -169,15 +169,15 @@ impl Lanes {
         begun
     }
 
-    /// A lane's task has ended in the middle of a turn.
+    /// Removes a lane whose task has ended in the middle of a turn.
     pub(super) fn break_off(&self, id: &GroupId) {
         self.state.lock().break_off(id, Instant::now());
-        // The finisher begins the reconciles that can begin now: a runtime that shuts down would drop them here
-        // recursively.
+        // The finisher begins the next reconciles: if they began here, a runtime that shuts down would drop each at
+        // once, recursively.
         self.reconcile_ended.notify_one();
     }
 
-    /// Returns the handle that is notified when an order arrives for the group.
+    /// Returns the handle that is notified when a command arrives for the group.
     pub(super) fn arrived(&self, id: &GroupId) -> Arc<Notify> {
         self.state.lock().lanes.get(id).map(|lane| Arc::clone(&lane.arrived)).unwrap_or_default()
     }
@@ -192,7 +192,7 @@ impl Lanes {
         self.state.lock().work_queue.stop();
     }
 
-    /// Takes the deletes at the head of the lane, except those that are put off.
+    /// Takes the deletes at the head of the lane, except deferred ones.
     pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
         let (mut deletes, mut deferred) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
@@ -215,7 +215,7 @@ impl Lanes {
         }
     }
 
-    /// Returns a delete whose turn it is and, if it was put off, all deferred ones right behind it.
+    /// Returns the delete whose turn it is and, if it was deferred, all deferred ones right behind it.
     pub(super) fn with_deferred(&self, id: &GroupId, first: Delete) -> Vec<Delete> {
         let was_deferred = first.deferred.is_some();
         let mut deletes = vec![first];

@@ -1,7 +1,7 @@
-//! Every write: increase, decrease, delete, and the end of what deletes have begun. A command runs in a task of its own,
-//! one at a time per group and side by side across groups; each write has a precondition. Until its first write a command
-//! ends with its caller; after it, it runs to a known result whoever still waits, and what a copy of the program leaves
-//! behind any copy finishes.
+//! Makes every write: increases, decreases and deletes, and finishes deletions that were begun. Commands run in tasks
+//! of their own, one at a time per group and concurrently across groups; each write has a precondition. Before its
+//! first write a command ends when its caller leaves; after it, the command runs to a known result. Any copy of the
+//! program finishes the deletions that another copy has left unfinished.
 //!
 //! This crate must never answer a read, and never decide what a rule of [`nodegroup`] decides.
 
@@ -86,7 +86,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Returns the writes that are decided on `index` and `machines`, made through `api` and reported by `events`. Commands
+    /// Creates a handle that decides by `index` and `machines`, writes through `api`, and reports to `events`. Commands
     /// and the finisher run on `runtime`.
     #[must_use]
     pub fn new(
@@ -151,8 +151,8 @@ impl Scale {
         self.run(id, "increase", |caller| Command::Increase(delta, caller)).await
     }
 
-    /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there and succeeds. It
-    /// also succeeds for a group that can't be scaled for now, whose size stays.
+    /// Lowers the size of a group by `-delta`, but at most to the number of its Machines that have a Node. Succeeds
+    /// without a change for a group that can't be scaled now.
     ///
     /// # Errors
     /// A delta that isn't negative, a group that isn't known, or the API server's refusal.
@@ -163,12 +163,12 @@ impl Scale {
         self.run(id, "decrease", |caller| Command::Decrease(delta, caller)).await
     }
 
-    /// Deletes these Nodes of a group and lowers its size by as many: all or none. Nodes on their way out already succeed
-    /// and lower nothing. Once decided, a deletion is finished by whichever copy of the program.
+    /// Deletes these Nodes of a group and lowers its size by as many: all or none. A Node whose deletion is under way
+    /// succeeds and lowers nothing. Any copy of the program finishes a deletion that was decided.
     ///
     /// # Errors
-    /// A Node that isn't of this group, a size below min, or the API server's refusal, after which what was written for it
-    /// is taken back. If it is decided and not done yet, the error says so.
+    /// A Node that isn't of this group, a size below min, or the API server's refusal, after which the command's own
+    /// writes are reverted. The error says if the deletion was decided and is still in progress.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
         if self.is_read_only() {
             return self.read_only_command(id).delete(&nodes);

@@ -1,4 +1,5 @@
-//! The finisher's memory: how long something has been left to others, and whose turn it is. It must make no call.
+//! The finisher's memory: the times since when deletions are left to other copies or to providers, and the entries
+//! whose turn is next. It must make no call.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,12 +21,12 @@ const LEFT_ALONE: Duration = Duration::from_secs(2);
 /// The maximum number of Machines that one reconcile of a group reads, marks or deletes. Whoever may annotate a group
 /// can name as many as a log holds, and each costs a call.
 const MOST_CALLS: usize = 256;
-/// The pause before the next reconcile of a group that the last one hasn't finished. The group mostly changes earlier,
-/// by what was done.
+/// The pause before the next reconcile of a group that the last one hasn't finished. The writes of the last one mostly
+/// cause the next one earlier.
 const NEXT_RECONCILE: Duration = Duration::from_secs(1);
 
-/// The times since when, as this process saw it, something of each group has been left to others. They affect no result,
-/// only the time that it takes.
+/// The times since when deletions of each group are left to others, as seen by this process. They affect only the time
+/// of a result, never the result.
 #[derive(Default)]
 pub(super) struct Memory(Mutex<HashMap<GroupId, Remembered>>);
 
@@ -42,8 +43,7 @@ struct Remembered {
 }
 
 impl Remembered {
-    /// Takes as many entries as one reconcile may deal with, others with each reconcile. Returns true if there are
-    /// more.
+    /// Takes as many entries as one reconcile may deal with, in rotation. Returns true if there are more.
     fn take_turn<T>(&mut self, mut all: Vec<T>) -> (Vec<T>, bool) {
         if all.len() <= MOST_CALLS {
             return (all, false);

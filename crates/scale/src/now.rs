@@ -95,7 +95,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for CurrentState<'_, F> {
         let (index, id) = (self.work.index(), &self.work.id);
         let view = index.scale_view(id)?;
         let members = index.members(id);
-        // Machines on their way out already need nothing.
+        // A Machine whose deletion is under way needs no replacement.
         let is_named = |machine: &Machine| {
             let uid = &machine.meta.uid;
             !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
@@ -136,7 +136,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for CurrentState<'_, F> {
     }
 
     fn ticket(&self) -> Ticket {
-        // Each `RandomState` has keys of its own, the first of which the operating system drew.
+        // Each `RandomState` has its own keys, which derive from the operating system's random numbers.
         Ticket::new(Timestamp::now(), RandomState::new().hash_one(0_u8))
     }
 

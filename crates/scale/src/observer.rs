@@ -1,5 +1,6 @@
-//! Reports written sizes that somebody keeps putting back, and those for which no Machine is created. It runs in a task of
-//! its own, which the watches wake. It must write nothing but Events, and no command may wait for it.
+//! Reports written sizes that another writer keeps reverting, and those for which no Machine is created. It runs in a
+//! task of its own, which changes from the watches wake. It must write nothing but Events, and no command may wait for
+//! it.
 
 use std::{
     collections::HashMap,
@@ -15,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 use super::{events::EventContent, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
 use index::{Index, Overwritten};
 
-/// The time for which a size that was put back is remembered: whoever does it again within this time keeps doing it.
+/// The time for which a size that was put back is remembered; a repetition within this time is reported.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
 /// The observations of all groups, for the lifetime of the task.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     put_back: HashMap<GroupId, PutBack>,
-    /// The reason that was reported last for Machines of a group that aren't created.
+    /// The last reported reason that a group's Machines aren't created.
     held_back: HashMap<GroupId, String>,
 }
 
@@ -86,7 +87,7 @@ async fn observe(work: &Work, observed: &mut Observed) {
 /// are ignored.
 async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
     let manager = match work.api().read_group(&work.id).await {
-        // The size has changed again, and that write is observed by itself.
+        // The size has changed again, and that write has an observation of its own.
         Ok(seen) if seen.version.replicas != to => return,
         Ok(seen) => writing::manager(&seen.managed),
         Err(error) => {

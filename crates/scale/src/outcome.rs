@@ -88,9 +88,9 @@ impl Work {
         self.report_of(tickets.as_deref(), EventContent::scaled(write.from, version.replicas, write.machines));
     }
 
-    /// Logs the new entries of the deletion log that is about to be written. Whichever copy finishes them logs their
-    /// ticket, and this line alone has the ticket together with the client. It comes before the write, whose answer may be
-    /// lost.
+    /// Logs the new entries of the deletion log that is about to be written. Only this line has the ticket together
+    /// with the client, since any copy may finish the deletion and logs the ticket alone. It precedes the write, whose
+    /// answer may be lost.
     pub(super) fn log_new_entries(&self, seen: &GroupVersion, log: &DeletionLog) {
         let before = seen.log().unwrap_or_default();
         let is_new = |entry: &&Entry| before.get(&entry.uid).is_none_or(|old| old.ticket != entry.ticket);
@@ -103,7 +103,7 @@ impl Work {
         tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
     }
 
-    /// Stores the group as it was read, or as the write of its log has left it, in the index.
+    /// Stores in the index the version of the group that was read, or that the write of its log returned.
     pub(super) fn store_version(&self, version: &GroupVersion) {
         self.index().set_written(&self.id, version.clone());
     }
@@ -120,7 +120,7 @@ impl Work {
         self.report_with_code(content, None);
     }
 
-    /// Reports an event of the group. Unless a command is carried out, the note names the tickets of the log's entries.
+    /// Reports an event of the group. Outside of commands, the note names the tickets of the log's entries.
     pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
         let is_for_commands = self.is_for_commands.load(Ordering::Relaxed);
         self.report(if is_for_commands { content } else { content.of_tickets(tickets) });
@@ -139,7 +139,7 @@ impl Work {
         }
     }
 
-    /// Resets what belongs to the turn before.
+    /// Resets the state of the previous turn.
     pub(super) fn begin_turn(&self) {
         self.resized.lock().take();
         self.clients.lock().clear();
@@ -166,7 +166,7 @@ impl Work {
         }
     }
 
-    /// Reports a successful command that changed nothing, if the ones before it did neither.
+    /// Reports a successful command without effect, if the previous ones had none either.
     fn report_repetition(&self, command: &'static str) {
         let has_effect = self.has_written.load(Ordering::Relaxed);
         if let Some(repeat) = self.shared.repeats.note(&self.id, command, has_effect) {

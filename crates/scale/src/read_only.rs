@@ -1,8 +1,8 @@
-//! Commands of a server that may not write: it decides as far as the index allows, logs and counts the decision, and must
-//! write nothing. All commands are refused. If an increase or a delete succeeded, Cluster Autoscaler would wait for Nodes
-//! that never come, in every loop, whereas an error backs the group off. If a decrease of the target size succeeded, it
-//! would take the size for fixed and silently skip the rest of every loop for all groups; an error ends the loop as well,
-//! and says why.
+//! Commands of a server that may not write: it decides as far as the index allows, logs and counts the decision, and
+//! must write nothing. All commands are refused. If an increase or a delete succeeded, Cluster Autoscaler would wait
+//! for Nodes that never come, in every loop, whereas an error backs the group off. After a successful decrease of the
+//! target size, it would consider the size corrected, and silently skip the rest of every loop for all groups; an error
+//! ends the loop as well, and says why.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One reconcile of the finisher at a group: it carries on the deletions that are under way, whoever began them. The
+//! One reconcile of a group by the finisher: continues the deletions under way, including those of other copies. The
 //! rule decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never delay a command for
 //! longer than one reconcile takes.
 

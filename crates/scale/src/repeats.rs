@@ -16,7 +16,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug, Default)]
 pub(super) struct Repeats(Mutex<HashMap<(GroupId, &'static str), Repeat>>);
 
-/// A row of commands of one kind that changed nothing.
+/// A series of commands of one kind that changed nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Repeat {
     /// The number of commands.
@@ -25,7 +25,8 @@ pub(super) struct Repeat {
 }
 
 impl Repeats {
-    /// Records a command that succeeded. Returns the row if it changed nothing, and others before it did neither.
+    /// Records a command that succeeded. Returns the series if neither this command nor the previous ones changed
+    /// anything.
     pub(super) fn note(&self, id: &GroupId, command: &'static str, has_effect: bool) -> Option<Repeat> {
         let now = Instant::now();
         let mut repeats = self.0.lock();

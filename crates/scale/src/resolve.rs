@@ -18,8 +18,8 @@ use index::{NodeQuery, Resolved};
 /// The Machines, replicas and instances that the Nodes of a delete stand for.
 #[derive(Debug, Default)]
 pub(super) struct ResolvedNodes {
-    /// Machines with their uid, and true for one that is given up as never joined. The key makes one that is named twice
-    /// count once.
+    /// The Machines by key, so that one named twice counts once: the uid, and true if it is given up as one that never
+    /// joined.
     pub(super) machines: BTreeMap<ObjectKey, (Uid, bool)>,
     /// Replicas without a Machine, which only lower the size.
     pub(super) replicas: HashSet<String>,
@@ -33,8 +33,7 @@ impl ResolvedNodes {
     }
 }
 
-/// Returns the request of a delete, and the number of its placeholders that were given up recently, as this process
-/// remembers.
+/// Returns the request of a delete, and the number of its placeholders that this process has recently given up.
 pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, usize), ScaleError> {
     let named = find(work, nodes)?;
     warn_of_instances(work, &named)?;
@@ -107,7 +106,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
     }
 }
 
-/// Returns true if the size was lowered for a Machine that isn't deleted by name before a rollout has ended.
+/// Returns true if the size was lowered for a Machine whose deletion by name waits for the end of a rollout.
 fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     let Some((version, sets)) = work.index().sets(&work.id) else { return false };
     let has_machines = |set: &&SetView| set.object.replicas.unwrap_or_default() > 0;
@@ -119,7 +118,7 @@ fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(RULE, work.id.kind, &sets).has(entry))
 }
 
-/// Returns true if the size was lowered for a Machine, which doesn't stay even if it has joined since.
+/// Returns true if the size was lowered for a Machine. It goes even if it has joined since.
 fn has_lowered(work: &Work, uid: &Uid) -> bool {
     let log = work.view().ok().and_then(|view| view.version.log().ok());
     log.is_some_and(|log| log.get(uid).is_some_and(|entry| entry.phase == Phase::Lowered))

@@ -11,7 +11,7 @@ use nodegroup::writing::CallError;
 const MOST: u32 = 6;
 /// The pause before the second attempt if the server doesn't set one; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause of the server that is waited for: beyond it, the caller comes again anyway.
+/// The longest pause set by the server that is waited for; after a longer one the caller has retried by itself.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The time after the first attempt beyond which no further one begins: the group's other commands wait meanwhile, and its
@@ -27,7 +27,7 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// Returns attempts of which all but the first are counted.
+    /// Creates attempts that count each retry.
     pub(super) fn counted(repeated: Counter) -> Self {
         Self { made: 1, started: Instant::now(), repeated }
     }
@@ -62,7 +62,7 @@ fn next_pause(error: &CallError, made: u32, elapsed: Duration) -> Option<Duratio
 fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
     let usual = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1);
     match error {
-        // The object has to be read again, which needs no pause at first; whoever loses again and again backs off.
+        // The object has to be read again, which needs no pause at first; repeated conflicts back off.
         CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
         CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
         CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),

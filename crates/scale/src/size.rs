@@ -27,9 +27,9 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
     Ok(())
 }
 
-/// Where only time can help it is a success that changes nothing: an error would fail the caller's loop for all groups
-/// (kubernetes/autoscaler#7928). A success ends that loop too, and silently; so instances are answered so that the caller
-/// never asks again and again (see [`nodegroup::instance::of_group`]).
+/// Succeeds without a change where only time helps, since an error would fail the caller's loop for all groups
+/// (kubernetes/autoscaler#7928). A success ends the loop as well, so [`nodegroup::instance::of_group`] returns
+/// instances for which the caller doesn't repeat the call.
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
@@ -49,8 +49,7 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
     }
 }
 
-/// Returns true if a target size stays because the group is rolling out, which only time changes. An error would fail the
-/// caller's loop (kubernetes/autoscaler#7928); a success ends it as well, but the caller doesn't ask again.
+/// Returns true if the target size stays because the group is rolling out, where only time helps (see [`decrease`]).
 fn is_left_while_rolling_out(work: &Work, view: &ScaleView) -> bool {
     if let Some(rollout) = &view.rollout {
         tracing::info!(group = %work.id, size = view.version.replicas, "target size is left as it is: the group is {}", rollout.cause);

@@ -21,7 +21,7 @@ use super::{
 };
 use traces::Span;
 
-/// Ends a lane whose task ended in the middle of a turn; the callers in it notice that nobody answers them.
+/// Removes the lane of a task that ended in the middle of a turn, which closes the channels of its callers.
 struct Guard {
     shared: Arc<Shared>,
     id: GroupId,

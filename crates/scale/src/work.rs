@@ -72,7 +72,7 @@ impl Work {
         version.log().map_err(|error| ScaleError::FailedPrecondition(format!("{}: {error}", self.id)))
     }
 
-    /// Returns attempts whose repetitions are counted.
+    /// Returns attempts that count each retry.
     pub(super) fn attempts(&self) -> Attempts {
         Attempts::counted(self.shared.metrics.retries())
     }

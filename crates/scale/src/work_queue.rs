@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) enum ReconcileResult {
     /// The next change leads to another reconcile.
     Done,
-    /// Something is left to others until this time.
+    /// The group is due again at this time, even without a change.
     Waits(Instant),
     /// A call failed.
     Failed,
@@ -75,7 +75,7 @@ impl WorkQueue {
     }
 
     /// Queues a group that has changed. After a failed reconcile a change doesn't shorten the pause: a group of many
-    /// Machines changes all the time, and what the API server refuses would be asked of it each time.
+    /// Machines changes all the time, and would repeat the failed call each time.
     pub(super) fn change(&mut self, id: GroupId) {
         if !(self.pauses.contains_key(&id) && self.later.contains_key(&id)) {
             self.enqueue(id);

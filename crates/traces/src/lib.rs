@@ -1,5 +1,5 @@
-//! Traces over OTLP: a span for each write command, for each API call under it, and for each read that is slow enough
-//! for a log line. It must never wait for a collector, nor send it the content of an object or a header.
+//! Traces over OTLP: a span for each write command, for each API call under it, and for each read that is logged as
+//! slow or failed. It must never wait for a collector, nor send it the content of an object or a header.
 
 mod endpoint;
 mod metrics;

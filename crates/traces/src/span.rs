@@ -89,7 +89,7 @@ impl Drop for Span {
         if let Some(context) = self.0.take() {
             let span = context.span();
             span.set_attribute(KeyValue::new("code", "CANCELLED"));
-            span.set_status(Status::error("whoever asked has gone away"));
+            span.set_status(Status::error("the caller has left"));
             span.end();
         }
     }

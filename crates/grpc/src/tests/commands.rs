@@ -160,7 +160,7 @@ async fn an_api_server_that_stays_busy_is_unavailable() {
     assert_fails(provider.increase(WORKERS, 1).await, Code::Unavailable, &[WORKERS, "too many requests"]);
 }
 
-/// A webhook's message may be very long, and a status travels in a header.
+/// A webhook's message may be very long, and a status is sent in a header.
 #[tokio::test]
 async fn words_beyond_all_measure_are_cut_and_keep_their_code() {
     let mut provider = Provider::pinned(2, &["a"]).await;

@@ -44,7 +44,7 @@ async fn an_id_of_no_group_is_not_found_by_any_rpc(#[case] id: &str) {
     assert!(provider.world.api.calls().is_empty());
 }
 
-/// A status travels in a header with a limit of its own, beyond which not only its message but the whole call fails.
+/// A status is sent in a header. Beyond the limit of headers the whole call fails, not only the message.
 #[rstest]
 #[case::ascii("x")]
 #[case::percent_encoded("ä")]

@@ -73,7 +73,7 @@ async fn a_node_before_the_first_refresh_is_nobodys_while_not_fresh() {
     assert_eq!(provider.group_ids().await.unwrap().len(), 2, "it pinned as soon as it could");
 }
 
-/// The pins are those of somebody's last visit, perhaps days old.
+/// The pins are those of an earlier caller, and may be days old.
 #[rstest]
 #[case::by_its_groups(false)]
 #[case::by_a_node(true)]
@@ -109,7 +109,7 @@ async fn a_caller_whose_connection_moves_pins_anew_once_nobody_else_is_in_a_loop
     assert_eq!(provider.group_ids().await.unwrap().len(), 2, "once in its loop");
 }
 
-/// Old pins are better than an error, which is taken for "no groups at all".
+/// Old pins are better than an error, which Cluster Autoscaler takes for an empty list.
 #[tokio::test]
 async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     let mut provider = Provider::pinned(2, &["a"]).await;
@@ -121,7 +121,7 @@ async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
     provider.increase(WORKERS, 1).await.unwrap();
 }
 
-/// An error of NodeGroups is taken for "no groups at all".
+/// Cluster Autoscaler takes an error of NodeGroups for an empty list.
 #[tokio::test]
 async fn reads_go_on_after_a_pin_though_the_index_is_not_fresh_any_more() {
     let mut provider = Provider::pinned(2, &["a"]).await;

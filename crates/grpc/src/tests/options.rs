@@ -63,7 +63,7 @@ async fn with_options(pairs: &[(&str, &str)]) -> Provider {
     Provider::with([annotated("more", &pairs)]).await
 }
 
-/// Options that are set would zero those that this protocol can't carry (kubernetes/autoscaler#10245).
+/// An answer with options resets those that the protocol can't carry to zero (kubernetes/autoscaler#10245).
 #[rstest]
 #[case::no_annotation(&[])]
 #[case::an_empty_one(&[("scaledownunneededtime", "")])]

@@ -1,5 +1,5 @@
-//! Tests of the work of a first sync, by counting evaluations: it grows with the number of groups, and every group is
-//! evaluated nevertheless.
+//! Tests of the work of a first sync, by counting evaluations: the work grows with the number of groups, and still
+//! every group is evaluated.
 
 use rstest::rstest;
 use serde_json::json;
@@ -83,8 +83,8 @@ fn evaluations_of_a_first_sync_grow_with_the_number_of_groups(#[case] order: Ord
     assert!(twice <= 200 * 10, "{order:?}: {twice} evaluations of 200 groups");
 }
 
-/// In a random order, the borrowing groups are evaluated again whenever a lender is added that precedes all others,
-/// which happens as often as the logarithm of their number.
+/// The borrowing groups are evaluated again for each lender that precedes all earlier ones: in a random order that
+/// happens about log n times for n lenders.
 #[test]
 fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
     let sum = |groups| (1..=8).map(|seed| evaluations(groups, Order::Shuffled { seed })).sum::<usize>();

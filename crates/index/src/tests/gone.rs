@@ -1,4 +1,4 @@
-//! Tests of deleted groups, on a replica that gets no Refresh.
+//! Tests of deleted groups, on a copy of the program that gets no Refresh.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,5 +1,4 @@
-//! Tests of the changes that wake whoever finishes deletions: the last one to arrive of a mark, its Machine's owner
-//! and the group.
+//! Tests of the changes that wake the finisher: the last to arrive of a mark, its Machine's owner and the group.
 
 use capi::ScalableKind;
 use nodegroup::{SharedLog, writing::GroupVersion};
@@ -91,7 +90,7 @@ fn a_mark_wakes_when_the_log_goes_that_a_read_alone_had_shown() {
     let seen = GroupVersion { resource_version: "12".into(), log: Some(SharedLog::new(log.into())), ..version };
     index.set_written(&id(WORKERS), seen);
     let _ = index.take_pending_deletes();
-    // Another replica has removed the entry from the log, and couldn't remove the mark.
+    // Another copy has removed the entry from the log, and couldn't remove the mark.
     index.apply_quietly(deployment("workers", 1, ("1", "14"), &json!({})));
     assert!(woken(&index), "the mark is seen by nobody");
 }

@@ -1,6 +1,6 @@
-//! Plays Cluster Autoscaler 1.33 to 1.37, loop by loop, for every state that a Machine can be in. It must never take a size
-//! for one to be fixed, which ends its loop for all groups, and never name an instance for its error in vain; and its
-//! actions come to an end.
+//! Plays Cluster Autoscaler 1.33 to 1.37, loop by loop, for every state that a Machine can be in. It must never see a
+//! size that it would correct, which ends its loop for all groups, and never request in vain the deletion of an
+//! instance with an error; and its actions must come to an end.
 
 use std::collections::BTreeSet;
 
@@ -54,8 +54,8 @@ struct Loop {
     unregistered: Option<(BTreeSet<String>, Option<ScaleError>)>,
     /// Instances that were named for their error, with the answer.
     failed: Option<(BTreeSet<String>, Option<ScaleError>)>,
-    /// Nodes and target size, if Nodes and unregistered instances don't add up to it. If that holds in two loops, the size
-    /// is to be fixed, and the rest of the loop is skipped for all groups.
+    /// The number of Nodes and the target size, if Nodes and unregistered instances don't add up to it. If that holds
+    /// in two loops, Cluster Autoscaler corrects the size, and skips the rest of the loop for all groups.
     incorrect: Option<(i32, i32)>,
 }
 

@@ -213,7 +213,7 @@ async fn a_log_write_that_failed_is_not_refused_by_one_rejection() {
     assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
 }
 
-/// It existed when it was logged, so the size is lowered for it, whatever has removed it.
+/// The Machine existed when it was logged, so the size is lowered for it, whatever has removed it.
 #[tokio::test]
 async fn a_machine_that_is_gone_at_its_mark_needs_none_and_lowers_the_size() {
     let world = World::new(4, &ABCD);

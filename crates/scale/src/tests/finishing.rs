@@ -99,7 +99,7 @@ async fn a_machine_is_not_deleted_by_name_when_another_one_is_decided_upon_meanw
     until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
 }
 
-/// Its Machine could be named anew while smaller sizes are in flight.
+/// A new delete could name its Machine while smaller sizes are in flight.
 #[tokio::test(start_paused = true)]
 async fn a_soft_entry_stays_when_another_deletion_is_decided_upon_meanwhile() {
     let world = World::new(4, &ABCD);
@@ -147,7 +147,7 @@ async fn a_machine_that_is_not_of_the_group_is_left_alone_whatever_the_log_says(
     assert!(!calls.iter().any(|call| call.contains("control-plane")), "{calls:?}");
 }
 
-/// Each costs a read, and whoever may annotate a group can name as many as a log holds.
+/// Each entry costs a read, and anybody who may annotate a group can write a full log.
 #[rstest]
 #[case::decided("wanted")]
 #[case::and_the_size_lowered("lowered")]
@@ -245,7 +245,7 @@ async fn a_mark_of_ours_that_belongs_to_nothing_is_taken_off_and_no_other_mark_i
 #[tokio::test(start_paused = true)]
 async fn a_mark_whose_entry_was_taken_out_is_taken_off_though_others_of_its_ticket_are_in_the_log() {
     let world = World::new(4, &ABCD);
-    // a hangs in deletion, so that its entry stays.
+    // The deletion of a hangs, so that its entry stays.
     world.api.set_log(r#"[{"ticket":"2026-01-02T03:04:05Z-0","phase":"lowered","machines":{"a":"uid-a"}}]"#);
     marked_with(&world, "a", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");
     marked_with(&world, "b", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");

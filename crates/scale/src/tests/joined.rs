@@ -168,7 +168,7 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
 }
 
-/// The other Machine goes, or couldn't be marked yet and is carried on.
+/// The other Machine is deleted, or its mark failed and its deletion is continued.
 #[rstest]
 #[case::it_goes(0, 2, "a lowered", "other Machines that were named with it go")]
 #[case::it_is_to_go(6, 3, "a wanted", "ask again to learn its end")]

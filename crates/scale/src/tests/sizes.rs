@@ -17,7 +17,8 @@ async fn an_increase_is_one_write_without_a_read_and_is_answered_at_once() {
     assert_eq!(world.target_size(), 5);
 }
 
-/// Cluster Autoscaler's timeout for the instances of an increase ends after the one for the increase, a loop in between.
+/// Cluster Autoscaler's timeout for the instances of an increase ends after that for the increase, with a loop in
+/// between.
 #[tokio::test(start_paused = true)]
 async fn what_an_increase_brings_has_an_id_of_its_own_for_a_minute() {
     let ids = |world: &World| -> Vec<String> {
@@ -55,7 +56,7 @@ async fn what_a_new_increase_has_brought_can_be_deleted() {
     assert_eq!(world.target_size(), 1);
 }
 
-/// The watch may show a write of this process before its answer arrives; nobody has to read whose write it was.
+/// The watch may show a write of this process before its answer arrives; no read is needed to find its writer.
 #[tokio::test]
 async fn a_size_that_the_watch_shows_before_its_answer_is_read_by_nobody() {
     let world = World::new(2, &["a", "b"]);
