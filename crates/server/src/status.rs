@@ -1,4 +1,5 @@
-//! Serves the status page, with headers that let a browser do nothing but show it. It must know nothing of its content.
+//! Serves the status page, with headers that forbid a browser everything but to show it. This module must know nothing
+//! of the page's content.
 
 use std::sync::Arc;
 
