@@ -1,5 +1,5 @@
-//! Serves the status page, with headers that forbid a browser everything but to show it. This module must know nothing
-//! of the page's content.
+//! Serves the status page, with headers that let a browser show it and nothing else. This module must know nothing of
+//! the page's content.
 
 use std::sync::Arc;
 

@@ -149,7 +149,8 @@ impl StateSource {
 
     /// Returns the live state as JSON.
     ///
-    /// # Errors If a value can't be written as JSON; every value of the schema can.
+    /// # Errors
+    /// If a value can't be written as JSON; every value of the schema can.
     pub fn json(&self, selection: &Selection) -> serde_json::Result<Vec<u8>> {
         let snapshot = self.snapshot(selection);
         let (groups, left_out) = (Lazy(self.groups(&snapshot)), Lazy(self.left_out(&snapshot)));

@@ -122,8 +122,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after a
-    /// definition has come, the API server answers 429 while it prepares the storage.
+    /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after
+    /// a definition has come, the API server answers 429 while it prepares the storage.
     async fn works(&self, kinds: &[&str]) -> Result<()> {
         every(LOOK, "a ready Node and the system's Pods", PATIENCE, async || {
             let nodes = Api::<Node>::all(self.client()).list(&ListParams::default()).await?;
