@@ -1,4 +1,5 @@
-//! The API server's audit log of the programs under test: the user, the verb and resource, and the status code of each request.
+//! The API server's audit log of the programs under test: the user, the verb and resource, and the status code of each
+//! request.
 
 use serde_json::Value;
 

@@ -205,7 +205,8 @@ fn write_files(directory: &Path, files: &BTreeMap<String, ByteString>) -> Result
     Ok(())
 }
 
-/// Returns a channel as Cluster Autoscaler makes it from its cloud-config: to the address there, by the files that it names.
+/// Returns a channel as Cluster Autoscaler makes it from its cloud-config: to the address there, by the files that it
+/// names.
 pub fn channel(cloud_config: &Value) -> Result<Channel> {
     let mut files = BTreeMap::new();
     for key in ["cacert", "cert", "key"] {

@@ -26,15 +26,15 @@ pub struct Config {
     pub listen: GrpcAddress,
     /// The mode and owner of its file, if it is a Unix socket.
     pub socket_rights: SocketRights,
-    /// The files of its TLS; `None` is without TLS.
+    /// The files of its TLS; `None` serves without TLS.
     pub tls: Option<TlsFiles>,
     /// True if gRPC reflection is served.
     pub reflection: bool,
     /// The address of probes and metrics.
     pub http_listen: SocketAddr,
-    /// The address of probes alone; `None` is nowhere.
+    /// The address of probes alone; `None` serves none.
     pub probe_listen: Option<SocketAddr>,
-    /// The address of the status page and the debug state; `None` is nowhere.
+    /// The address of the status page and the debug state; `None` serves none.
     pub admin_listen: Option<SocketAddr>,
     /// The host names that requests to the admin listener may have, besides loopback's and its own address.
     pub admin_allowed_hosts: Vec<HostName>,
@@ -48,7 +48,7 @@ pub struct Config {
     pub max_staleness: Duration,
     /// The duration above which reads are logged.
     pub slow_rpc: Duration,
-    /// The collector of traces; `None` is none.
+    /// The collector of traces; `None` sends none.
     pub otlp: Option<OtlpEndpoint>,
     /// The choice between series for each node group and sums only.
     pub group_series: GroupSeries,

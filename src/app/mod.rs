@@ -1,6 +1,6 @@
-//! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It knows
-//! no command line: `serve` runs it until a signal comes, and tests and examples run it in-process. [`Provider`] is its
-//! inner part without listeners, for the simulation, and [`Clusters`] the part of that which only reads.
+//! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It
+//! knows no command line: `serve` runs it until a signal comes, and tests and examples run it in-process. [`Provider`]
+//! is its inner part without listeners, for the simulation, and [`Clusters`] the read-only part of that.
 
 mod clusters;
 mod config;
@@ -46,7 +46,7 @@ pub const DRAIN: Duration = Duration::from_secs(8);
 /// The time limit for sending the last spans.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
 
-/// The running program. Dropping it ends nothing: request the end, and call [`App::finish`].
+/// The running program. Dropping it stops nothing: request the shutdown, and call [`App::finish`].
 pub struct App {
     shutdown: Shutdown,
     provider: Provider,
@@ -210,7 +210,7 @@ async fn reach(config: &Config) -> Result<Access, StartError> {
     Ok(access)
 }
 
-/// Loads the certificates of the gRPC listener, if it has TLS; without TLS it has no metrics of it either.
+/// Loads the certificates of the gRPC listener, and registers their metrics; does neither without TLS.
 fn certificates(
     files: Option<TlsFiles>,
     registry: &SharedRegistry,

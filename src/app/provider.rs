@@ -107,7 +107,7 @@ impl WatchedMachines for StaticIndex {
     }
 }
 
-/// An index with what fills it and what its commands are written to.
+/// An index, the source that fills it, and the client that carries out its commands.
 struct Backend {
     /// The index that is read.
     index: Arc<Index>,

@@ -1,5 +1,5 @@
 //! The flags that determine the index: the clusters, the node groups, and the operator's rules for all of them. Every
-//! subcommand that has an index takes these flags, so that all have the same one.
+//! subcommand that has an index takes these flags, so that all indexes are the same.
 
 use clap::Args;
 

@@ -64,7 +64,7 @@ const SYNCED_LABELS: Flag = Flag {
 };
 const OVERHEAD: Flag =
     Flag { name: TemplateRules::DEFAULT_OVERHEAD_FLAG, variable: "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", default: "" };
-/// The flags whose values are parsed here, for a comparison with the existing flags.
+/// The flags whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 4] = [CLUSTER, DISCOVERY, SYNCED_LABELS, OVERHEAD];
 const ALL_CLUSTERS: &str = "--all-clusters";

@@ -1,5 +1,5 @@
-//! Reads clusters for commands that look and end, with the same lists and projections as a server. It must never
-//! write, nor leave anything running.
+//! Reads clusters for commands that run once, with the same lists and projections as a server. It must never write, nor
+//! leave anything running.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,8 @@ impl LiveIndex {
         Self { clusters: Clusters::start(clients, options, &Spawner::from(Handle::current())) }
     }
 
-    /// Waits until all checks that are waited for are ready. Returns false if they aren't at the deadline.
+    /// Waits until all checks for which `is_waited_for` returns true are ready. Returns false if they aren't at the
+    /// deadline.
     pub(super) async fn wait(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
         loop {
             let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);

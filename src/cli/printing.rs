@@ -1,4 +1,5 @@
-//! Standard output as the subcommands share it: the choice of colours, and JSON and YAML that no terminal obeys.
+//! Standard output as the subcommands share it: the choice of colours, and JSON and YAML without control characters,
+//! which a terminal would obey.
 
 use std::io::{self, Write};
 

@@ -13,7 +13,7 @@ const IN_CLUSTER: &str = "in-cluster";
 
 const CAPI_GROUP: Flag = Flag { name: "--capi-group", variable: "CAPI_GROUP", default: DEFAULT_GROUP };
 const CAPI_VERSION: Flag = Flag { name: "--capi-version", variable: "CAPI_VERSION", default: "" };
-/// The flags whose values are parsed here, for a comparison with the existing flags.
+/// The flags whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 2] = [CAPI_GROUP, CAPI_VERSION];
 

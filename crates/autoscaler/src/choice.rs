@@ -20,7 +20,7 @@ use super::{
     snapshot::ClusterSnapshot,
 };
 
-/// The age below which Pods may have others coming after them: if all are younger, the loop waits.
+/// The age up to which a Pod counts as new. If all are new, the loop waits, since more may follow.
 const NEW: Duration = Duration::from_secs(2);
 
 /// A Pod that does not exist. Cluster Autoscaler adds its price to every cost, so that a price of zero can't divide by
@@ -43,8 +43,8 @@ fn loses_its_node(input: &LoopInput, pod: &Pod) -> bool {
 }
 
 impl Driver {
-    /// Increases one group for the pending Pods that fit neither on existing Nodes, which the scheduler has yet to
-    /// choose, nor on upcoming ones. Returns true if a group was increased.
+    /// Increases one group for the pending Pods that fit on no existing Node, where the scheduler would place them, and
+    /// on no upcoming one. Returns true if a group was increased.
     pub(crate) async fn scale_up(&mut self, input: &LoopInput) -> Result<bool> {
         self.memory.cooldown.this_loop = false;
         let pending = self.unschedulable(input);
@@ -89,7 +89,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Returns the Pods that fit on no existing or upcoming Node, among them those that are about to lose theirs.
+    /// Returns the Pods that fit on no existing or upcoming Node, including Pods of Nodes that are being drained.
     fn unschedulable<'a>(&self, input: &'a LoopInput) -> Vec<&'a Pod> {
         let mut snapshot = ClusterSnapshot::default();
         let mut starting = BTreeSet::new();
@@ -163,8 +163,8 @@ impl Driver {
         }
     }
 
-    /// Returns the cheapest candidate. One without a price is dropped. Pod prices are called for as Cluster Autoscaler
-    /// does, but all candidates take the same Pods here, so they decide nothing.
+    /// Returns the cheapest candidate. One without a price is dropped. Pod prices are requested as by Cluster
+    /// Autoscaler, but decide nothing, since all candidates take the same Pods here.
     async fn cheapest<'a>(&self, candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
         let (name, cpu) = STABILIZATION;
         self.pod_price(name, cpu).await?;

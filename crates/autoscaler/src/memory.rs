@@ -53,7 +53,7 @@ pub(crate) struct Memory {
     pub(crate) deleting: BTreeMap<String, NodeDeletion>,
     /// The times of the last changes to groups and Nodes.
     pub(crate) cooldown: Cooldown,
-    /// True once the call has succeeded: its answer is kept for good.
+    /// True once `GPULabel` has succeeded, whose answer is cached for good.
     pub(crate) knows_gpu_label: bool,
     pub(crate) knows_gpu_types: bool,
 }

@@ -51,8 +51,8 @@ impl Pattern {
         if self.since(35) { (2, 0) } else { (1, 1) }
     }
 
-    /// Returns true if Pods count as placed on Nodes that a group's size lacks even without an increase under way. They
-    /// stay unplaced for ever if a replica is neither a Node nor an instance past its provision time.
+    /// Returns true if Nodes that a group lacks for its size count as upcoming even without an increase under way. Pods
+    /// that are placed on them wait for ever if such a Node neither joins nor passes its provision time.
     pub(crate) fn expects_nodes_nobody_waits_for(self) -> bool {
         !self.since(36)
     }

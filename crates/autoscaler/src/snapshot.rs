@@ -17,7 +17,7 @@ struct NodeInfo {
 pub(crate) struct ClusterSnapshot(Vec<NodeInfo>);
 
 impl ClusterSnapshot {
-    /// Adds a Node with the Pods on it. One that isn't Ready is left out: Kubernetes taints it.
+    /// Adds a Node with the Pods on it. A Node that isn't Ready is left out, since Kubernetes taints it.
     pub(crate) fn add(&mut self, node: &CoreNode, pods: &[Pod]) {
         if !is_ready(node) {
             return;

@@ -160,7 +160,8 @@ impl Driver {
         !is_too_many(unready, nodes)
     }
 
-    /// Returns true if a group may be increased: it isn't backed off, and lacks few Nodes that no increase explains.
+    /// Returns true if a group may be increased: it isn't backed off, and few Nodes are missing beyond the increase
+    /// under way.
     pub(crate) fn is_safe(&self, group: &str) -> bool {
         if self.memory.backed_off.has(group, Instant::now()) {
             return false;

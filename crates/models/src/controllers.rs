@@ -39,7 +39,7 @@ impl World {
 }
 
 impl Program<'_> {
-    /// Notes after each step the entries that a copy may now see followed, and may use at any later time.
+    /// Records after each step the entries that a copy may now see as followed. It may use them at any later time.
     pub(crate) fn note_followed(&self, world: &mut World) {
         let lowered = world.in_phase(Phase::Lowered).without(world.followed);
         if lowered.is_empty() {
@@ -50,7 +50,7 @@ impl Program<'_> {
             let (set, first) = (world.sets[of].last(), world.sets[of].all()[0]);
             let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
             let log = match self.rule.follows {
-                // The controller may see any size at once, and says nothing about the provider.
+                // The controller of a MachinePool may see any size at once, and reports nothing about the provider.
                 _ if self.bounds.is_pool => own.clone(),
                 Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => {
                     Self::copy_of(world, set)
@@ -290,7 +290,7 @@ impl Program<'_> {
         if has_changed && waits {
             Self::sees_own_writes(&mut then);
         }
-        // If nothing changes but the snapshot that the controller has seen last, it only has fewer choices than before.
+        // A step that changes only the controller's snapshot is left out, since it leaves fewer choices than before.
         if has_changed || set > 0 || then.is_unacted != world.is_unacted {
             if !has_changed || !waits {
                 then.seen.drop_oldest(view);

@@ -1,6 +1,6 @@
 //! The copies of the program. Each holds a command of the delete-rule crate; each call that the command makes is one
-//! step, which the world ([`crate::writes`]) executes with everything that may have changed since the last one. This
-//! file must never decide anything itself.
+//! step, which the world ([`crate::writes`]) executes on the state of that moment. This file must never decide anything
+//! itself.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,7 @@
 //! The finisher of every copy in the model, which completes the deletions that it finds in the log, whoever wrote them.
-//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Reconcile`] makes the calls. Each action is a pass of its own
-//! here, whose reads and single write happen at one moment: the reads stay true, so that an older read only delays.
+//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Reconcile`] makes the calls. Each action is a pass of
+//! its own here, whose reads and single write happen at one moment: the reads stay true, so that an older read only
+//! delays.
 
 use delete_rule::{Entry, Forgets, Kind, LeftSince, ReconcileCall};
 

@@ -25,7 +25,7 @@ impl DeleteModel {
     }
 
     fn next(&self, before: &World, step: Step, mut world: World, is_certain: bool) -> Next<Self> {
-        // The MachineSet controller reports this if it would need more Machines than the model has.
+        // A negative size means that the MachineSet controller would need more Machines than the model has.
         let is_within = world.replicas >= 0;
         if self.program().outdates_caches(before, &world) {
             world.outdate_caches();

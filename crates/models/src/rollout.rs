@@ -91,7 +91,7 @@ impl Program<'_> {
     /// Scales the new MachineSet down to the whole size: it loses as many other Machines as were named of the old one.
     fn scale_new_down(&self, world: &World, set: MachineSet) -> World {
         let mut then = self.write_set(world, NEW, set);
-        // This holds as far as this version names them, or they have left the log.
+        // This covers Machines whose entries this version has, or have left the log.
         let is_said = set.copied.lowered | Set(u8::MAX).without(world.logged());
         let covered = world.ledger.owed & world.members_of(NEW) & is_said;
         let fewer = world.sets[NEW].last().size - set.size;

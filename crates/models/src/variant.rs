@@ -20,8 +20,8 @@ pub struct Variant {
     pub has_tickets: bool,
     /// True if a Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
     pub leaves_to_provider: bool,
-    /// True if, during a rollout, a smaller size isn't followed before only one MachineSet has Machines, and has the
-    /// size that came with the log.
+    /// True if, during a rollout, a smaller size counts as followed only once a single MachineSet has Machines, and has
+    /// the size that came with the log.
     pub waits_until_alone: bool,
     /// True if Machines are marked.
     pub marks: bool,
@@ -54,7 +54,8 @@ pub struct Variant {
     pub counts: Counts,
     /// The precondition of the write that lowers the size for placeholders.
     pub place_tests: PlaceTests,
-    /// True if the last writer of the size decides the fate of such a write whose response was lost.
+    /// True if a copy concludes from the last writer of the size whether such a write of its own was applied although
+    /// its response was lost.
     pub knows_own_writes: bool,
     /// True if a Machine that was alive when it was logged, and goes by itself before the size is lowered for it, is
     /// counted then: it lowers the size only if no other Machine has taken its place.
@@ -196,8 +197,8 @@ impl Default for Variant {
     }
 }
 
-/// Commands are compared by their [`fmt::Debug`] text, many millions of times. All of a search have the same variant,
-/// so its text is short.
+/// Commands are compared by their [`fmt::Debug`] text, many millions of times. All commands of a search have the same
+/// variant, so its text is short.
 impl fmt::Debug for Variant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Variant")

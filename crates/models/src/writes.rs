@@ -186,7 +186,7 @@ impl Program<'_> {
         (Step::Lower(copy, lowered), lowered)
     }
 
-    /// Returns true if the variant takes a Machine for one whose deletion is over because it was gone when it was to be
+    /// Returns true if the variant considers a Machine's deletion done because the Machine was gone when it was to be
     /// marked.
     fn takes_for_over(&self, world: &World, machine: usize) -> bool {
         self.rule.existence == Existence::Mark && world.life(machine) == Life::Gone
@@ -201,7 +201,7 @@ impl Program<'_> {
             }
             world.followed = world.followed.without(Set::one(machine));
         }
-        // The copy of an earlier entry isn't about this one.
+        // The copied log may still have an earlier entry of the Machine, which isn't this one.
         let deployments = world.deployments.all_mut().iter_mut();
         let sets = world.sets.iter_mut().flat_map(Ring::all_mut).map(|set| {
             set.given = set.given.without(logged);
@@ -251,11 +251,12 @@ impl Program<'_> {
                     world.ledger.fault = Some(Fault::PaidTwice(small::uid(machine)));
                 }
                 world.ledger.paid = world.ledger.paid | Set::one(machine);
-                // The Machine went for somebody else's smaller size while a command was in progress: both orders are
-                // right.
+                // The Machine went for somebody else's smaller size during the command, which may count as after it or
+                // before it.
                 world.ledger.others += i8::from(world.ledger.early.has(machine));
             }
-            // A Machine whose place is filled lowers the size for another one, as far as the copy can know.
+            // A copy that knows of a filled place lowers the size for the Machine in it; one that saw this Machine
+            // alive can't know.
             let may_be_replaced = !filled.has(machine) || world.copies[copy].seen_alive.has(machine);
             if world.machines[machine].life == world::Life::Gone && may_be_replaced {
                 self.note_replaced(world, machine);
@@ -280,7 +281,7 @@ impl Program<'_> {
 
     /// Handles a Machine that was taken although nobody named it, or its command was refused.
     pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
-        // It has a mark that is taken back, of a copy that couldn't know of its Node; or it was taken against the
+        // The copy that marked it couldn't know of its Node, and takes the mark back; or a provider took it against the
         // marks.
         if (world.ledger.unseen | world.ledger.strayed).has(machine) {
             return;
@@ -297,7 +298,7 @@ impl Program<'_> {
         }
     }
 
-    /// Notes a Machine that somebody else deleted and that was gone before the MachineSet controller saw all smaller
+    /// Records a Machine that somebody else deleted and that was gone before the MachineSet controller saw all smaller
     /// sizes, so that it may have been replaced.
     pub(crate) fn note_replaced(&self, world: &mut World, machine: usize) {
         if self.bounds.admits_known && world.ledger.foreign.has(machine) {

@@ -1,5 +1,5 @@
-//! The page of one node group: the answers that Cluster Autoscaler gets for it and why, its instances, and what was written for it
-//! and refused. An object that is left out has one too, which says why.
+//! The page of one node group: the answers that Cluster Autoscaler gets about it with their sources, its instances, its
+//! writes and refusals. An object that isn't a node group has a page too, with the reason.
 
 use maud::{Markup, html};
 

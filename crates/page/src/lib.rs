@@ -1,6 +1,6 @@
-//! The status page for a person on call. Pages are pure functions of the state that `/debug/state` shows and of the report
-//! of `explain`; every text of a cluster is escaped, and there is no script. It must decide nothing, ask no API server, and
-//! change nothing.
+//! The status page for a person on call. Pages are pure functions of the state that `/debug/state` shows and of the
+//! report of `explain`; every text of a cluster is escaped, and there is no script. It must decide nothing, ask no API
+//! server, and change nothing.
 
 mod bar;
 mod condition;
@@ -32,7 +32,7 @@ pub struct StatusPage {
 }
 
 impl StatusPage {
-    /// Returns the pages of what `source` shows.
+    /// Returns the pages of a state source.
     #[must_use]
     pub fn new(source: Arc<StateSource>) -> Self {
         Self { source }

@@ -84,7 +84,7 @@ pub(super) struct Listing<'a> {
 
 impl<'a> Listing<'a> {
     pub(super) fn of(state: &'a State, view: &View) -> Self {
-        // MachineSets that their MachineDeployments scale are as numerous, and add no information.
+        // MachineSets that their MachineDeployments scale would double the table, and add no information.
         let left_out = state.left_out.iter().filter(|object| object.reason != LeftOutObject::OWNED);
         let rows = state.groups.iter().map(Row::of_group).chain(left_out.map(Row::of_left_out));
         let rows: Vec<_> = rows.collect();

@@ -19,7 +19,7 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// The time at which a state was taken, from which other times are seen.
+/// The time at which a state was taken, to which other times are relative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now(Option<Timestamp>);
 
@@ -29,7 +29,7 @@ impl Now {
         Self(taken.parse().ok())
     }
 
-    /// Returns the seconds since a time; negative until it comes.
+    /// Returns the seconds since a time; negative if it lies in the future.
     pub(super) fn seconds_since(self, moment: &str) -> Option<i64> {
         let moment: Timestamp = moment.parse().ok()?;
         Some(self.0?.duration_since(moment).as_secs())

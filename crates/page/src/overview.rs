@@ -12,9 +12,9 @@ use super::{
 };
 use state::{ClusterState, Group, InformerState, LeftOutObject, State, SyncCheck, SyncState, TlsState};
 
-/// The number of seconds without a Refresh after which someone should look: a loop of Cluster Autoscaler takes some ten.
+/// The number of seconds without a Refresh after which the page warns: a loop of Cluster Autoscaler takes about ten.
 const QUIET: u64 = 120;
-/// The number of seconds before its expiry by which a certificate should have been renewed.
+/// The number of seconds of remaining validity below which the page warns of a certificate.
 const ENDS_SOON: i64 = 7 * 86_400;
 
 /// Renders the first page.
@@ -31,7 +31,7 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
     page.around(&html! {
         h1 { "Node groups" }
         (standing(state))
-        // Clusters are first if something of them is broken; otherwise they may be below a long table.
+        // The clusters come before the groups if one is broken; otherwise they may stand below a long table.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
         @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
         @else { (clusters(state)) (groups(state, &listing, view)) }

@@ -101,7 +101,7 @@ impl Default for View {
     }
 }
 
-/// The part of a query that can't be understood, with the values that can.
+/// The error of a query that can't be parsed: the wrong part, and the known values.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct WrongQuery(String);
 
@@ -112,7 +112,8 @@ impl fmt::Display for WrongQuery {
 }
 
 impl View {
-    /// Parses the query of a URL. The last of each parameter counts, and an empty one is the default, as forms send it.
+    /// Parses the query of a URL. The last value of each parameter counts. An empty value is the default, since forms
+    /// send their empty fields too.
     pub(super) fn parse(query: &str) -> Result<Self, WrongQuery> {
         let mut view = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {

@@ -102,8 +102,8 @@ pub(super) async fn check_request(State(hosts): State<Arc<AllowedHosts>>, reques
     }
 }
 
-/// Returns true if, as the browser says, a page of another origin makes the request. A link to this listener may be
-/// followed.
+/// Returns true if the browser marks the request as made by a page of another origin. Following a link to this listener
+/// is allowed.
 fn is_cross_site(headers: &HeaderMap, method: &Method) -> bool {
     let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_link = || *method == Method::GET && value("sec-fetch-mode") == Some(b"navigate");

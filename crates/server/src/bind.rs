@@ -1,5 +1,5 @@
-//! Opens listeners. This happens before anything else is started, so that an address in use ends the program at once, and
-//! port 0 works.
+//! Opens listeners. This happens before anything else is started, so that an address in use ends the program at once,
+//! and port 0 works.
 
 use std::{
     io,

@@ -223,12 +223,12 @@ where
     }
 }
 
-/// The body of an answer, whose data counts until it is sent. It is produced before anybody reads it, so that it counts
-/// with its actual size.
+/// The body of an answer, whose data counts until it is sent. Its first frame is polled before the connection asks for
+/// it, so that it counts with its actual size.
 #[derive(Debug)]
 pub(super) struct ResponseBody<B: Body> {
     inner: B,
-    /// The first frame, produced before anybody polled for it.
+    /// The first frame, polled at the start.
     first: Poll<Option<Result<Frame<Bytes>, B::Error>>>,
     buffered: Arc<BufferedBytes>,
 }
@@ -238,7 +238,7 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
         let first = if inner.is_end_stream() {
             Poll::Pending
         } else {
-            // The frames of a watch come later.
+            // A watch has no frame yet, and must not be waited for.
             poll_fn(|cx| Poll::Ready(Pin::new(&mut inner).poll_frame(cx))).await
         };
         let first = first.map_ok(|frame| counted(frame, &buffered));

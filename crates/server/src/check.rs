@@ -1,4 +1,4 @@
-//! Readiness checks by name. Other modules report them; this module must not know those.
+//! Readiness checks by name. Other modules report them; this module must depend on none of those.
 
 /// A condition of this program's readiness.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -13,7 +13,8 @@ use prost::bytes::Bytes;
 /// The maximum size of a chunk that is buffered together with others: one byte less than h2's threshold for data that
 /// it writes without copying.
 const CHUNK: usize = 255;
-/// The maximum size of data that is split: beyond it, the copies and the frame headers would cost more than a second write.
+/// The maximum size of data that is split: beyond it, the copies and the frame headers would cost more than a second
+/// write.
 const LONGEST: usize = 4096;
 
 /// A body whose data is split into chunks, unless it is long.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use arcstr::ArcStr;
 
 /// A connection, in the extensions of its requests. It is held by the connection itself, by requests under way, and for
-/// callers that go on elsewhere because this program has closed it.
+/// a while after this program has closed the connection, since the caller goes on over another one.
 #[derive(Clone, Debug, Default)]
 pub struct Connection(Arc<Option<Client>>);
 

@@ -33,7 +33,8 @@ pub enum GrpcAddress {
 pub struct GrpcAddressError;
 
 impl GrpcAddress {
-    /// Returns true if only processes of this machine can reach it. An IPv4-mapped IPv6 address counts as the IPv4 address.
+    /// Returns true if only processes of this machine can reach it. An IPv4-mapped IPv6 address counts as the IPv4
+    /// address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {

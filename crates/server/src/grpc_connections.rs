@@ -1,6 +1,6 @@
-//! The connections that gRPC is served on, with their limits: the number of connections, their age, concurrent calls, and
-//! bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers earlier calls,
-//! and then ends.
+//! The connections that gRPC is served on, with their limits: the number of connections, their age, concurrent calls,
+//! and bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers
+//! earlier calls, and then ends.
 
 use std::{collections::VecDeque, convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
@@ -82,8 +82,8 @@ struct Listener {
     limits: GrpcLimits,
     all_bytes: Arc<AllBytes>,
     leaving: Semaphore,
-    /// The connections that this program has ended. They count as open, since their callers go on with their loop on the
-    /// next one.
+    /// The connections that this program has ended. They still count as open, since their callers continue their loop
+    /// on a new connection.
     ended: Mutex<VecDeque<Connection>>,
 }
 
@@ -261,7 +261,7 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-/// The times of the last log lines that clients could otherwise cause in any number.
+/// The times of the last rate-limited log lines: clients could otherwise cause any number of them.
 #[derive(Debug, Default)]
 struct Logged {
     excess: Option<Instant>,

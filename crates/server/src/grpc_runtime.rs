@@ -83,7 +83,7 @@ pub(super) fn serve_within(
     let thread = thread::Builder::new()
         .name("grpc".to_owned())
         .spawn(move || {
-            // However this ends, nothing must go on as if gRPC were served.
+            // However this thread ends, the program must not go on without gRPC.
             let _cancels = shutdown.clone().drop_guard();
             run(&runtime, incoming, certificates, (routes, limits), shutdown, drain);
             // Tasks and connections are dropped before the end is reported.

@@ -1,5 +1,5 @@
-//! The standard gRPC services, health and reflection, and the limits of the provider's service. Health has two names. The
-//! empty one, which probes use by default, reports that the process lives and isn't shutting down. The name of the
+//! The standard gRPC services, health and reflection, and the limits of the provider's service. Health has two names.
+//! The empty one, which probes use by default, reports that the process lives and isn't shutting down. The name of the
 //! provider's service reports that it is in sync, as `/readyz` does.
 
 use std::{sync::Arc, time::Duration};
@@ -16,8 +16,8 @@ use proto::{
     cloud_provider_server::{CloudProvider, CloudProviderServer},
 };
 
-/// The maximum size of a request: a DeleteNodes call may name a thousand Nodes with all their labels and annotations, and
-/// Cluster Autoscaler's client sets no limit.
+/// The maximum size of a request: a DeleteNodes call may name a thousand Nodes with all their labels and annotations,
+/// and Cluster Autoscaler's client sets no limit.
 pub(crate) const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// The name of the provider's service in health and reflection.
@@ -35,8 +35,8 @@ pub fn cloud_provider<S: CloudProvider>(service: S) -> CloudProviderServer<S> {
     CloudProviderServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
-/// Adds health and, if `reflection` is true, reflection (v1 and v1alpha) to the services. The provider is reported as not
-/// serving until [`Health::follow`] has seen it ready.
+/// Adds health and, if `reflection` is true, reflection (v1 and v1alpha) to the services. The provider is reported as
+/// not serving until [`Health::follow`] has seen it ready.
 ///
 /// # Errors
 /// If the compiled-in descriptors of the protocol can't be read, which the tests rule out.

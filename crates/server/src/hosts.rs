@@ -1,6 +1,6 @@
-//! The hosts that requests to the admin listener may name. A web page may point its own name to a loopback address and then
-//! read whatever listens there as its own (DNS rebinding). Its requests still carry that name, so no name may be answered
-//! but those of loopback and those that the operator gives.
+//! The hosts that requests to the admin listener may name. A web page may point its own name to a loopback address and
+//! then read whatever listens there as its own (DNS rebinding). Its requests still carry that name, so only the names
+//! of loopback and those that the operator gives may be answered.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -76,8 +76,8 @@ impl AllowedHosts {
         (!self.answers(line)).then(|| line.to_owned())
     }
 
-    /// Returns true if the host is allowed. Names can be made to lead anywhere and addresses can't, so the names of
-    /// loopback, the addresses of the listener, and what the operator gives are allowed.
+    /// Returns true if the host is allowed. Anyone can point a name at any address, so only the names of loopback, the
+    /// addresses of the listener, and the hosts that the operator gives are allowed.
     fn answers(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let is_given = self.names.iter().any(|name| name.0.eq_ignore_ascii_case(bare(host)));

@@ -1,5 +1,5 @@
-//! Probes and metrics over HTTP: `/livez`, `/readyz` (`?verbose`), `/metrics`. They need no credentials, so they may show
-//! names and reasons, and must never show the content of an object or a request, or change anything.
+//! Probes and metrics over HTTP: `/livez`, `/readyz` (`?verbose`), `/metrics`. They need no credentials, so they may
+//! show names and reasons, and must never show the content of an object or a request, or change anything.
 
 use std::{
     fmt::Write as _,

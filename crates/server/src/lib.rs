@@ -1,5 +1,6 @@
-//! Listeners and their services: gRPC on a thread of its own, with or without TLS; probes, metrics, the status page and the
-//! debug state over HTTP; health; and the shutdown. This crate serves answers, and must know nothing of their content.
+//! Listeners and their services: gRPC on a thread of its own, with or without TLS; probes, metrics, the status page and
+//! the debug state over HTTP; health; and the shutdown. This crate serves answers, and must know nothing of their
+//! content.
 
 mod admin;
 mod bind;

@@ -1,5 +1,6 @@
-//! `/debug/log-level` on the admin listener: shows the log filter, and changes it at run time. It is the only page there
-//! that changes anything, so a change must come from a process of this machine, whatever the address of the listener.
+//! `/debug/log-level` on the admin listener: shows the log filter, and changes it at run time. It is the only page
+//! there that changes anything, so a change must come from a process of this machine, whatever the address of the
+//! listener.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -40,7 +41,8 @@ pub struct LogLevel {
     pub filter: String,
     /// The filter that the program was started with.
     pub start: String,
-    /// The number of seconds after which that filter returns; absent if the present one stays until the next start.
+    /// The number of seconds after which the filter of the start is restored; absent if the filter in force stays until
+    /// the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining_seconds: Option<u64>,
 }
@@ -73,7 +75,8 @@ pub trait LogLevels: Send + Sync {
 
 type Levels = Arc<dyn LogLevels>;
 
-/// Returns the page, for requests that name one of `hosts`: GET shows, PUT changes, and DELETE restores the start's filter.
+/// Returns the page, for requests that name one of `hosts`: GET shows, PUT changes, and DELETE restores the start's
+/// filter.
 pub fn log_level_router(levels: Levels, hosts: AllowedHosts) -> Router {
     Router::new()
         .route(LOG_LEVEL_PATH, get(show).put(change).delete(reset))

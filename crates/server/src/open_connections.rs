@@ -1,5 +1,5 @@
-//! The open connections of a listener, and their limits. A new connection never waits for a place: the client with the most
-//! connections loses its least recently used one, so that a probe is answered whatever others keep open.
+//! The open connections of a listener, and their limits. A new connection never waits for a place: the client with the
+//! most connections loses its least recently used one, so that a probe is answered whatever others keep open.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::buffered_bytes::BufferedBytes;
 
-/// The time for which an authenticated client is preferred. It is longer than a connection lasts.
+/// The time for which connections of an authenticated client are evicted last: longer than a connection lasts.
 const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
 const MAX_AUTHENTICATED: usize = 256;
 
@@ -120,7 +120,7 @@ impl OpenConnections {
         Self { limits, open: Arc::default(), calls: Arc::default() }
     }
 
-    /// Adds a connection. Returns the client that has lost another connection for it, if one has.
+    /// Adds a connection. Returns the client whose connection was evicted for it, if any.
     pub(super) fn open(&self, source: impl Into<Source>) -> (OpenConnection, Option<Source>) {
         let source = source.into();
         let mut open = self.open.lock();
@@ -139,7 +139,7 @@ impl OpenConnections {
         (connection, loses.map(|(_, source)| source))
     }
 
-    /// Prefers a client for some time when connections have to be evicted.
+    /// Records that a client has authenticated: for some time, connections of other clients are evicted first.
     pub(super) fn has_authenticated(&self, source: Source) {
         let (now, mut open) = (Instant::now(), self.open.lock());
         let authenticated = &mut open.authenticated;
@@ -152,8 +152,8 @@ impl OpenConnections {
         authenticated.insert(source, now);
     }
 
-    /// Cuts connections until the others hold at most `limit` bytes: each time the largest one of the client that holds the
-    /// most. Returns the clients that have lost one.
+    /// Cuts connections until the remaining ones hold at most `limit` bytes, each time the largest one of the client
+    /// that holds the most. Returns the clients of the cut connections.
     pub(super) fn cut_largest(&self, limit: usize) -> Vec<Source> {
         let (mut open, mut cut) = (self.open.lock(), Vec::new());
         while let Some((number, source)) = open.largest(limit) {
@@ -223,7 +223,7 @@ impl Open {
         self.least_used(|other| of(other) == most)
     }
 
-    /// Returns the least recently used connection of these clients: one without a call first.
+    /// Returns the least recently used connection of these clients; one that has made no call comes first.
     fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(u64, Source)> {
         let candidates = self.connections.iter().filter(|(_, entry)| is_of(entry.source));
         let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;

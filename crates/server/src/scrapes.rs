@@ -1,5 +1,5 @@
-//! The metrics as text. One encoding serves all scrapers that ask at the same time, and few texts are held for those that
-//! read slowly, since each may have many megabytes.
+//! The metrics as text. One encoding serves all scrapers that ask at the same time, and few texts are held for those
+//! that read slowly, since each may have many megabytes.
 
 use std::{
     fmt,
@@ -92,8 +92,8 @@ impl Scrapes {
             TextForm::Prometheus => &self.prometheus,
             TextForm::OpenMetrics => &self.open_metrics,
         };
-        // All requests that wait for this lock while another one encodes are served by the next encoding. A request that is
-        // dropped meanwhile leaves the newest text as it was.
+        // All requests that wait for this lock while another one encodes are served by the next encoding. A request
+        // that is dropped meanwhile leaves the newest text as it was.
         let mut newest = texts.newest.lock().await;
         if let Some(text) = newest.get(Some(asked)) {
             return Ok(text);
@@ -102,8 +102,8 @@ impl Scrapes {
             return newest.get(None).ok_or(ScrapeError::Unread);
         };
         let (registry, began) = (Arc::clone(&self.registry), Instant::now());
-        // Encoding a large fleet takes some milliseconds, for which watches and writes on this runtime must not wait. It
-        // goes on if its client is gone, and keeps its permit until then.
+        // Encoding a large fleet takes some milliseconds, for which watches and writes on this runtime must not wait.
+        // It goes on if its client is gone, and keeps its permit until then.
         let made = tokio::task::spawn_blocking(move || Ok(Text { text: encode(&registry, form)?, _permit: permit }));
         let text = Arc::new(made.await?.map_err(ScrapeError::Encode)?);
         newest.0 = Some((began, Arc::downgrade(&text)));

@@ -1,5 +1,5 @@
-//! The shutdown of this program: after SIGTERM or SIGINT it finishes what it has begun, within 10 seconds; a second signal
-//! or the end of that time ends it immediately.
+//! The shutdown of this program: after SIGTERM or SIGINT it finishes what it has begun, within 10 seconds; a second
+//! signal or the end of that time ends it immediately.
 
 use std::{future::Future, io, time::Duration};
 
@@ -72,8 +72,8 @@ impl Shutdown {
         self.stop.clone()
     }
 
-    /// Waits for the request, and then runs `work`, which finishes what was begun, within the time limit. `work` doesn't
-    /// start before the request.
+    /// Waits for the request, and then runs `work`, which finishes what was begun, within the time limit. `work`
+    /// doesn't start before the request.
     pub async fn finish(&self, work: impl Future<Output = ()>) -> Outcome {
         self.stop.cancelled().await;
         tokio::select! {

@@ -1,4 +1,5 @@
-//! Serves the status page, with headers that let a browser do nothing but show it. It must know nothing of its content.
+//! Serves the status page, with headers that let a browser show it and nothing else. This module must know nothing of
+//! the page's content.
 
 use std::sync::Arc;
 

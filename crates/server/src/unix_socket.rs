@@ -1,5 +1,5 @@
-//! gRPC on a Unix socket: its file, and the processes that may connect. It replaces the socket of a process that has died,
-//! and must never replace the socket of a living process, or anything else.
+//! gRPC on a Unix socket: its file, and the processes that may connect. It replaces the socket of a process that has
+//! died, and must never replace the socket of a living process, or anything else.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},

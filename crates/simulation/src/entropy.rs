@@ -64,7 +64,7 @@ pub(crate) fn now() -> Nanos {
 
 fn virtual_time() -> Option<(Nanos, i64)> {
     let fixed = TIME.get()?;
-    // Outside of a runtime, its clock is std's, whose reading ends here again.
+    // Outside of a runtime, tokio's clock is std's, which calls this function again.
     if IS_READING.get() {
         return Some((fixed, 0));
     }

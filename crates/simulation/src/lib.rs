@@ -1,4 +1,4 @@
-//! Runs the whole program under one seed.
+//! Runs the whole program under one seed. docs/design/simulation.md describes worlds, faults and rules.
 
 mod actor;
 mod autoscaler;

@@ -150,7 +150,7 @@ impl Port {
     }
 }
 
-/// Wraps a body whose read fails if nothing arrives for so long.
+/// Wraps a body so that reading it fails after a silence of this length.
 fn heard_within(body: Body, silence: Duration) -> Body {
     let frames = BodyStream::new(body).timeout(silence).map(|frame| match frame {
         Ok(frame) => frame,

@@ -1,4 +1,5 @@
-//! People and other programs that write the same objects: they delete Machines, write sizes, change bounds and roll groups out.
+//! People and other programs that write the same objects: they delete Machines, write sizes, change bounds and roll
+//! groups out.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Temporary losses of rights: in two thirds of the worlds no copy may write Machines for seconds or minutes, from the
-//! moment at which it has sent a mark. Deletions that are decided by then can be neither done nor undone, and that mark
-//! may arrive when its entry is another one.
+//! moment at which one has sent a mark. Deletions that are decided by then can be neither done nor undone, and that
+//! mark may arrive when its Machine has another entry.
 
 use http::{Method, request::Parts};
 

@@ -101,7 +101,7 @@ pub(crate) struct Scheduled<F> {
 }
 
 impl<F> Scheduled<F> {
-    /// Draws whether the task has to wait, and the duration: zero for the end of the order.
+    /// Draws the time that the task waits: `None` runs it now, and zero moves it to the end of the order.
     fn wait(&mut self) -> Option<Duration> {
         let inner = &self.scheduler.inner;
         if inner.shuffled == 0 && !self.is_starved {

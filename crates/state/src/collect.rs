@@ -114,7 +114,7 @@ impl StateSource {
         self.whole(&snapshot, groups, left_out)
     }
 
-    /// Returns the live state with one group alone, and the report on that: `None` where there is no such object.
+    /// Returns the live state with this group alone, and the report on it: `None` if there is no such object.
     #[must_use]
     pub fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
@@ -150,7 +150,7 @@ impl StateSource {
     /// Returns the live state as JSON.
     ///
     /// # Errors
-    /// If a value can't be written as JSON, which is true of none in the schema.
+    /// If a value can't be written as JSON; every value of the schema can.
     pub fn json(&self, selection: &Selection) -> serde_json::Result<Vec<u8>> {
         let snapshot = self.snapshot(selection);
         let (groups, left_out) = (Lazy(self.groups(&snapshot)), Lazy(self.left_out(&snapshot)));

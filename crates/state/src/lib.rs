@@ -17,7 +17,7 @@ pub use self::collect::{Selection, StateSource, StatusSources};
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The whole live state. `G` and `L` are lists; a server serializes them without holding them.
+/// The whole live state. `G` and `L` are lists, whose items a server may build while it serializes them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
@@ -223,7 +223,7 @@ pub struct Group {
     /// Notes for people that are worth knowing and aren't problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The last that was written for it and refused, the newest first.
+    /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntryState>,
     /// Its instances; absent unless requested.
@@ -377,7 +377,7 @@ pub struct InstanceFailure {
     pub message: String,
     /// True if capacity or quota is lacking.
     pub out_of_resources: bool,
-    /// True if it is sent to Cluster Autoscaler, which is so only while the delete that it causes would be accepted.
+    /// True if it is sent to Cluster Autoscaler: only while the delete that it causes would be accepted.
     #[serde(default)]
     pub sent: bool,
 }
@@ -408,7 +408,7 @@ pub struct LeftOutObject {
     /// Its problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
-    /// The last that was written for it and refused, the newest first.
+    /// The last writes and refused requests for it, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntryState>,
 }

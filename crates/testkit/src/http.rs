@@ -1,4 +1,4 @@
-//! A client of few lines, to which no library adds anything, and servers of a test's own routes on loopback.
+//! A minimal HTTP client, to whose requests no library adds anything, and servers of a test's own routes on loopback.
 
 use std::{net::SocketAddr, sync::Arc};
 

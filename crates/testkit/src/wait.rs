@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// Longer than anything takes that ends, on a busy machine too.
+/// The default time limit: longer than anything takes that ends at all, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of polling.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -72,7 +72,7 @@ pub async fn until_true(what: &str, is_so: impl FnMut() -> bool) {
     Wait::new(what).condition(is_so).await;
 }
 
-/// Returns what a future does, which must end within [`PATIENCE`].
+/// Returns the output of a future, which must complete within [`PATIENCE`].
 pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
     timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("in vain: {what}, within {PATIENCE:?}"))
 }

@@ -52,8 +52,8 @@ fn sends_its_fields(call: &Call, version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether options have the old durations and whether they have the new ones; fails if only some of three are
-/// there.
+/// Returns whether options have the old durations, and whether they have the new ones; fails if only some of the three
+/// exist.
 fn fields(options: &NodeGroupAutoscalingOptions) -> Result<(bool, bool)> {
     let old = [options.scale_down_unneeded_time, options.scale_down_unready_time, options.max_node_provision_time]
         .map(|duration| duration.is_some());
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Seen with 1.37, which uses the instances that it knew before.
+    /// 1.37 does so, since it uses the instances from before the decrease.
     #[test]
     fn a_machine_that_a_smaller_target_size_has_taken_may_be_named_and_lowers_nothing() {
         let calls = |node: &str, after| {

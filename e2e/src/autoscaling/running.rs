@@ -53,7 +53,7 @@ impl Running {
         if let Self::Binary(process) = self {
             process.still_running()?;
         }
-        // Checked only with such calls: few scenarios have any, and checking all calls is slow.
+        // Checking all calls is slow, and few scenarios have several decreases.
         if calls.of("NodeGroupDecreaseTargetSize").len() > 1 {
             rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Hopeless(format!("{error:#}")))?;
         }

@@ -293,7 +293,7 @@ impl Workers {
                 let joins = behaviour.is_none();
                 ensure!(
                     joins || behaviour == Some(&json!("never-join")),
-                    "Machines of {} can't be had {behaviour:?}: real ones can only never join",
+                    "Machines of {} can't behave as {behaviour:?}: real ones support never-join alone",
                     group.id
                 );
                 Ok(guest.machine(joins))

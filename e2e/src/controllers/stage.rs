@@ -322,11 +322,11 @@ impl Stage {
         let others = self.controllers.logs();
         let others = others.into_iter().map(|(name, _)| {
             let tail = tail(&directory.join(format!("{name}.log")));
-            format!("\n--- {name} wrote about it, at the end:\n{tail}")
+            format!("\n--- the last lines of {name} about it:\n{tail}")
         });
         let autoscaler = self.autoscaler.iter().map(|_| {
             let tail = tail(&directory.join("cluster-autoscaler.log"));
-            format!("\n--- who scales wrote, at the end:\n{tail}")
+            format!("\n--- the autoscaler's last lines:\n{tail}")
         });
         let all = format!("\n--- all of it: {}", directory.display());
         std::iter::once(self.programs.last_words()).chain(autoscaler).chain(others).chain([all]).collect()

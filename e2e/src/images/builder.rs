@@ -1,5 +1,5 @@
-//! BuildKit as a process of its own, from its pinned Go module: it builds the same with any version of Docker, and takes
-//! bases by digest from directories, without a registry.
+//! BuildKit as a process of its own, from its pinned Go module: it builds the same with any version of Docker, and
+//! takes bases by digest from directories, without a registry.
 
 use std::{
     fs::{self, File},
@@ -124,7 +124,8 @@ impl Builder {
         digest(metadata.path())
     }
 
-    /// Builds an image with its provenance, pushes it to a registry of this machine without a tag, and returns its digest.
+    /// Builds an image with its provenance, pushes it to a registry of this machine without a tag, and returns its
+    /// digest.
     pub(super) fn push(&self, build: &Build<'_>, name: &str) -> Result<String> {
         let metadata = tempfile::NamedTempFile::new()?;
         let exporter = format!(

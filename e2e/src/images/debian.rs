@@ -35,10 +35,10 @@ impl Rootfs {
             fs::create_dir_all(&unfinished)?;
             let mut command = Command::new("mmdebstrap");
             command.env("SOURCE_DATE_EPOCH", EPOCH).args(["--quiet", &format!("--variant={}", self.variant)]);
-            // dpkg would write each file to the disk before the next one.
+            // By default dpkg would sync each file to the disk.
             command.arg("--dpkgopt=force-unsafe-io");
             command.arg(format!("--include={}", self.packages.join(",")));
-            // Later hooks aren't run where nothing but the packages' files is wanted.
+            // The variant `extract` doesn't run later hooks.
             let hook = if self.variant == "extract" { "extract" } else { "customize" };
             command.args(self.hooks.iter().map(|command| format!("--{hook}-hook={command}")));
             output(command.arg(self.suite).arg(unfinished.join("rootfs.tar")))?;

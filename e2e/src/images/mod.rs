@@ -24,8 +24,8 @@ use self::node::Node;
 pub use self::{docker::Docker, haproxy::LoadBalancer, project::Image};
 use crate::go;
 
-/// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if none
-/// can be pulled.
+/// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if
+/// none can be pulled.
 pub const VARIABLE: &str = "E2E_IMAGES";
 
 /// The source of the node image and of the bases of the project's image.

@@ -46,7 +46,7 @@ pub(super) enum Goal<'a> {
     Loaded,
     /// The same, and the result is pushed to a registry under this name, without a tag.
     Pushed(&'a str),
-    /// Everything is built from nothing, and the result is only looked at.
+    /// Everything is built from nothing, and only the digest of the result is used.
     Fresh,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn make(docker: Docker, directory: &Path, source: Source, goal:
     eprintln!("e2e: building the project's image");
     let root = directory.join(if goal == Goal::Fresh { "anew-buildkit" } else { "buildkit" });
     if goal == Goal::Fresh && root.exists() {
-        // Of a run that was killed.
+        // A killed run has left it.
         fs::remove_dir_all(&root)?;
     }
     let builder = Builder::start(&root).await?;

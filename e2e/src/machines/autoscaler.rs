@@ -33,11 +33,11 @@ const TOPOLOGY: &str = "management-cluster";
 /// The name of the autoscaler's Deployment.
 const NAME: &str = "cluster-autoscaler";
 
-/// The image of a program that was made or named.
+/// The image that is built of a program.
 const IMAGE: &str = "capi-autoscaler-provider-e2e/cluster-autoscaler:e2e";
 
-/// The flag of the age below which a Node that isn't ready counts as starting, and isn't removed. Cluster Autoscaler has it
-/// since 1.35; before, that age is 15 minutes.
+/// The flag of the age below which a Node that isn't ready counts as starting, and isn't removed. Cluster Autoscaler
+/// has it since 1.35; before, that age is 15 minutes.
 const STARTUP: &str = "--max-node-startup-time=60s";
 
 /// The first version with the flag.

@@ -71,7 +71,7 @@ impl Shared for Machines {
         let management = Management::start(logs).await?;
         let made = Box::pin(prepare(&management)).await;
         if made.is_err() {
-            // The reason is in the logs, which go with the cluster.
+            // The logs have the reason, and would be removed with the cluster.
             let _ = management.keep_logs(logs);
         }
         Ok(Self { workload: made?, management, program })

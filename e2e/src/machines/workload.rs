@@ -152,7 +152,7 @@ fn remove_containers(docker: Docker) -> Result<()> {
     Ok(())
 }
 
-/// Returns the objects of the manifest for the images that were made.
+/// Returns the objects of the manifest, with the built images.
 async fn manifest(management: &Management) -> Result<Vec<Value>> {
     let images = &management.cluster.images;
     let load_balancer = images.load_balancer().await?;

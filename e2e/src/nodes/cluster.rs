@@ -33,7 +33,7 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 /// The interval of looking at a cluster.
 pub const LOOK: Duration = Duration::from_millis(300);
 
-/// kind's settings: containerd reads from a directory which registries it reaches without TLS.
+/// kind's settings: a directory lists the registries that containerd reaches without TLS.
 const SETTINGS: &str = r#"
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
@@ -71,12 +71,12 @@ pub struct Cluster {
     place: Place,
 }
 
-/// The names under which Docker has a cluster.
+/// The names of a cluster in Docker.
 #[derive(Clone, Debug)]
 struct Place {
     cluster: String,
     network: String,
-    /// True if the network is there for this cluster.
+    /// True if the network was created for this cluster alone.
     owns_network: bool,
 }
 
@@ -96,7 +96,7 @@ impl Cluster {
         create.arg("--config").arg(&settings);
         let created = output(create.arg("--kubeconfig").arg(&kubeconfig));
         if created.is_err() {
-            // The cluster is there in part, with the reason in its logs.
+            // The cluster exists in part, and its logs have the reason.
             let _ = output(command(&kind, &place).args(["export", "logs", "--name", &name]).arg(logs.join("kind")));
             let _ = remove(docker, &kind, &place);
         }
@@ -122,8 +122,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after a
-    /// definition has come, the API server answers 429 while it prepares the storage.
+    /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after
+    /// a definition has come, the API server answers 429 while it prepares the storage.
     async fn works(&self, kinds: &[&str]) -> Result<()> {
         every(LOOK, "a ready Node and the system's Pods", PATIENCE, async || {
             let nodes = Api::<Node>::all(self.client()).list(&ListParams::default()).await?;
@@ -276,7 +276,7 @@ fn remove(docker: Docker, kind: &Kind, place: &Place) -> Result<()> {
 async fn client(kubeconfig: &str) -> Result<Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // A refused eviction would be asked for again, until it is admitted.
+    // By default the client would retry a refused eviction until it is admitted.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }

@@ -45,8 +45,8 @@ impl Leftovers {
     }
 }
 
-/// Returns the name of a process that is of a container, of a build or of a cluster, unless it has ended. Others on the machine
-/// come and go for their own reasons.
+/// Returns the name of a process of a container, a build or a cluster, unless it has ended. Other processes on the
+/// machine aren't a run's.
 fn name_of(process: &Path) -> Option<String> {
     let read = |file: &str| fs::read_to_string(process.join(file)).ok();
     let name = read("comm")?.trim().to_owned();

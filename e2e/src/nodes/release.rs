@@ -57,7 +57,7 @@ impl<'a> Release<'a> {
         self.with_image(Values::new(&self.namespace, values))
     }
 
-    /// Sets the image that was made. It is there, and nothing may be pulled.
+    /// Sets the image that was built. It is on the Node, and nothing may be pulled.
     #[must_use]
     pub fn with_image(&self, values: Values) -> Values {
         let (repository, tag) = self.cluster.images.project.name.split_once(':').unwrap_or_default();
@@ -67,7 +67,8 @@ impl<'a> Release<'a> {
             .set("image.pullPolicy", json!("Never"))
     }
 
-    /// Installs or upgrades the release by helm's own `verb`, and waits until all its Pods are ready and no other is left.
+    /// Installs or upgrades the release by helm's own `verb`, and waits until all its Pods are ready and no other is
+    /// left.
     pub async fn apply(&self, verb: &str, values: &Values) -> Result<Vec<Pod>> {
         self.cluster.helm.apply(verb, values)?;
         self.settled().await
@@ -134,7 +135,7 @@ impl<'a> Release<'a> {
         api.get(name).await?.data.with_context(|| format!("Secret {name} is empty"))
     }
 
-    /// Makes a Service with a port on the Node, to all Pods with these labels.
+    /// Creates a NodePort Service for all Pods with these labels.
     pub async fn outside(&self, name: &str, labels: &Value) -> Result<Outside> {
         let api: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace);
         let service = serde_json::from_value(json!({
@@ -147,14 +148,14 @@ impl<'a> Release<'a> {
         Ok(Outside { address: format!("{}:{port}", self.cluster.node_address()?) })
     }
 
-    /// Makes a Service with a port on the Node as the chart's own is, to all Pods of the release.
+    /// Creates a NodePort Service for the Pods that the chart's own Service selects.
     pub async fn outside_of_all(&self) -> Result<Outside> {
         let api: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace);
         let selector = api.get(RELEASE).await?.spec.and_then(|spec| spec.selector);
         self.outside("outside", &json!(selector.context("the chart's Service has no selector")?)).await
     }
 
-    /// Returns the way by which a Cluster Autoscaler with the release's cloud-config and client certificate calls.
+    /// Returns the connection settings of a Cluster Autoscaler with the release's cloud-config and client certificate.
     pub async fn connection(&self, outside: &Outside) -> Result<Connection> {
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster.client(), &self.namespace);
         let map = maps.get(&format!("{RELEASE}-cloud-config")).await?;

@@ -1,5 +1,5 @@
-//! Runs scenarios one after the other on clusters that they share, which are made when the first needs them. Without the
-//! variable nothing runs, and each is listed as ignored.
+//! Runs scenarios one after the other on clusters that they share, which are made when the first needs them. Without
+//! the variable nothing runs, and each is listed as ignored.
 
 use std::{
     env, fs,
@@ -42,7 +42,7 @@ pub(crate) trait Shared: Send + Sized + 'static {
     /// Makes it, with logs in a directory.
     async fn start(logs: &Path) -> Result<Self>;
 
-    /// Plays a scenario, keeps its logs in a directory, and takes away what it has made.
+    /// Runs a scenario, keeps its logs in a directory, and removes its objects.
     async fn play(&self, number: usize, play: Self::Play, logs: &Path) -> Result<()>;
 
     /// Removes it from the machine.
@@ -56,8 +56,8 @@ struct Suite<S> {
     number: AtomicUsize,
 }
 
-/// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine. Without
-/// the environment variables all are ignored.
+/// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine.
+/// Without the environment variables all are ignored.
 pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Play>], logs: &Path, variables: &[&str]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);

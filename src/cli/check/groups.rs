@@ -52,7 +52,7 @@ impl Inspection {
             let is_read =
                 |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Watches);
             let of_side = reviews.iter().filter(|review| review.right.cluster == side && is_read(&review.right));
-            // If lists are streamed, the permission to watch is enough; if they aren't, the permission to list is.
+            // The permission to watch is enough if lists are streamed, and that to list if they aren't.
             let denied = |review: &AccessReview| matches!(review.answer, Answer::Denied(_));
             of_side.filter(|review| denied(review)).any(|one| {
                 let same = |other: &&AccessReview| {

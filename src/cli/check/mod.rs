@@ -1,6 +1,5 @@
-//! `check`: predicts if `serve` would work with the same flags. It checks clusters, versions, permissions, scope,
-//! node groups and certificates, one line each. It must never write anything, and a failed check must not hide
-//! others.
+//! `check`: predicts whether `serve` would work with the same flags. It checks clusters, versions, permissions, scope,
+//! node groups and certificates, one line each. It must never write anything, and a failed check must not hide others.
 
 mod args;
 mod clusters;

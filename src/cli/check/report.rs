@@ -232,7 +232,7 @@ impl Findings {
         self.add(check, Status::Skipped, "", why, None);
     }
 
-    /// Adds a finding. An empty remedy is none, because the message contains it.
+    /// Adds a finding. The remedy may be empty if the message contains it.
     pub(super) fn add(
         &mut self,
         check: CheckId,

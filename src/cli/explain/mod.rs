@@ -1,6 +1,6 @@
-//! `explain`: node groups as Cluster Autoscaler is answered, where each value comes from, and what is wrong; of clusters,
-//! or of manifests with no cluster at all. Both feed the same index that a server answers from, and that is asked. It
-//! writes nothing.
+//! `explain`: the answers that Cluster Autoscaler gets about node groups, the source of each value, and the problems.
+//! It reads clusters, or manifests without any cluster, into the index that a server would answer from. It must write
+//! nothing.
 
 mod args;
 mod config;
@@ -193,7 +193,7 @@ impl ExplainConfig {
                 served.push((group.id.clone(), Arc::clone(of_group)));
             }
         }
-        // A user who names node groups asks for them alone, and an object that can't be read may be any.
+        // Named node groups are reported alone, and an object that can't be read may be none of them.
         let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
         Ok(Findings { report, served, broken })
     }

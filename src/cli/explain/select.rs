@@ -21,7 +21,7 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Returns for each of `known`, in order, true if it was asked for.
+    /// Returns, for each of `known` in order, true if it is selected.
     ///
     /// # Errors
     /// If one that was named doesn't exist.
@@ -52,12 +52,12 @@ impl Selection {
         ExplainError::Unknown { wanted: wanted.to_owned(), place, there_is }
     }
 
-    /// Returns the namespaces of everything that was asked for, if they are known.
+    /// Returns the namespaces of all selected objects, if they are known.
     pub(super) fn only_namespaces(&self) -> Option<Vec<String>> {
         if let Some(namespace) = &self.namespace {
             return Some(vec![namespace.clone()]);
         }
-        // Without a namespace, or possibly without one, an id may be in any.
+        // An id that has no namespace, or may have none, can be in any.
         let namespace = |wanted: &String| match wanted.split('/').collect::<Vec<_>>().as_slice() {
             [_, namespace, _] => Some((*namespace).to_owned()),
             [namespace, _] if kind(namespace).is_none() => Some((*namespace).to_owned()),

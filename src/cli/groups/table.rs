@@ -132,7 +132,7 @@ fn notes(group: &Group, any_pinned: bool) -> String {
     let notes = [
         rollout(group),
         if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
-        // Before the first Refresh, nobody has asked, so no group is new to anybody.
+        // Before the first Refresh no group is pinned, so none counts as new.
         if any_pinned && !group.pinned { "new since the last Refresh" } else { "" },
         &problems,
         &refused,

@@ -67,8 +67,9 @@ impl Inner {
         let parsed = parse(filter)?;
         let mut current = self.current.lock();
         let say = || tracing::info!(from = current.filter, to = filter, ?limit, "the log level changes");
-        // Only one of the two filters may show the line. A separate log is asked, since asking this one would leave
-        // the answer of its filter for the next line, which might then be lost.
+        // The line is logged under the one of the two filters that shows it. A separate subscriber answers which one
+        // does, since a query to the global one would leave its filter's answer for the next line, which might then be
+        // lost.
         let old = tracing_subscriber::registry().with(parse(&current.filter)?);
         let shows = tracing::subscriber::with_default(old, || tracing::enabled!(tracing::Level::INFO));
         if shows {

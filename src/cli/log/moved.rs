@@ -49,7 +49,7 @@ pub(super) fn with_new_targets(filter: &str) -> String {
             pending.push_back(renamed);
         }
     }
-    // Of two old targets, the longer is the more particular.
+    // The longer of two old targets is the more specific one, and must come later.
     added.sort_by_key(|(length, _)| *length);
     added.into_iter().map(|(_, directive)| directive).chain([filter.to_owned()]).collect()
 }

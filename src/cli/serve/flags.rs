@@ -1,5 +1,5 @@
-//! The flags of `serve` whose values are parsed here, besides those of TLS and of the socket: their names, variables and
-//! defaults.
+//! The flags of `serve` whose values are parsed here, besides those of TLS and of the socket: their names, variables
+//! and defaults.
 
 use crate::{app::Config, cli::usage::Flag};
 
@@ -40,7 +40,7 @@ pub(super) const CAPACITY_ERROR_GRACE: Flag = Flag {
     variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE",
     default: DEFAULT_CAPACITY_ERROR_GRACE,
 };
-/// The flags of `serve` alone, for a comparison with the existing flags.
+/// The flags of `serve` alone: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 10] = [
     LISTEN,

@@ -1,5 +1,5 @@
-//! `serve`: makes the program's configuration of the flags, and runs it until a signal asks for the end. It must join
-//! nothing: [`App`] does.
+//! `serve`: builds the program's configuration from the flags, and runs the program until a signal ends it. It must
+//! wire no modules together: [`App`] does.
 
 mod args;
 mod config;
@@ -30,7 +30,7 @@ pub(super) fn run(config: Config) -> anyhow::Result<()> {
     result
 }
 
-/// Returns the flags of `serve` alone whose values are parsed here, for a comparison with the existing flags.
+/// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) fn flags() -> impl Iterator<Item = Flag> {
     flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS)

@@ -10,7 +10,7 @@ use server::{GrpcAddress, SocketRights};
 const MODE: Flag = Flag { name: "--listen-socket-mode", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", default: "" };
 const OWNER: Flag =
     Flag { name: "--listen-socket-owner", variable: "CAPI_AUTOSCALER_LISTEN_SOCKET_OWNER", default: "" };
-/// All of these flags, for a comparison with the existing flags.
+/// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 2] = [MODE, OWNER];
 

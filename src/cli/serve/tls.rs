@@ -86,7 +86,7 @@ const READ_ONLY: Flag =
     Flag { name: "--tls-read-only-client-names", variable: "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", default: "" };
 const KEYS: Flag =
     Flag { name: "--tls-allowed-client-keys", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", default: "" };
-/// All of these flags, for a comparison with the existing flags.
+/// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) const FLAGS: [Flag; 6] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY, KEYS];
 

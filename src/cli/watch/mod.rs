@@ -1,4 +1,5 @@
-//! `watch`: prints the changes that a [`change_stream`] reports, object by object. Notifications are the stream's own.
+//! `watch`: prints the changes that a [`change_stream`] reports, object by object. The stream sends the notifications
+//! itself.
 
 mod args;
 mod config;

@@ -231,7 +231,7 @@ async fn nothing_is_scaled_while_too_many_nodes_are_broken(#[case] broken: usize
     assert_eq!(world.commands().is_empty(), stops, "{:?}", world.commands());
 }
 
-/// Up to 1.35, Nodes that the size has and no increase explains count as free capacity.
+/// Up to 1.35, Nodes that a group lacks for its size count as free capacity even without an increase under way.
 #[rstest]
 #[case(35, true)]
 #[case(36, false)]
@@ -244,9 +244,8 @@ async fn nodes_that_nobody_waits_for_hold_pods_back_in_some_versions(#[case] min
     assert_eq!(world.asked(&["increase"]).is_empty(), holds);
 }
 
-/// Options that keep a Node restart its unneeded time only in loops that reach the search for unneeded Nodes. A loop
-/// that corrects a size fetches the options too but forgets nothing: the Node goes with the first answer that doesn't
-/// keep it.
+/// Options that keep a Node reset its unneeded time only in loops that reach the search for unneeded Nodes. A loop that
+/// corrects a size fetches the options too but resets nothing: the first options that don't keep the Node remove it.
 #[rstest]
 #[case::loops_that_come_to_their_end(35, false)]
 #[case::loops_that_correct_a_size(35, true)]

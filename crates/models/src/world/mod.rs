@@ -338,8 +338,8 @@ impl World {
         }
     }
 
-    /// Forgets past moments that nobody will view any more, and, unless `counts_all`, how the Machines were then that
-    /// are in the log or have left it.
+    /// Forgets past moments that nothing will view any more. Unless `counts_all`, it also forgets the past state of
+    /// Machines that are in the log or have left it.
     pub(crate) fn forget_pasts(&mut self, counts_all: bool) {
         let now = self.pasts.last();
         let is_viewed = self.budget.deletes + self.budget.mixed > 0

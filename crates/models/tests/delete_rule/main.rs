@@ -106,8 +106,8 @@ fn holds_for_placeholders(#[case] nodes: usize, #[case] pending: usize, #[case] 
     holds(ALL(), bounds);
 }
 
-/// By the generation of the last reconcile without an error, no entry is followed on a MachineSet whose reconciles all
-/// end with one; by the generation seen, all are.
+/// If every reconcile of a MachineSet ends with an error, no entry counts as followed by the generation of the last
+/// reconcile without an error, and all do by the generation seen.
 #[test]
 fn entries_never_leave_by_acted_generations_when_reconciles_end_with_errors() {
     let bounds = Bounds { always_errs: true, ..bounds(budget("ddc")) };

@@ -1,8 +1,8 @@
 //! Deletes and their cascade: finalizers, dependents by owner references, the contents of a namespace, the objects of a
 //! kind whose definition is deleted.
 //!
-//! The store collects garbage at once, where a cluster's garbage collector acts a little later; each step has a revision
-//! of its own. Dependents whose owner never existed are left alone, so that manifests load in any order.
+//! The store collects garbage at once, where a cluster's garbage collector acts a little later; each step has a
+//! revision of its own. Dependents whose owner never existed are left alone, so that manifests load in any order.
 
 use std::sync::Arc;
 

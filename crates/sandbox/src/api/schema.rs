@@ -151,7 +151,7 @@ fn wrong_type(schema: &Value, value: &Value, path: &str) -> Option<FieldCause> {
         "boolean" => value.is_boolean(),
         "integer" => is_whole,
         "number" => value.is_number(),
-        // A type that no schema may have forbids nothing.
+        // An unknown type forbids nothing.
         _ => true,
     };
     if flag(schema, "x-kubernetes-int-or-string") && (is_whole || value.is_string()) {

@@ -227,8 +227,8 @@ impl Table {
         previous
     }
 
-    /// Walks the objects in order as they were at `revision`, after the key `after` if there is one, within one
-    /// namespace, or in all if it is empty. Stops when `visit` returns false.
+    /// Visits the objects in order, as they were at `revision` if given: those after the key `after` if given, and only
+    /// those of `namespace` unless it is empty. Stops when `visit` returns false.
     pub(crate) fn walk(
         &self,
         revision: Option<u64>,

@@ -230,8 +230,8 @@ pub(crate) fn replace(
     finish(store, target, old, next, request)
 }
 
-/// Counts the generation, checks the last rules, and stores the object; removes it if it only waited for its
-/// finalizers.
+/// Increments the generation if more than metadata and status has changed, checks the last rules, and stores the
+/// object; removes it if only its finalizers kept it.
 pub(crate) fn finish(
     store: &mut Store,
     target: &Target,

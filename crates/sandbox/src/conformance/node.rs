@@ -1,5 +1,5 @@
-//! A Node of a real kubelet, as it was recorded, and its parts that the program and an autoscaler read. A simulated Node and
-//! each real one must agree with it there.
+//! A Node of a real kubelet, as it was recorded, and its parts that the program and an autoscaler read. A simulated
+//! Node and each real one must agree with it there.
 
 use std::collections::BTreeMap;
 

@@ -228,7 +228,7 @@ impl Reconcile<'_> {
     fn leave(&mut self) {
         let (now, context) = (self.context.now, self.context);
         let Course { times, joining, .. } = *self.inputs.course;
-        // A Node without a reference is left to its cloud.
+        // Cluster API knows a Node only by the Machine's reference; its cloud removes any other.
         let is_known = joining == Joining::Together || self.wanted.text("/status/nodeRef/name").is_some();
         let node = self.inputs.node.filter(|_| is_known);
         if is_known && is_held(&self.wanted, keys::PRE_DRAIN_HOOK) {

@@ -211,7 +211,7 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
     set
 }
 
-/// Sets the size of a MachineSet, its MachineDeployment's annotations, and the annotations about the latter's size.
+/// Sets the size of a MachineSet, and its annotations: the copied ones, and those about the MachineDeployment's size.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
     passed_on::pass_on(set, deployment);
     rescale(set, deployment, replicas, strategy);
@@ -224,7 +224,8 @@ fn rescale(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strateg
     set.set(&object::annotation(keys::MAX_REPLICAS), json!(strategy.most(desired).to_string()));
 }
 
-/// Moves the sizes one step on, and deletes MachineSets left over from older rollouts. `older` is sorted by revision.
+/// Advances the sizes by one step, and deletes MachineSets left over from older rollouts. `older` is sorted by
+/// revision.
 fn roll(
     plan: &mut Plan,
     deployment: &Value,

@@ -110,9 +110,9 @@ impl NodeOf<'_> {
 /// The taint of a Node that isn't ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Sets the Ready condition of a Node, and the taints that go with it. The API server taints a Node that registers; later the
-/// node lifecycle controller adds the second taint, and takes both off in writes of its own, some milliseconds after the
-/// kubelet's. Here they are one write.
+/// Sets the Ready condition of a Node, and the taints that go with it. The API server taints a Node that registers;
+/// later the node lifecycle controller adds the second taint, and takes both off in writes of its own, some
+/// milliseconds after the kubelet's. Here they are one write.
 pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
     let (reason, message) = if ready {
         ("KubeletReady", "kubelet is posting ready status")

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{api::Refusal, faults::About};
 
-/// Answers a SelfSubjectAccessReview. A body that can't be read, as from commands that send protobuf, is `None`, and gets
-/// the same answer as an empty review.
+/// Answers a SelfSubjectAccessReview. A body that can't be read, as from commands that send protobuf, is `None`, and
+/// gets the same answer as an empty review.
 pub(super) fn access_review(server: &Server, parts: &Parts, review: Option<Value>) -> Result<Answer, Refusal> {
     if parts.method != Method::POST {
         return Err(Refusal::method_not_allowed());

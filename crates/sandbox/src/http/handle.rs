@@ -354,7 +354,7 @@ fn delete_collection(
 /// The content types that are parsed as objects.
 const READ: [&str; 2] = ["application/json", "application/yaml"];
 
-/// Returns the refusal of `kubectl create namespace`, which `kubectl create -f` avoids.
+/// Returns the refusal of a Protobuf body, which `kubectl create namespace` sends and `kubectl create -f` doesn't.
 fn protobuf_refused() -> Refusal {
     let mut refusal = Refusal::unsupported_media_type(&READ);
     refusal.message.push_str(

@@ -65,7 +65,7 @@ fn when(query: &Query) -> Result<When, Refusal> {
             "resourceVersionMatch",
             &format!("Unsupported value: {other:?}: supported values: \"\", \"Exact\", \"NotOlderThan\""),
         )),
-        // With a limit, a revision has always meant exactly that revision.
+        // With a limit, a resourceVersion alone means exactly that revision.
         (Some(revision @ 1..), None) if query.get("limit").is_some() => Ok(When::Exactly(revision)),
         (Some(revision), None) => Ok(When::NotOlderThan(revision)),
         (None, None) => Ok(When::Now),

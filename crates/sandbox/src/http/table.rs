@@ -176,7 +176,7 @@ fn age(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// Only an object's metadata, which isn't copied for it.
+/// An object's metadata alone, borrowed from the object.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MetadataOf<'o> {

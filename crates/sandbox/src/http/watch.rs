@@ -265,7 +265,7 @@ impl Watch {
         self.may_send();
     }
 
-    /// Ends the watch if a fault has let its number of events pass. Returns true if the watch goes on.
+    /// Ends the watch once a fault's number of events has been sent. Returns true if the watch goes on.
     fn may_send(&mut self) -> bool {
         for (id, count) in &self.counted {
             match self.met.get(id) {

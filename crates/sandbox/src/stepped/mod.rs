@@ -56,7 +56,7 @@ use crate::{
 /// The settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose ways they have.
+    /// The version of Cluster API whose behaviour they have.
     pub version: CapiVersion,
     /// The contract version of objects, and the times of MachinePools. Machines follow their [`Fate`].
     pub settings: Settings,
@@ -159,14 +159,15 @@ impl Controllers {
         [self.management.subscribe(), self.workload.subscribe()]
     }
 
-    /// Whose ways they have.
+    /// Returns the version of Cluster API whose behaviour they have.
     #[must_use]
     pub fn version(&self) -> CapiVersion {
         self.options.version
     }
 
-    /// Lets every reconcile of a MachineSet end with an error after its work, as one Machine without its infrastructure
-    /// object does. Since Cluster API 1.11, its `status.observedGeneration` stays the same then.
+    /// Lets every reconcile of a MachineSet end with an error after its work, as a single Machine without its
+    /// infrastructure object does in Cluster API. Since 1.11 the MachineSet's `status.observedGeneration` doesn't
+    /// change then.
     pub fn set_ailing(&mut self, is_ailing: bool) {
         self.is_ailing = is_ailing;
     }

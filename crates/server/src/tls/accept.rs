@@ -58,7 +58,7 @@ async fn take(
             Some(Err(_)) => continue,
             None => return,
         };
-        // A socket without a peer address is gone already.
+        // A socket without a peer address is already closed.
         let Ok(peer) = stream.peer_addr() else { continue };
         let silent = handshakes.silent.open(peer.ip()).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));

@@ -1,5 +1,5 @@
-//! Follows the files by reading their content at intervals: this detects every kind of change, such as a swapped symlink of
-//! a Secret mount, and misses none.
+//! Follows the files by reading their content at intervals: this detects every kind of change, such as a swapped
+//! symlink of a Secret mount, and misses none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,7 +56,7 @@ struct Follower {
     files: Arc<TlsFiles>,
     /// The contents of the files from which the configuration in force was built.
     used: Contents,
-    /// The expiry of the certificate in force; `None` once it has been logged that it has passed.
+    /// The expiry of the certificate in force; `None` once the expiry was logged.
     until: Option<Timestamp>,
     /// The problem found when the files were last read, which is logged once.
     reported: Option<String>,
@@ -110,7 +110,7 @@ impl Follower {
         self.certificates.config.store(loaded.config);
     }
 
-    /// Logs the expiry of the certificate in force: without a renewal the files don't change.
+    /// Logs the expiry of the certificate in force, which no change of the files reveals.
     fn log_expiry(&mut self, now: Timestamp) {
         if let Some(until) = self.until.filter(|until| *until < now) {
             self.until = None;

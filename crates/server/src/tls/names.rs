@@ -129,7 +129,7 @@ pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClien
     Some(Client { name: name[..end].into(), is_read_only: reads.is_some() })
 }
 
-/// Formats a name as it would be allowed, safe for a log; one of another kind with its kind.
+/// Formats a name as the flags take it, safe for a log; a name of a kind that they don't take is shown with its kind.
 pub(super) fn shown(name: &GeneralName<'_>) -> String {
     let text = match name {
         GeneralName::DNSName(name) | GeneralName::URI(name) => (*name).to_owned(),

@@ -1,5 +1,5 @@
-//! The log of deletions as docs/design/delete-rule.md describes it, read by this crate's own code: a mistake in the program's
-//! parser must not hide itself.
+//! The log of deletions as docs/design/delete-rule.md describes it, read by this crate's own code: a mistake in the
+//! program's parser must not hide itself.
 
 use std::collections::BTreeMap;
 

@@ -56,69 +56,69 @@ pub(crate) enum Author {
     Foreign,
 }
 
-/// A rule of the ledger. The numbers are those of the list in the crate's docs.
+/// A rule of the ledger.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Check {
-    /// 1: a write that lowers k entries lowers the size by k.
+    /// A write that lowers k entries lowers the size by k.
     LowersByEntries,
-    /// 2: a Machine lowers the size once at most.
+    /// A Machine lowers the size once at most.
     LoweredOnce,
-    /// 3: every other size write belongs to one command.
+    /// Every other size write belongs to one command.
     SizeOfCommand,
-    /// 4: an increase is done exactly once if it is answered OK.
+    /// An increase is done exactly once if it is answered OK.
     IncreaseOnce,
-    /// 5: a Machine with a Node goes only if it is named.
+    /// A Machine with a Node goes only if it is named.
     TakenUnnamed,
-    /// 6: a deletion that was answered OK is done.
+    /// A deletion that was answered OK is done.
     DeletedInTime,
-    /// 7: a permanent refusal has no effect.
+    /// A permanent refusal has no effect.
     RefusedLeavesNothing,
-    /// 8: min and max are kept.
+    /// Min and max are kept.
     Bounds,
-    /// 9: entries go from none to wanted to lowered to none.
+    /// Entries go from none to wanted to lowered to none.
     Phases,
-    /// 10: nothing that isn't in the log is marked or deleted.
+    /// Nothing that isn't in the log is marked or deleted.
     MarksOwn,
-    /// 11: nothing is left over at rest.
+    /// Nothing is left over at rest.
     Rest,
-    /// 12: the API isn't sent the same request again and again, and none at rest.
+    /// The API isn't sent the same request again and again, and none at rest.
     QuietApi,
-    /// 13: nothing is written for a caller that left before its first write.
+    /// Nothing is written for a caller that left before its first write.
     AfterDeadline,
-    /// 14: a copy's answers are those of a fresh copy.
+    /// A copy's answers are those of a fresh copy.
     LikeFresh,
-    /// 15: handlers receive added, updated and deleted in that order, and for every object.
+    /// Handlers receive added, updated and deleted in that order, and for every object.
     Handlers,
-    /// 16: Refresh succeeds once all faults have ended.
+    /// Refresh succeeds once all faults have ended.
     RefreshHealed,
-    /// 17: Nodes and groups are answered consistently.
+    /// Nodes and groups are answered consistently.
     Consistent,
-    /// 18: Machines that never joined are replaced one after the other, whichever copy does it, and not if replacing is
+    /// Machines that never joined are replaced one after the other, whichever copy does it, and not if replacing is
     /// off.
     ReplacedTooSoon,
-    /// 19: nothing panics.
+    /// Nothing panics.
     Panic,
-    /// 20: a Pod that fits runs within bounded time.
+    /// A Pod that fits runs within bounded time.
     Progress,
-    /// 21: a Machine of a MachinePool is deleted by name only once its infrastructure has had the time to remove one.
+    /// A Machine of a MachinePool is deleted by name only once its infrastructure has had the time to remove one.
     PoolPatience,
-    /// 22: a permanent refusal has the cause that its message gives.
+    /// A permanent refusal has the cause that its message gives.
     RefusedForCause,
-    /// 23: watches are resumed soon, from the newest version that they have delivered.
+    /// Watches are resumed soon, from the newest version that they have delivered.
     Watches,
-    /// 24: no Machine is taken from a group that rolls out.
+    /// No Machine is taken from a group that rolls out.
     RollsOut,
-    /// 25: a smaller size for placeholders leaves a replica for each Machine.
+    /// A smaller size for placeholders leaves a replica for each Machine.
     Placeholders,
-    /// 26: the entry of a deleted Machine leaves the log, whatever the trouble with other Machines.
+    /// The entry of a deleted Machine leaves the log, whatever the trouble with other Machines.
     Forgets,
-    /// 27: the error of a Machine that may not be deleted isn't reported again and again.
+    /// The error of a Machine that may not be deleted isn't reported again and again.
     ErrorsInVain,
-    /// 28: a copy with `--read-only` writes nothing, and answers that nothing was done.
+    /// A copy with `--read-only` writes nothing, and answers that nothing was done.
     ReadOnly,
-    /// 29: Refresh fails once a kind hasn't been watched for long.
+    /// Refresh fails once a kind hasn't been watched for long.
     Stale,
-    /// 30: a copy that is asked to end answers every call that has reached it.
+    /// A copy that is asked to end answers every call that has reached it.
     Drained,
 }
 
@@ -156,8 +156,8 @@ struct Group {
     log: Log,
     /// The bounds that it has had, each with the time since when.
     bounds: Vec<(Nanos, i64, i64)>,
-    /// The Machines that may be taken without being named, by the cause that docs/design/delete-rule.md gives, each with
-    /// since when.
+    /// The Machines that may be taken without being named: the time from which each may, by the cause in
+    /// docs/design/delete-rule.md.
     allowed: BTreeMap<&'static str, Vec<Nanos>>,
     /// The newest deletion of one of its Machines by the MachineSet controller: its revision, and the observed state.
     taken: Option<(u64, Observed)>,
@@ -231,7 +231,7 @@ struct Machine {
     /// True if it has no nodeRef, or its Node isn't healthy, as that of a Machine that has just joined.
     is_unhealthy: bool,
     is_deleting: bool,
-    /// The one who has deleted it.
+    /// The author of its deletion.
     deleted_by: Option<Author>,
     /// The time since which it is being deleted.
     deleting_since: Option<Nanos>,
@@ -254,7 +254,7 @@ impl Machine {
     }
 }
 
-/// Everything that the rules know.
+/// The state of all rules.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact about the world that is looked at")]
 pub(crate) struct Ledger {
@@ -283,7 +283,7 @@ pub(crate) struct Ledger {
     /// The hard entries that have lowered the size, by the uids of group and Machine: a group that was created anew and
     /// has adopted its predecessor's Machines has a size of its own.
     lowered: BTreeSet<(String, String)>,
-    /// The tickets of all entries that have left, each with its uid.
+    /// All entries that have left the log, by uid and ticket.
     left: BTreeSet<(String, String)>,
     asked: BTreeMap<u64, Asked>,
     /// The deletes that were answered OK, by uid.
@@ -327,9 +327,10 @@ pub(crate) struct Ledger {
     counts: Counts,
     /// The time at which each copy last wrote the size of each group.
     own_sizes: HashMap<(usize, String), Nanos>,
-    /// The entries, by uid and ticket, of Machines that were being deleted when they were logged as ones that stay.
+    /// The entries, by uid and ticket, that count their Machine as one that stays although it was being deleted when it
+    /// was logged.
     going_when_logged: BTreeSet<(String, String)>,
-    /// The time since which a new Machine may have the replica of one that was being deleted when it was logged, by uid
+    /// The time from which a new Machine may fill the replica of one that was being deleted when it was logged, by uid
     /// and ticket.
     going_since: BTreeMap<(String, String), Nanos>,
     /// The time at which soft entries lowered the size, by uid and ticket.

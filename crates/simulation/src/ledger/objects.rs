@@ -19,7 +19,8 @@ const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 const REPLACES_AFTER: Nanos = (5 * 60 - 10) * SECOND;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
-/// The least time that the infrastructure of a MachinePool has: docs/design/delete-rule.md, The finisher.
+/// The min time that the infrastructure of a MachinePool has to remove a Machine: docs/design/delete-rule.md, The
+/// finisher.
 const LEFT_TO_POOL: Nanos = 300 * SECOND;
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
@@ -228,9 +229,9 @@ impl Ledger {
         }
     }
 
-    /// Records the size of a MachineSet of a MachineDeployment. One that falls below the group's size takes Machines
-    /// that were never named. So does one that has exceeded it and then falls: its controller chooses which Machine
-    /// goes for one that was created meanwhile.
+    /// Records the size of a MachineSet of a MachineDeployment. A size that falls below the group's takes Machines that
+    /// were never named. So does one that first exceeded the group's: its controller has created Machines meanwhile,
+    /// and chooses which ones to delete.
     fn size_of_set(&mut self, group: &str, id: &str, object: &Value) {
         let size = object["spec"]["replicas"].as_i64().unwrap_or_default();
         let before = self.set_sizes.insert(id.to_owned(), size).unwrap_or(size);

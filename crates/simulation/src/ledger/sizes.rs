@@ -1,7 +1,7 @@
-//! The assignment of written sizes to calls. Equal commands under way at once differ by nothing that the API shows, so a
-//! write may be of any of them. The rules hold if some assignment fits: each write has a call that wasn't refused and asked
-//! for as much, and each increase that was answered OK has a write. It changes along augmenting paths as writes and answers
-//! come.
+//! The assignment of written sizes to calls. The API shows no difference between equal commands under way at once, so a
+//! write may be for any of them. The rules hold if some assignment fits: each write has a call that wasn't refused and
+//! asked for as much, and each increase that was answered OK has a write. The assignment changes along augmenting paths
+//! as writes and answers come.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::entropy::Nanos;
 
-/// The number of no call.
+/// The number that stands for no call.
 const NO_CALL: u64 = u64::MAX;
 
 /// A size that a copy has written for a call.
@@ -35,7 +35,7 @@ impl SizeWrite {
     }
 }
 
-/// The calls that may be the author of a write; each kind includes those before it.
+/// The calls that may be the author of a write; each variant includes those before it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Authors {
     /// Those whose caller waited when it was first sent.
@@ -50,7 +50,7 @@ enum Authors {
 
 const AUTHORS: [Authors; 4] = [Authors::Waiting, Authors::Begun, Authors::StoodStill, Authors::Answered];
 
-/// Returns by how much a call may change the size of a group in all, if by `by` at once.
+/// Returns the total by which a call may change the size of a group, if one of its writes changes it by `by`.
 fn most_by(request: &Request, id: &str, by: i64) -> i64 {
     match request {
         Request::Increase { group, delta } if group == id && *delta == by => by,
@@ -79,15 +79,14 @@ impl Ledger {
         is_assigned
     }
 
-    /// Moves the writes of a call that was refused to others. Returns by how much of them no other call may have changed the
-    /// size.
+    /// Moves the writes of a refused call to other calls. Returns the part of the change that fits no other call.
     pub(super) fn reassign(&mut self, call: u64) -> i64 {
         let writes: Vec<_> = self.writes.iter().filter(|(_, write)| write.call == call).map(|(it, _)| *it).collect();
         let left = writes.into_iter().filter(|write| !self.assign_anew(*write)).collect::<Vec<_>>();
         left.iter().filter_map(|write| self.writes.get(write)).map(SizeWrite::count).sum()
     }
 
-    /// Returns true if a call that was answered OK has a write, which may have been another call's.
+    /// Returns true if a call that was answered OK has a write, perhaps after taking over another call's.
     pub(super) fn has_write(&mut self, call: u64, asked: &Asked) -> bool {
         if self.writes.values().any(|write| write.call == call) {
             return true;
@@ -111,7 +110,8 @@ impl Ledger {
         found.is_some()
     }
 
-    /// Searches for an assignment, with unlikely authors only if need be. Counts it if a copy has to have stood still.
+    /// Searches for an assignment, with unlikely authors only if no other fits. Counts one for which a copy must have
+    /// stood still.
     fn search(&mut self, mut search: impl FnMut(&mut Self, Authors) -> bool) -> Option<Authors> {
         let found = AUTHORS.into_iter().find(|authors| search(self, *authors))?;
         if found == Authors::StoodStill {
@@ -144,7 +144,7 @@ impl Ledger {
             || (authors >= Authors::StoodStill && self.stood_still(*copy, ended, *sent))
     }
 
-    /// Assigns a write to a call, whose own writes may get another one. Returns false if there is none.
+    /// Assigns a write to a call, and moves that call's own writes to others if need be. Returns false if no call fits.
     fn call_for(&mut self, number: u64, authors: Authors, seen: &mut BTreeSet<u64>) -> bool {
         let Some(write) = self.writes.get(&number).cloned() else { return false };
         let calls = self.asked.iter().filter(|(_, asked)| self.may_be_of(&write, asked, authors));
@@ -172,8 +172,8 @@ impl Ledger {
         false
     }
 
-    /// Assigns a write to a call that was answered OK: one of a call that wasn't, or one whose call gets another. Returns
-    /// false if there is none.
+    /// Finds a write for a call that was answered OK: one of a call that wasn't, or one whose call gets another write.
+    /// Returns false if there is none.
     fn write_for(&mut self, call: u64, asked: &Asked, authors: Authors, seen: &mut BTreeSet<u64>) -> bool {
         let writes = self.writes.iter().filter(|(_, write)| self.may_be_of(write, asked, authors));
         let writes: Vec<_> = writes.map(|(number, write)| (*number, write.call)).collect();
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(found(&mut ledger), [Check::IncreaseOnce]);
     }
 
-    /// An answer can't be for what is written after it, though another call's outcome is open.
+    /// A call that was answered OK isn't the author of a later write, even if no other call fits.
     #[test]
     fn a_write_after_the_answer_is_of_another_call() {
         let mut ledger = Ledger::default();
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(found(&mut ledger), [Check::AfterDeadline]);
     }
 
-    /// The first write was taken for one of the larger decrease, whose own doesn't fit any more.
+    /// The first write is assigned to the larger decrease, and has to move for the second to fit.
     #[test]
     fn a_part_of_a_decrease_moves_to_another_one() {
         let mut ledger = Ledger::default();

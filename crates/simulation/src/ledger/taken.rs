@@ -92,7 +92,7 @@ impl Ledger {
         let observed = self.observed.get(&self.revision).copied();
         let is_unseen = |revision: u64| observed.is_some_and(|observed| observed.machines < revision);
         let has_unseen_mark = |(uid, entry): (&String, &Entry)| {
-            // Its deletion by anybody else comes after its mark, and is unseen too.
+            // A deletion by anybody else came after its mark, and is unseen too.
             let is_it = |it: &Machine| {
                 it.mark.is_some() && is_unseen(it.marked_at) && it.deleted_by != Some(Author::Controllers)
             };

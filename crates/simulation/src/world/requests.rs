@@ -53,7 +53,7 @@ impl World {
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
         }
-        // A denied Machine doesn't count as trouble of its copy, which must do its other work.
+        // The fault of a denied Machine comes after `troubles`, since it excuses no other work of the copy.
         let fault = if is_copy { fault.or_else(|| self.denied(at, &request)) } else { fault };
         match fault {
             Some(RequestFault::LostBefore) => {

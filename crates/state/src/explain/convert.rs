@@ -29,7 +29,8 @@ pub enum Explained {
     LeftOut(LeftOutReport),
 }
 
-/// Reports on an object of the index; `None` where it is gone. `notes` are what the reader of its objects knows beyond it.
+/// Reports on an object of the index; `None` if it is gone. `notes` are facts that the reader of the objects knows and
+/// the index lacks.
 #[must_use]
 pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
     let object = snapshot.object.as_deref();
@@ -40,7 +41,7 @@ pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: 
             return Some(Explained::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))));
         }
         Standing::Gone => return None,
-        // Manifests may hold no template, and no later one is waited for.
+        // A report doesn't wait for a template, which manifests may lack for good.
         Standing::Waiting => (Exclusion::NoScaleFromZero.to_string(), true),
         Standing::Excluded(..) | Standing::Undecodable(_) => (kind.message(), kind.is_error()),
     };
@@ -68,7 +69,7 @@ fn group(
         Some(_) => None,
         None => Some(not_from_zero(snapshot.object.as_deref())),
     };
-    // Bytes that this program encoded decode; if they ever didn't, nothing would be known of the Node.
+    // This program has encoded these bytes, so they decode; a failure counts as an unknown Node.
     let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
     GroupReport {
         id: snapshot.id.to_string(),
@@ -90,7 +91,8 @@ fn group(
     }
 }
 
-/// Returns the reason why a group doesn't scale from zero: cpu or memory is missing, as far as the annotations show.
+/// Returns the reason why a group doesn't scale from zero: cpu or memory isn't known. If only one of them has an
+/// annotation, the other is named.
 fn not_from_zero(object: Option<&ScalableResource>) -> String {
     let is_annotated = |name: &str| {
         object.is_some_and(|object| object.annotations.contains_key(format!("{CAPACITY_PREFIX}{name}").as_str()))

@@ -70,7 +70,7 @@ pub struct GroupReport {
     pub problems: Vec<ProblemState>,
     /// Notes that are worth knowing and aren't problems.
     pub notes: Vec<String>,
-    /// The fit of each pod on one of its Nodes, when that is empty.
+    /// The fit of each pod on an empty Node of the group.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub fits: Vec<FitReport>,
 }

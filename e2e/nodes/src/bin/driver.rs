@@ -1,7 +1,7 @@
-//! The project's driver in a Pod, with Cluster Autoscaler's calls and those of its flags that the driver models; others are
-//! ignored. It finds the provider by the name in the chart's cloud-config, and authenticates with the mounted certificate. With
-//! `--kubeconfig` it scales that cluster and writes a status there; otherwise it sees the Pod's own namespace, by its token. Its
-//! notes go to standard output.
+//! The project's driver in a Pod. It makes Cluster Autoscaler's calls, takes those of its flags that it models, and
+//! ignores others. It finds the provider by the name in the chart's cloud-config, and authenticates with the mounted
+//! certificate. With `--kubeconfig` it scales that cluster and writes a status there; otherwise it sees the Pod's own
+//! namespace, by its token. Its notes go to standard output.
 
 use std::{collections::BTreeMap, env, fs, path::Path, time::Duration};
 

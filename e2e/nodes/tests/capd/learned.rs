@@ -18,8 +18,8 @@ use crate::load::with_pods;
 /// The resources that both of them have.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "pods"];
 
-/// A kubelet leaves less to Pods than the infrastructure's template says that a machine has. Once a Node is there, the
-/// template of its group promises what the kubelet reports, and still does so when the group has none.
+/// A kubelet reports less for Pods than the capacity in the infrastructure template. Once a group has a Node, its node
+/// template promises what the kubelet reports, and still does when the group has no Node any more.
 pub(crate) async fn a_template_promises_what_the_kubelet_reports(scene: &Scene<'_>) -> Result<()> {
     let caller = caller(scene).await?;
     with_pods(scene, 1, async |load| {

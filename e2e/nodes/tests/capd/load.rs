@@ -21,7 +21,7 @@ pub(crate) struct Load<'a> {
     autoscaling: Autoscaling,
 }
 
-/// Plays a story with a group that has come from zero, and takes the Pods away.
+/// Runs `story` with a group that was scaled from zero, and removes the Deployment.
 pub(crate) async fn with_pods(
     scene: &Scene<'_>,
     count: i32,

@@ -14,7 +14,7 @@ use kube::api::EvictParams;
 
 use crate::load::with_pods;
 
-/// Its container is killed: the Pod moves to a Node that the autoscaler adds, and the dead Node is removed with its Machine.
+/// The Pod of the dead Node moves to a Node that the autoscaler adds, and the dead Node is removed with its Machine.
 pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'_>) -> Result<()> {
     with_pods(scene, 2, async |load| {
         let before = load.runs(2).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'
     .await
 }
 
-/// The kubelet starts it again. The provider, the autoscaler and the managers go on.
+/// The kubelet restarts the API server. The provider, the autoscaler and the managers keep working.
 pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> Result<()> {
     let cluster = &scene.management.cluster;
     with_pods(scene, 1, async |load| {
@@ -57,7 +57,7 @@ pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> 
     .await
 }
 
-/// As `kubectl drain` does, each in its turn, while a group grows and shrinks.
+/// The Pods are evicted one after the other, as by `kubectl drain`, while a group grows and shrinks.
 pub(crate) async fn the_providers_pods_may_be_evicted(scene: &Scene<'_>) -> Result<()> {
     let release = Release::new(&scene.management.cluster, NAMESPACE);
     with_pods(scene, 1, async |load| {

@@ -1,4 +1,4 @@
-//! The scenarios for clusters that are there already, in these.
+//! The scenarios for existing clusters, run in these clusters.
 
 use std::{env, fs::File, process::Command};
 

@@ -24,17 +24,17 @@ use crate::{
     pods::process,
 };
 
-/// The interval of looking, and the time within which a change is seen in a cluster.
+/// The interval of polling, and the time within which a change becomes visible in a cluster.
 pub(crate) const SEEN: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(120));
 
-/// The project's driver, with Cluster Autoscaler's calls, and what it has noted.
+/// A running driver, which makes Cluster Autoscaler's calls, and its notes.
 struct Autoscaler {
     task: JoinHandle<()>,
     notes: Arc<Mutex<Vec<String>>>,
 }
 
 impl Autoscaler {
-    /// Starts one that grows groups for Pods that wait, and takes no Node away.
+    /// Starts a driver that scales up for pending Pods and removes no Node.
     fn start(stage: &Stage<'_>, connection: &Connection) -> Self {
         let notes = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&notes);
@@ -53,7 +53,7 @@ impl Autoscaler {
     }
 }
 
-/// Calls over connections of their own, one after the other, until it is ended.
+/// A task that makes calls over connections of its own, one after the other, until it is ended.
 struct Calls {
     task: JoinHandle<()>,
     made: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Reads the groups over one connection that stays, and over a new one each time.
+    /// Reads the groups both over one lasting connection and over a new one each time.
     fn start(connection: Connection, expected: &str) -> Self {
         let made = Arc::new(AtomicUsize::new(0));
         let failed = Arc::new(Mutex::new(Vec::new()));
@@ -147,7 +147,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     Ok(())
 }
 
-/// Makes a Pod that no Node has enough for, and a Machine of the group would have.
+/// Creates a Pod that fits on no existing Node and would fit on a new Node of the group.
 pub(crate) async fn waits(stage: &Stage<'_>, name: &str) -> Result<()> {
     let pod = json!({
         "kind": "Pod",
@@ -184,8 +184,8 @@ pub(crate) async fn an_upgrade_fails_no_call(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The API server asks a webhook that never answers before it lowers the size: the delete is stuck between its mark and its last
-/// write. Its Pod is killed there.
+/// Before it lowers the size, the API server calls a webhook that never answers: the delete hangs between its mark and
+/// its last write, and its Pod is killed.
 pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release();
     let group = Group::create(&stage.objects, "workers", 4).await?;
@@ -197,7 +197,7 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
     every(SEEN.0, "the Service of the one Pod", SEEN.1, async || Ok(only.refresh().await?)).await?;
 
-    // Connections are made by the kernel, and nobody reads from them.
+    // The kernel completes connections to it, and nothing reads from them.
     let silent = TcpListener::bind((stage.cluster.gateway()?, 0))?;
     let webhook = format!("{}-holds-sizes", stage.namespace);
     stage.objects.create(holds_sizes(&webhook, &stage.namespace, &silent.local_addr()?.to_string())).await?;
@@ -242,7 +242,7 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     stage.objects.assert_marked(&[machine]).await?;
     let settled = release.settled().await?;
     ensure!(settled.len() == 2, "{} Pods", settled.len());
-    // Once more, now that both serve: it was done once and stays so.
+    // A repeated delete, now that both Pods serve, must not lower the size again.
     all.caller().delete(&group.id, &[node]).await?;
     let size = stage.objects.scale("MachineDeployment", &group.name).await?;
     ensure!(size == 3, "a repeated delete has made it {size}");

@@ -1,4 +1,5 @@
-//! An autoscaler in a Pod of its own, as the chart's notes configure it: by the Service's name, which the cluster's DNS resolves.
+//! An autoscaler in a Pod of its own, as the chart's notes configure it: by the Service's name, which the cluster's DNS
+//! resolves.
 
 use std::process::Command;
 
@@ -44,7 +45,8 @@ pub(crate) async fn a_driver_in_a_pod_scales_through_service_and_dns_when_pods_g
     Ok(())
 }
 
-/// Waits for the size that the driver asks for, first of either Pod, then of each one while the other is away.
+/// Waits until the driver has scaled the group: first through either Pod, then through each one while the other is
+/// gone.
 async fn scales(stage: &Stage<'_>, group: &Group) -> Result<()> {
     let release = stage.release();
     for (number, expected) in (1..=3).enumerate() {
@@ -90,7 +92,7 @@ fn driver() -> Value {
             "containers": [{
                 "name": "driver",
                 "image": IMAGE,
-                // It takes no Node away.
+                // It removes no Node.
                 "args": [
                     format!("--cloud-config={FILES}/config/cloud-config.yaml"),
                     "--scan-interval=300ms",
@@ -112,8 +114,8 @@ fn driver() -> Value {
     })
 }
 
-/// Returns an administrator's rights for the namespace's default service account: the driver stands for Cluster Autoscaler, whose
-/// rights aren't this chart's.
+/// Returns an administrator's rights for the namespace's default service account: the driver stands for Cluster
+/// Autoscaler, whose rights aren't this chart's.
 fn may_do_all(name: &str, namespace: &str) -> Value {
     json!({
         "kind": "ClusterRoleBinding",

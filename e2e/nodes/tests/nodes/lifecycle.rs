@@ -36,7 +36,7 @@ pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     release.helm(&["rollback", RELEASE, "1"])?;
     let back = release.settled().await?;
     ensure!(!flags(&back).contains("--log-format=json"), "after the way back the flags are {}", flags(&back));
-    // The files of the client stay good over all of it.
+    // The client's certificate stays valid through upgrade and rollback.
     caller.shows(&[&group.id]).await?;
 
     release.uninstall().await?;
@@ -45,7 +45,7 @@ pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     assert_gone::<Service>(stage, &labels).await?;
     assert_gone::<ConfigMap>(stage, &labels).await?;
     assert_gone::<PodDisruptionBudget>(stage, &labels).await?;
-    // Certificates are kept for the next installation, which the client of the first one can call.
+    // Uninstalling keeps the certificates, so that the first client can call the next installation.
     release.apply("install", &release.values()).await?;
     every(SEEN.0, "calls with the kept certificate", SEEN.1, async || {
         ensure!(caller.refreshed_ids().await? == [group.id.as_str()], "other groups");

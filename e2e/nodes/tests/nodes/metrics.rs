@@ -21,11 +21,11 @@ use crate::{calls::SEEN, lifecycle::name};
 /// The interval of scraping and evaluating.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The queries of the dashboard that are empty here, by their panels' numbers: commands that are tried again, lists and watches that
-/// break, and objects that can't be decoded. Without their comparison with 0 they have series.
+/// The dashboard's queries without a result here, by panel and letter: retried commands, failed lists and watches, and
+/// undecodable objects. Without their comparison with 0 they have series.
 const QUIET: [&str; 4] = ["16 B", "34 A", "34 B", "38 A"];
 
-/// The alerts for what is wrong here: see `create_troubles` and `refuse_sizes`.
+/// The alerts that are active here, because of `create_troubles` and `refuse_sizes`.
 const ACTIVE: [&str; 3] = [
     "CapiAutoscalerProviderGroupInvalid",
     "CapiAutoscalerProviderTemplatesUnreadable",
@@ -132,7 +132,8 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
     let pods = release.apply("install", &release.values()).await?;
     let prometheus = Prometheus::start(stage, &pods).await?;
 
-    // Calls of every kind go on until all queries have seen them. One exceeds the max size, and the policy refuses another.
+    // Calls of every kind go on until all queries have seen them. One exceeds the max size, and the policy refuses
+    // another.
     let caller = release.connection(&release.outside_of_all().await?).await?.caller();
     let calls = async || -> Result<()> {
         caller.refresh().await?;
@@ -179,7 +180,7 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
     })
     .await?;
 
-    // Without Pods another one is on its way.
+    // Without Pods one more alert becomes pending.
     stage.objects.patch("Deployment", RELEASE, json!({ "spec": { "replicas": 0 } })).await?;
     every(SEEN.0, "the alert for absent Pods", SEEN.1, async || {
         let alerts = prometheus.alerts().await?;
@@ -191,7 +192,8 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
     .await
 }
 
-/// Returns the queries of the dashboard, each by the number of its panel and its letter, with values for their variables.
+/// Returns the queries of the dashboard, each by the number of its panel and its letter, with values for their
+/// variables.
 fn queries(namespace: &str) -> Result<Vec<(String, String)>> {
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(Path::new(CHART).join("files/dashboard.json"))?)?;
     let mut queries = Vec::new();
@@ -207,8 +209,9 @@ fn queries(namespace: &str) -> Result<Vec<(String, String)>> {
     Ok(queries)
 }
 
-/// Creates groups with what some panels and alerts show: a max size that is no number, a size beyond the max size together with a
-/// kind of template that doesn't exist, a rollout, and a Machine whose infrastructure was deleted before its Node came.
+/// Creates groups with what some panels and alerts show: a max size that is no number, a size beyond the max size
+/// together with a kind of template that doesn't exist, a rollout, and a Machine whose infrastructure was deleted
+/// before its Node came.
 async fn create_troubles(stage: &Stage<'_>) -> Result<()> {
     let objects = &stage.objects;
     let max = |size: &str| json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": size });

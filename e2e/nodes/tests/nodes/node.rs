@@ -1,4 +1,4 @@
-//! The Node as its kubelet writes it, beside the recorded one that the sandbox's kubelets are held to.
+//! Compares a kubelet's Node with the recorded one, which the sandbox's kubelets must match.
 
 use anyhow::{Result, ensure};
 use e2e::nodes::{PATIENCE, Stage};
@@ -10,7 +10,7 @@ use crate::calls::SEEN;
 
 pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(stage: &Stage<'_>) -> Result<()> {
     is_as_recorded(stage, "ready").await?;
-    // Containers go on without it.
+    // Containers keep running without it.
     stage.cluster.on_node(&["systemctl", "stop", "containerd"])?;
     let unready = is_as_recorded(stage, "unready").await;
     stage.cluster.on_node(&["systemctl", "start", "containerd"])?;

@@ -1,4 +1,4 @@
-//! Pods as the kubelet runs them: their rights, probes, and way to end.
+//! Pods as the kubelet runs them: their rights, probes and termination.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
 

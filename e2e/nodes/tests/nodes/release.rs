@@ -1,5 +1,5 @@
-//! A release as the workflow makes it, by the same steps of `.ci/release`, on a registry of this machine and with a key instead
-//! of a workflow's identity. The kubelet then pulls by digest what the chart names.
+//! A release as the workflow makes it, by the same steps of `.ci/release`, on a registry of this machine and with a key
+//! instead of a workflow's identity. The kubelet then pulls by digest what the chart names.
 
 use std::{
     fs,
@@ -125,7 +125,7 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
         Registry::refused(&registry.key, &["sbom", &image, architecture, "9.8.7", &inside.display().to_string()])?;
     ensure!(message.contains(&format!("is of version {VERSION}, not 9.8.7")), "{message}");
 
-    // Nobody can have either before its signature is there.
+    // Neither gets a tag, by which it could be pulled, before it is signed.
     for (subject, repository) in [(&image, &repository), (&chart, &chart_repository)] {
         for step in [&["verify", subject][..], &["tag", subject, VERSION]] {
             let message = Registry::refused(&registry.key, step)?;
@@ -143,7 +143,7 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
         registry.step(&["tag", subject, VERSION])?;
         ensure!(registry.tags(repository)? == [VERSION], "{repository} has {:?}", registry.tags(repository)?);
     }
-    // The image of one platform is signed too, but the tag is given.
+    // The image of one platform is signed too, but the tag already names the index.
     let platform = format!("{repository}@{}", of("platform")?);
     let message = Registry::refused(&registry.key, &["tag", &platform, VERSION])?;
     ensure!(message.contains(&format!("{repository}:{VERSION} is {digest} already")), "{message}");

@@ -41,7 +41,8 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     let pods = release.settled().await?;
     let uid = pods.first().and_then(|pod| pod.metadata.uid.clone()).context("no Pod")?;
     let volume = format!("--chdir=/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/token");
-    // The directories are root's alone, and the token is the Pod's user's: some machines' root may not read files of others.
+    // The directories are root's alone, and the token is the Pod's user's: some machines' root may not read files of
+    // others.
     let user = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"];
     let read = || stage.cluster.on_node(&[&["env", volume.as_str()][..], &user, &["cat", "token"]].concat());
     let first = read()?;

@@ -1,5 +1,5 @@
-//! Each layout of clusters that the examples have values for. One cluster plays all parts: its kubeconfig in a Secret names the
-//! API server by its Service, which Pods find by the cluster's DNS.
+//! Each layout of clusters that the examples have values for. One cluster plays all parts: its kubeconfig in a Secret
+//! names the API server by its Service, which Pods find by the cluster's DNS.
 
 use anyhow::{Context as _, Result};
 use e2e::{

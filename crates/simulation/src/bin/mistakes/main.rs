@@ -1,6 +1,6 @@
-//! Puts known mistakes back, one at a time, and looks how many seeds the simulation needs to find each: what shows that it
-//! finds mistakes. Each is a patch of `crates/simulation/mistakes`, applied to a copy of the tree and never to the tree itself; one
-//! program has most of them, since a build takes minutes and most are found in seconds.
+//! Puts known mistakes back, one at a time, and counts the seeds that the simulation needs to find each, which shows
+//! that it finds mistakes. Each is a patch of `crates/simulation/mistakes`, applied to a copy of the tree and never to
+//! the tree itself. Most of them share one program, since a build takes minutes and most mistakes are found in seconds.
 
 mod switch;
 
