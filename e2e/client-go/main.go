@@ -1,7 +1,7 @@
 // Follows the Machines of an API with client-go's informers, as one of the followers that benches/informer.rs compares.
 //
 // Its first line is its resident memory in KiB before it begins, the second how many seconds passed until its handler had
-// been told of every Machine, the third how many passed from the first update to the last. Then it waits for its end.
+// received every Machine, the third how many passed from the first update to the last. Then it waits for its end.
 package main
 
 import (

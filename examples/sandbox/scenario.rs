@@ -63,7 +63,7 @@ impl Steps<'_> {
 /// Grows a node group by two Nodes and shrinks it again.
 pub(crate) async fn run(client: &mut Client, sandbox: &Sandbox, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let Some((group, size)) = choose(client).await? else {
-        writeln!(out, "No node group has room for {MORE} more Nodes: nothing is scaled.")?;
+        writeln!(out, "No node group can grow by {MORE} Nodes: nothing is scaled.")?;
         return Ok(());
     };
     let id = group.id.as_str();

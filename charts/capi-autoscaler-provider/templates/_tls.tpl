@@ -158,7 +158,7 @@ cacert: /etc/capi-autoscaler-provider/tls/ca.crt
 {{/* The values of the official chart "cluster-autoscaler" that match. */}}
 {{- define "capi-autoscaler-provider.autoscalerValues" -}}
 cloudProvider: externalgrpc
-# The chart renders no Deployment unless a value of autoDiscovery is set. Nothing else comes of it with this provider.
+# The chart renders no Deployment unless a value of autoDiscovery is set. It has no other effect with this provider.
 autoDiscovery:
   clusterName: {{ .Values.autoDiscovery.clusterName | default "any" | quote }}
 {{- if not (include "capi-autoscaler-provider.workloadInCluster" .) }}

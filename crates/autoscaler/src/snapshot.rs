@@ -82,11 +82,11 @@ mod tests {
         left_over.status.as_mut().unwrap().conditions = None;
         let mut snapshot = ClusterSnapshot::default();
         snapshot.add(&left_over, &[]);
-        assert!(!snapshot.place(&pod("", "1")), "it would wait for ever, and nobody would make room for it");
+        assert!(!snapshot.place(&pod("", "1")), "it would wait for ever, and no scale-up would be made for it");
     }
 
     #[test]
-    fn nodes_are_vacated_as_long_as_their_pods_find_room_on_others() {
+    fn nodes_are_vacated_as_long_as_their_pods_fit_on_others() {
         let pods = [pod("a", "1"), pod("b", "1"), pod("c", "3500m")];
         let mut snapshot = ClusterSnapshot::default();
         for name in ["a", "b", "c"] {

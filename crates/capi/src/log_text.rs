@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_room_for_its_logs_and_others_have_theirs() {
+    fn a_namespace_has_a_budget_for_its_logs_and_others_have_theirs() {
         let budget = LogBudget::default();
         let first = fill(&budget, "first");
         assert_eq!(first.len(), MOST_LOGS_OF_NAMESPACE / LONGEST_LOG);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_takes_no_room() {
+    fn a_text_that_is_too_long_takes_no_budget() {
         let budget = LogBudget::default();
         assert_eq!(budget.reserve(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
         assert!(budget.0.lock().namespaces.is_empty());

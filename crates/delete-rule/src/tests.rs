@@ -229,7 +229,7 @@ fn a_request_is_accepted(
 }
 
 #[test]
-fn a_request_that_the_log_has_no_room_for_leaves_nothing_in_it() {
+fn a_request_that_does_not_fit_the_log_leaves_nothing_in_it() {
     let names: Vec<_> = (0..MOST_ENTRIES + 1).map(|n| format!("m{n}")).collect();
     let (logged, others) = names.split_at(MOST_ENTRIES - 1);
     let [one, other] = others else { panic!("two are left") };
@@ -261,7 +261,7 @@ fn only_what_was_marked_under_its_ticket_lowers_the_size() {
 #[case::a_hard_one_keeps_the_min(&["a"], 1, None)]
 #[case::a_soft_one_keeps_it_too(&["a~"], 1, None)]
 #[case::together_they_keep_it(&["a", "b~"], 1, None)]
-#[case::where_there_is_room_for_one_the_soft_one_stays(&["a", "b~"], 2, Some(1))]
+#[case::where_one_more_may_go_the_soft_one_stays(&["a", "b~"], 2, Some(1))]
 fn the_minimum_is_looked_at_again(#[case] entries: &[&str], #[case] replicas: i32, #[case] to: Option<i32>) {
     let log = log(entries);
     let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();

@@ -35,12 +35,12 @@ pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
         )),
         NotDone::NotReplaced(below, why) => not_replaced(id, below, why),
         NotDone::Pending(error) => ScaleError::Unavailable(format!(
-            "{}; the deletion is decided and goes on: ask again to learn its end",
+            "{}; the deletion is decided and goes on: ask again for its result",
             failed(id, error)
         )),
         NotDone::NotTakenBack { why, error } => ScaleError::Unavailable(format!(
             "{}; nor can the decision be taken back ({}): the deletion stays noted in the annotation {DELETING} and is \
-             carried out when the API server lets it; ask again to learn its end",
+             carried out when the API server lets it; ask again for its result",
             not_done(id, why),
             not_done(id, error)
         )),

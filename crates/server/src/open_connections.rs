@@ -280,18 +280,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all_that_there_is_room_for("aabb", "aabb")]
+    #[case::all_that_fit("aabb", "aabb")]
     #[case::the_oldest_of_who_has_too_many("abaa", "baa")]
     #[case::the_newest_stays("aaaaaaaa", "aa")]
     #[case::who_has_few_comes_in("aabbc", "abbc")]
     #[case::and_stays("aabbcd", "abcd")]
     #[case::of_equals_the_oldest("abcde", "bcde")]
-    fn who_has_the_most_makes_room(#[case] clients: &str, #[case] stay: &str) {
+    fn the_client_with_most_connections_is_evicted(#[case] clients: &str, #[case] stay: &str) {
         assert_eq!(staying(clients), stay);
     }
 
     #[test]
-    fn what_is_closed_makes_room() {
+    fn a_closed_connection_frees_its_place() {
         let connections = OpenConnections::new(LIMITS);
         let peer = IpAddr::from([10, 0, 0, 1]);
         for _ in 0..100 {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn of_strangers_and_who_has_authenticated_a_stranger_makes_room() {
+    fn strangers_are_evicted_before_authenticated_clients() {
         let connections = OpenConnections::new(LIMITS);
         let address = |n| IpAddr::from([10, 0, 0, n]);
         connections.has_authenticated(address(1).into());

@@ -2,7 +2,7 @@
 //!
 //! ```console
 //! cargo run -p shared-informer --example follow -- nodes
-//! cargo run -p shared-informer --example follow -- machines cluster.x-k8s.io v1beta2 Machine
+//! cargo run -p shared-informer --example follow -- deployments apps v1 Deployment
 //! ```
 
 use std::{error::Error, process::exit, time::Duration};

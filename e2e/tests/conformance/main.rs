@@ -7,7 +7,7 @@ mod kubectl;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // One after the other, and the second one whatever comes of the first.
+    // The second one runs even if the first fails.
     let ended = [e2e::conformance::run(&kubectl::sessions()), informer::run()];
     ended.into_iter().find(|ended| *ended != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

@@ -78,7 +78,7 @@ pub(crate) async fn pages_answer(world: &World) -> Result<()> {
     }
     // The omitted group has a metric with its reason.
     let is_logged = |line: &str| line.contains(&wrong.id) && line.contains("problem") && line.ends_with(" 1");
-    ensure!(metrics.lines().any(is_logged), "no metric tells of the group left out:\n{metrics}");
+    ensure!(metrics.lines().any(is_logged), "no metric reports the excluded group:\n{metrics}");
     Ok(())
 }
 

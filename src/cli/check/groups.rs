@@ -114,11 +114,11 @@ impl Inspection {
     pub(super) fn judge(&self, findings: &mut Findings, scope: &Scope) {
         for (name, why) in &self.missing {
             if name == NODES && !self.has_workload {
-                findings.skip(CheckId::Picture, "the Nodes: the workload cluster isn't reached");
+                findings.skip(CheckId::Reads, "the Nodes: the workload cluster isn't reached");
                 continue;
             }
             let remedy = "see the checks of rights and clusters; --timeout allows more time";
-            findings.error(CheckId::Picture, name, why, remedy);
+            findings.error(CheckId::Reads, name, why, remedy);
         }
         if !self.is_whole {
             for check in
@@ -129,7 +129,7 @@ impl Inspection {
             return;
         }
         if self.missing.is_empty() {
-            findings.ok(CheckId::Picture, "", "both clusters are read");
+            findings.ok(CheckId::Reads, "", "both clusters are read");
         }
         self.judge_scope(findings, scope);
         self.judge_groups(findings);
@@ -316,7 +316,7 @@ fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
 /// Reports that none of these checks is possible.
 pub(super) fn skip(findings: &mut Findings, because: CheckId) {
     let checks = [
-        CheckId::Picture,
+        CheckId::Reads,
         CheckId::Scope,
         CheckId::NodeGroup,
         CheckId::FromZero,

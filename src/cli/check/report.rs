@@ -27,7 +27,7 @@ pub enum CheckId {
     /// A permission.
     Right,
     /// The reads of the clusters.
-    Picture,
+    Reads,
     /// The existence of node groups in the scope.
     Scope,
     /// A node group that is left out for an error, or has a problem.
@@ -51,7 +51,7 @@ impl CheckId {
         Self::ClusterApi,
         Self::WorkloadCluster,
         Self::Right,
-        Self::Picture,
+        Self::Reads,
         Self::Scope,
         Self::NodeGroup,
         Self::FromZero,
@@ -71,7 +71,7 @@ impl CheckId {
             Self::ClusterApi => "cluster-api",
             Self::WorkloadCluster => "workload-cluster",
             Self::Right => "right",
-            Self::Picture => "picture",
+            Self::Reads => "picture",
             Self::Scope => "scope",
             Self::NodeGroup => "node-group",
             Self::FromZero => "from-zero",

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 19] = [
+const MOVED: [(&str, &str); 22] = [
     ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
     ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
@@ -16,8 +16,11 @@ const MOVED: [(&str, &str); 19] = [
     ("capi_autoscaler_provider::scale", "scale"),
     ("capi_autoscaler_provider::server", "server"),
     ("capi_autoscaler_provider::traces", "traces"),
+    ("grpc::notable", "grpc::call_log"),
     ("scale::look", "scale::reconcile"),
+    ("scale::mark", "scale::run"),
     ("scale::names", "scale::resolve"),
+    ("scale::replace", "scale::run"),
     ("shared_informer::hook", "shared_informer::informer::hook"),
     ("shared_informer::index", "shared_informer::informer::index"),
     ("shared_informer::reflector", "shared_informer::informer::reflector"),
@@ -95,6 +98,7 @@ mod tests {
         "P::scale::look=debug",
         "scale::reconcile=debug,scale::look=debug,P::scale::look=debug"
     )]
+    #[case::one_that_moved_into_another("scale::mark=debug", "scale::run=debug,scale::mark=debug")]
     #[case::an_old_target("info,P::cli::serve=warn", "P::app=warn,info,P::cli::serve=warn")]
     #[case::more_than_an_old_target(
         "P::cli=debug",

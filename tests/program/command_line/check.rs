@@ -130,7 +130,7 @@ async fn a_kind_that_may_not_be_read_at_all_is_reported_at_once_and_hides_no_oth
     let output = check_prod(&sandbox, &["-o", "json"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let report = report(&output);
-    assert!(lines(&report, CheckId::Picture).iter().any(|line| line.contains("forbidden: not for you")), "{report:#}");
+    assert!(lines(&report, CheckId::Reads).iter().any(|line| line.contains("forbidden: not for you")), "{report:#}");
     assert_eq!(lines(&report, CheckId::Scope), ["skipped the management cluster couldn't be read whole"]);
     assert_eq!(lines(&report, CheckId::WorkloadCluster).len(), 1);
     assert!(lines(&report, CheckId::WorkloadCluster)[0].starts_with("ok Kubernetes v1.36"));

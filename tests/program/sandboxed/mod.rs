@@ -332,7 +332,7 @@ async fn the_named_machine_goes_while_another_is_held_in_deletion_and_an_event_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_the_least_size_a_machine_that_failed_is_replaced_and_the_next_one_waits() {
+async fn at_the_minimum_size_a_machine_that_failed_is_replaced_and_the_next_one_waits() {
     let world = start(Contract::V1Beta1, vec![cluster(), workers(1, "fail")]).await;
     let min = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
     world.change_workers(json!({ "metadata": { "annotations": { min: "1" } } }));

@@ -151,7 +151,7 @@ fn one_that_is_gone_wakes_those_who_remember_its_deletions() {
 }
 
 #[test]
-fn a_text_without_room_deletes_nothing_and_says_so() {
+fn a_text_beyond_the_budget_deletes_nothing_and_says_so() {
     let kind = ScalableKind::MachineDeployment;
     let context = Context::new("cluster.x-k8s.io");
     let decoded = |name: &str, text: &str| {
@@ -170,5 +170,5 @@ fn a_text_without_room_deletes_nothing_and_says_so() {
         assert!(error.contains(said), "{said:?} isn't in {error}");
     }
     drop(held);
-    assert!(matches!(decoded("last", &log("a")).deleting_log, Some(LogText::Whole(_))), "there is room again");
+    assert!(matches!(decoded("last", &log("a")).deleting_log, Some(LogText::Whole(_))), "the budget is free again");
 }

@@ -115,14 +115,10 @@ fn two_machines_of_one_name_stand_apart() {
 }
 
 #[rstest]
-#[case::as_many_as_there_is_room_for(1_000, 40, true)]
+#[case::as_many_as_fit(1_000, 40, true)]
 #[case::one_more(1_001, 40, false)]
 #[case::names_as_long_as_they_may_be(1_000, 253, false)]
-fn a_log_that_an_annotation_has_no_room_for_is_refused(
-    #[case] count: usize,
-    #[case] length: usize,
-    #[case] fits: bool,
-) {
+fn a_log_that_does_not_fit_an_annotation_is_refused(#[case] count: usize, #[case] length: usize, #[case] fits: bool) {
     let name = |n: usize| format!("{n:0>length$}");
     let log = log((0..count).map(|n| Entry {
         uid: format!("9b4bf4b1-715d-4c5b-a5ff-{n:012x}").into(),

@@ -171,7 +171,7 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
 /// The other Machine is deleted, or its mark failed and its deletion is continued.
 #[rstest]
 #[case::it_goes(0, 2, "a lowered", "other Machines that were named with it go")]
-#[case::it_is_to_go(6, 3, "a wanted", "ask again to learn its end")]
+#[case::it_is_to_go(6, 3, "a wanted", "ask again for its result")]
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_other_machine_goes_is_not_refused_for_good_for_one_that_has_joined(
     #[case] failed_marks: usize,

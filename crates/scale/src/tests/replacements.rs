@@ -97,7 +97,7 @@ async fn a_machine_with_a_node_is_for_a_machine_health_check() {
 }
 
 #[tokio::test]
-async fn one_that_somebody_else_is_deleting_is_a_success_at_the_least_size_too() {
+async fn one_that_somebody_else_is_deleting_is_a_success_at_the_minimum_size_too() {
     let world = World::new(1, &["a"]);
     world.api.begin_to_delete("a");
     world.watch();
@@ -116,7 +116,7 @@ async fn turned_off_it_is_refused() {
 }
 
 #[tokio::test]
-async fn above_the_least_size_nothing_is_replaced_but_the_size_lowered() {
+async fn above_the_minimum_size_nothing_is_replaced_but_the_size_lowered() {
     let world = World::new(2, &["a"]);
     world.machine("b", &failed(), &json!({}));
     world.scale.delete(group(), named(&["b"])).await.unwrap();

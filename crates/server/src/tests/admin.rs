@@ -137,7 +137,7 @@ async fn the_answer_is_json_that_nobody_keeps() {
 }
 
 #[rstest]
-#[case::the_picture("/debug/state")]
+#[case::the_state("/debug/state")]
 #[case::a_refusal("/debug/state?bad")]
 #[tokio::test]
 async fn a_browser_is_asked_not_to_guess_the_type(#[case] path: &str) {

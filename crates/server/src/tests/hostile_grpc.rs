@@ -188,7 +188,7 @@ async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
 }
 
 #[tokio::test]
-async fn a_connection_that_must_make_room_answers_its_call() {
+async fn a_connection_that_is_evicted_answers_its_call() {
     let limits = GrpcLimits { connections: Limits { per_peer: 1, ..Limits::default() }, ..GrpcLimits::default() };
     let running = serve(limits);
     let mut old = Client::connect(&running, 65_535).await;

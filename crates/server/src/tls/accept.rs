@@ -112,7 +112,7 @@ impl Handshakes {
         certificates: &Certificates,
     ) -> Result<TlsStream<TcpStream>, (Refused, String)> {
         let failed = |error| (classify(&error), error_text(&error));
-        let many = || (Refused::TooMany, "too many handshakes at once: the oldest made room".to_owned());
+        let many = || (Refused::TooMany, "too many handshakes at once: the oldest was closed".to_owned());
         let hello = tokio::select! {
             () = silent.excess.cancelled() => return Err(many()),
             hello = LazyConfigAcceptor::new(Acceptor::default(), stream) => hello.map_err(failed)?,

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn room_for_a_long_list_is_given_back() {
+    fn memory_of_a_long_list_is_given_back() {
         let mut queue = Queue::default();
         for n in 0..10_000 {
             queue.push(added(&n.to_string(), 1));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_come_and_go_unseen_take_no_room() {
+    fn objects_that_come_and_go_unseen_take_no_memory() {
         let mut queue = Queue::default();
         for n in 0..1000 {
             queue.push(added(&n.to_string(), 1));

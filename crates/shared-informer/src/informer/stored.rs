@@ -1,5 +1,5 @@
 //! A stored object: only its content if that contains the identity. A separate identity, in an allocation of its own,
-//! would be a sixth of the memory of a Machine and its Node. Must never return another object than the stored one.
+//! would be a sixth of the memory of a small object. Must never return another object than the stored one.
 
 use std::sync::Arc;
 

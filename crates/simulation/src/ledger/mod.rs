@@ -433,7 +433,7 @@ impl Ledger {
     }
 
     /// Returns the largest size that a group has had since a time.
-    fn largest_size(&self, id: &str, since: Nanos) -> Option<i64> {
+    fn highest_size(&self, id: &str, since: Nanos) -> Option<i64> {
         let sizes = self.sizes.get(id).into_iter().flatten();
         sizes.filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size).max()
     }

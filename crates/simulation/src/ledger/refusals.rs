@@ -160,7 +160,7 @@ impl Ledger {
         let own = self.own_sizes.get(&(copy, id.to_owned())).copied();
         let is_known = |at: &Nanos| *at + ANSWERED < asked && self.is_well(copy) && !self.was_killed_since(copy, *at);
         let since = own.filter(is_known).map_or(0, |at| at + 1).max(asked.saturating_sub(OLD));
-        let largest = self.largest_size(id, since);
+        let largest = self.highest_size(id, since);
         let max = self
             .groups
             .get(id)

@@ -59,7 +59,7 @@ impl Ledger {
     /// Returns true if a group has more Machines than any of its recent sizes.
     fn is_surplus(&self, id: &str) -> bool {
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
-        let largest = self.largest_size(id, self.now.saturating_sub(UNSEEN));
+        let largest = self.highest_size(id, self.now.saturating_sub(UNSEEN));
         largest.is_some_and(|largest| i64::try_from(alive).unwrap_or(i64::MAX) > largest)
     }
 

@@ -65,7 +65,7 @@ async fn silent_clients_take_no_handshake_from_one_that_has_authenticated(
 
 /// A client may send its first message and then nothing.
 #[tokio::test]
-async fn clients_that_fall_silent_in_the_handshake_make_room() {
+async fn clients_that_fall_silent_in_the_handshake_are_evicted() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
     let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &[]))).await;
     let client = Client::new(&servers, Some(&clients.issue(&["ca"], |_| {})));
