@@ -7,16 +7,15 @@ use crate::{Entry, Life, Policy, Rule, Types};
 pub enum Marking {
     /// The Machine is to be marked; while it is alive, the write tests the version in which it has no Node.
     Mark,
-    /// The Machine has the entry's mark, and keeps entry and mark even if it has joined since: a smaller size may
-    /// already be on its way to take it. Without its entry it would be a Machine that nobody has named, and without its
-    /// mark that size would take another one.
+    /// The Machine has the entry's mark, and keeps entry and mark even if it has joined since, because a smaller size
+    /// may already be taking it. Without the mark, that size would take another Machine; without the entry, it would
+    /// take a Machine that nobody has named.
     Marked,
     /// The Machine is gone and needs no mark.
     NotNeeded,
     /// The Machine has joined by now, and its entry is taken back.
     Joined,
-    /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
-    /// another one.
+    /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
     GoesByItself,
 }
 

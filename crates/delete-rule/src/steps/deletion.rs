@@ -21,7 +21,7 @@ pub struct Deletion<T: Calls, P = Complete> {
     decision: Option<Decision<T, P>>,
     /// True while the batch waits for requests that may join.
     awaits_joins: bool,
-    /// True while the size isn't lowered even if all Machines are marked.
+    /// True while the size must not be lowered, even if all Machines are marked.
     is_held: bool,
     batch: Option<Batch<T, P>>,
     stage: Stage<T, P>,
@@ -75,7 +75,7 @@ impl<T: Calls, P: Policy> Batch<T, P> {
         self.deletes.iter().any(|one| one.others() > 0)
     }
 
-    /// Returns the only caller, whose deadline ends the write; if there are several, none of them may end it.
+    /// Returns the caller whose deadline ends the write: the only one, since none of several callers may end it.
     fn only_caller(&self) -> Option<CallerId> {
         match self.deletes.as_slice() {
             [one] if !self.is_logged => Some(one.caller),
