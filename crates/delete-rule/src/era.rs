@@ -99,7 +99,7 @@ impl<P: Policy> Rule<P> {
         if era.has_logged(uid) && self.0.reads_what_left() { None } else { era.since }
     }
 
-    /// Updates the era by an observed version. A version that arrives late doesn't move the era back.
+    /// Updates the era with an observed version. A version that arrives late doesn't move the era back.
     pub fn see<T: Types>(self, era: &mut Era<T>, version: &Version<'_, T>) {
         if era.uid != *version.uid || era.generation < version.generation {
             *era = Era::new(version);

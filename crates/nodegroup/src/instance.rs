@@ -84,7 +84,7 @@ const MOST_UNDELETABLE: usize = 3;
 /// The operator's rules for deletions of failed Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorRules {
-    /// True if the server deletes Machines, which it doesn't without the right to write.
+    /// True if the server deletes Machines, which a read-only one doesn't.
     pub deletes: bool,
     /// True if failed Machines are replaced one by one at the min size.
     pub replaces_at_min: bool,

@@ -43,7 +43,7 @@ pub struct Quantity {
     format: Format,
 }
 
-/// The format in which a quantity was parsed and is printed.
+/// The format in which a quantity is printed: that of the parsed text.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Format {
     /// `1500m`, `2k`.

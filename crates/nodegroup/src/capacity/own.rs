@@ -37,7 +37,7 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
     }
 }
 
-/// Returns the resources of the annotation `resources`, which lists those without their own annotation. An amount of 0
+/// Returns the resources of the annotation `resources`, for which there is no annotation of their own. An amount of 0
 /// removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typing error.
 #[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {

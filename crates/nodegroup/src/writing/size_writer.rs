@@ -51,8 +51,8 @@ impl fmt::Display for SizeWriter {
     }
 }
 
-/// Returns the field manager that has written the size last, if the object names it. Of several owners of the value, the
-/// one with the latest entry counts.
+/// Returns the field manager that has written the size last, if the object names it. Of several owners of the value,
+/// the one with the latest entry counts.
 #[must_use]
 pub fn manager(entries: &[ManagedFieldsEntry]) -> Option<ArcStr> {
     let last =
