@@ -27,7 +27,7 @@ pub enum Finish<T: Types, M> {
     Delete(Entry<T>),
     /// Leaves the Machine to its infrastructure provider, since this time.
     Leave(Entry<T>, T::Time),
-    /// Marks the Machine of an entry again, because its mark belongs to an acceptance that is over.
+    /// Marks the Machine of an entry again, because its mark belongs to an earlier acceptance.
     MarkAgain(Entry<T>),
     /// Removes a mark of ours that belongs to no entry, but only from this version of the Machine: a newer version may
     /// have the mark of a later entry.
@@ -35,7 +35,7 @@ pub enum Finish<T: Types, M> {
 }
 
 /// The time for which a Machine is left to its infrastructure provider once its MachinePool has come down to the
-/// smaller size: the provider may be deleting it, and no object says which Machine it has chosen.
+/// smaller size: the provider may be deleting it, and no object shows which Machine it has chosen.
 pub const LEFT_TO_PROVIDER: Duration = Duration::from_secs(300);
 
 /// The times since which Machines of a MachinePool have been left to their infrastructure provider.

@@ -1,5 +1,5 @@
 //! One pass of a finisher over a group, as a sequence of calls: it reads what the view suggests, checks again just
-//! before it acts, and removes the entries that are over from the log. A call that fails must never hold up another.
+//! before it acts, and removes finished entries from the log. A call that fails must never hold up another.
 
 use std::mem;
 
@@ -152,7 +152,7 @@ impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
         followed.permits_by_name(log, entry)
     }
 
-    /// Returns the log without the entries that are over, or `None` if it has none of them. Soft entries stay while
+    /// Returns the log without the finished entries, or `None` if it has none of them. Soft entries stay while
     /// other deletions are pending: their Machines could be named again before the smaller size has arrived.
     pub fn left_of(&self, log: &Log<T>, are_all_followed: impl FnOnce(&Log<T>) -> bool) -> Option<Log<T>> {
         let has_soft = self.soft_over.iter().any(|entry| log.get(&entry.uid) == Some(entry));
@@ -162,13 +162,13 @@ impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
         (left != *log).then_some(left)
     }
 
-    /// Returns true if no entry is over.
+    /// Returns true if no entry is finished.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.over.is_empty() && self.soft_over.is_empty()
     }
 
-    /// Returns the entries that are over.
+    /// Returns the finished entries.
     pub fn over(&self) -> impl Iterator<Item = &Entry<T>> {
         self.over.iter().chain(&self.soft_over)
     }

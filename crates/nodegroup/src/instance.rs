@@ -229,7 +229,7 @@ impl DeleteConditions {
 ///   - above the min size, for at most as many Machines as exceed it, since one call deletes them all;
 ///   - at the min size, for the one Machine that would be replaced now;
 ///   - not for a while after the API server refused to delete the Machine, or several of the group.
-/// - The error of a lack of capacity that may heal is sent only after its grace period.
+/// - The error of a lack of capacity that waiting may resolve is sent only after its grace period.
 pub fn of_group(
     id: &GroupId,
     size: i32,

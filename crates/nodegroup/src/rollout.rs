@@ -31,8 +31,8 @@ pub struct Rollout {
 pub enum RolloutCause {
     /// MachineSets that aren't of the highest revision have replicas.
     MachineSets,
-    /// Its Cluster's topology demands another version of Kubernetes, for all workers or for this one, and nobody
-    /// holds the upgrade back.
+    /// Its Cluster's topology demands another version of Kubernetes, for all workers or for this one, and no annotation
+    /// defers the upgrade.
     Topology {
         /// The current version.
         from: ArcStr,

@@ -345,7 +345,7 @@ pub enum Effect<T: Calls> {
     DeletedByName(Entry<T>),
     /// A Machine was deleted to be replaced.
     Replaced(Named<T>, T::Note),
-    /// Entries were over and have left the log.
+    /// Finished entries have left the log.
     Over(Vec<Entry<T>>),
     /// A mark of ours couldn't be removed. A finisher will find it again.
     MarkStays(T::Name, T::Failed),

@@ -23,7 +23,7 @@ pub struct Replaceable<T: Calls> {
     pub named: usize,
     /// True if one of them has a Node.
     pub has_joined: bool,
-    /// The Machine of them that goes first.
+    /// The first of them to be replaced.
     pub first: Option<Candidate<T>>,
     /// The last replacement of the group, if there was one.
     pub last: Result<Option<Replaced<T::Uid>>, T::Unread>,
