@@ -15,7 +15,7 @@ pub const MOST_KEPT: usize = 32 * 1024;
 /// The maximum number of bytes of names that are kept of a list: the instances of a MachinePool, or the workers of a
 /// topology.
 pub const MOST_LISTED: usize = 512 * 1024;
-/// The weight of an entry besides its texts, in maps and in values derived from them.
+/// The estimated memory of an entry besides its texts, in bytes: in its map, and in values derived from it.
 const ENTRY: usize = 128;
 
 /// The end of the placeholder for a value that is too long.
@@ -51,8 +51,10 @@ impl TotalSize {
         self.bytes += ENTRY + texts.into_iter().map(|text| text.as_ref().len()).sum::<usize>();
     }
 
+    /// Checks the limit.
+    ///
     /// # Errors
-    /// When it is exceeded; the message names the texts by `texts`.
+    /// When the limit is exceeded; the message calls the texts `texts`.
     pub(super) fn check(&self, texts: &str) -> Result<(), String> {
         let Self { bytes, most } = self;
         if bytes <= most {

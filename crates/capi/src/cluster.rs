@@ -25,8 +25,8 @@ pub struct Cluster {
 pub struct Topology {
     /// The Kubernetes version of the control plane and of all workers whose own isn't pinned.
     pub version: ArcStr,
-    /// The MachineDeployments whose version is pinned, by their names in the topology, with that version.
-    /// Provisional: `version` of a worker is a proposal in Cluster API.
+    /// The MachineDeployments whose version is pinned: the name in the topology, and the version. Provisional: a
+    /// worker's `version` is only proposed in Cluster API.
     pub pinned: Vec<(ArcStr, ArcStr)>,
     /// The MachineDeployments whose upgrade is held back by an annotation, by their names in the topology.
     pub held_back: Vec<ArcStr>,

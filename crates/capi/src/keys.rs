@@ -15,7 +15,7 @@ pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 /// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
-/// Annotation of a group: the choice to delete its Machines during a rollout or not. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a group: permits deletions of its Machines during a rollout. It doesn't follow `CAPI_GROUP`.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 
 /// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't follow `CAPI_GROUP`.

@@ -6,7 +6,7 @@ use arcstr::ArcStr;
 
 use super::InfrastructureRef;
 
-/// A group and a kind, whatever its version.
+/// A group and a kind, without a version.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KindRef {
     /// The API group.

@@ -46,7 +46,7 @@ pub struct Context {
     pub keys: Keys,
     /// The interner for texts that repeat from object to object.
     pub interner: Arc<Interner>,
-    /// The space for logs of deletions.
+    /// The memory limits of the logs of deletions.
     pub logs: LogBudget,
 }
 

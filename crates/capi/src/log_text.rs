@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 /// The maximum length of a log, in bytes. All annotations of an object together may have 256 KiB, and others need
 /// space too.
 pub const LONGEST_LOG: usize = 160 * 1024;
-/// The maximum weight of the logs that are kept of one namespace.
+/// The maximum memory of one namespace's logs, as an estimate in bytes.
 pub const MOST_LOGS_OF_NAMESPACE: usize = 8 << 20;
-/// The maximum weight of the logs that are kept of all namespaces together.
+/// The maximum memory of all namespaces' logs, as an estimate in bytes.
 pub const MOST_LOGS: usize = 32 << 20;
-/// The weight of a quotation mark besides its byte. Each Machine has at least four of them, and takes an entry of its
-/// own once the log is parsed, however short its name is.
+/// The estimated memory for each quotation mark of the text. A Machine has at least four of them, and its parsed entry
+/// takes memory however short its name is.
 const QUOTE: usize = 40;
 
 /// The value of the annotation [`super::DELETING`].
@@ -25,11 +25,11 @@ pub enum LogText {
     Whole(BudgetedLog),
     /// The length in bytes of a text longer than [`LONGEST_LOG`].
     TooLong(usize),
-    /// A text of so many bytes, for which [`LogBudget`] had no space left.
+    /// The length in bytes of a text for which [`LogBudget`] had no space left.
     OverBudget(usize),
 }
 
-/// Creates a value that isn't counted, for a text that this process writes.
+/// Creates a value outside any budget, for a text that this process writes.
 impl From<&str> for LogText {
     fn from(text: &str) -> Self {
         if text.len() > LONGEST_LOG {
@@ -40,13 +40,14 @@ impl From<&str> for LogText {
     }
 }
 
-/// The text of a log, and its reservation in the [`LogBudget`]. Cheap to clone; the space is free again when the last one is dropped.
+/// The text of a log, and its reservation in the [`LogBudget`]. Cheap to clone; the space is free again when the last
+/// clone is dropped.
 #[derive(Clone)]
 pub struct BudgetedLog(Arc<Reservation>);
 
 struct Reservation {
     text: ArcStr,
-    /// The counter and the namespace that the text counts in.
+    /// The budget and the namespace in which the text counts; `None` for a text outside any budget.
     of: Option<(LogBudget, ArcStr)>,
 }
 

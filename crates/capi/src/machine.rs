@@ -27,14 +27,14 @@ pub struct Machine {
     pub phase: MachinePhase,
     /// `metadata.creationTimestamp`.
     pub created: Created,
-    /// The texts of a failure, from either place of the two contract versions. On their own they don't mean that the
-    /// Machine failed.
+    /// The failure's reason and message, from the field of either contract version. They alone don't mean that the
+    /// Machine has failed.
     pub failure: Option<Box<Failure>>,
     /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
     pub infrastructure_not_ready: Option<Box<Condition>>,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// The value of the annotation delete-machine, by whoever set it.
+    /// The value of the annotation delete-machine, which others may set as well.
     pub delete_mark: Option<ArcStr>,
 }
 
@@ -208,7 +208,7 @@ impl Machine {
             );
         Self {
             owner,
-            // The Node shares both texts: its providerID and its name.
+            // These two texts are interned, since the Node has them as well.
             provider_id: object
                 .spec
                 .and_then(|spec| spec.provider_id)

@@ -1,4 +1,4 @@
-//! An object's owner. What an object is itself says the informers' [`Metadata`](shared_informer::Metadata).
+//! The owner of an object. [`Metadata`](shared_informer::Metadata) is the object's own identity.
 
 /// The owner that decides which group a Machine or MachineSet belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

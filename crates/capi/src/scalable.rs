@@ -93,12 +93,12 @@ pub struct ScalableResource {
     pub held_back: Option<ArcStr>,
     /// `metadata.generation`, 0 when absent.
     pub generation: i64,
-    /// The generation that its controller has observed, whether it could act on it or not; 0 when unknown.
+    /// The generation that its controller has observed, even if its reconcile failed; 0 when unknown.
     pub seen_generation: i64,
     /// The annotation desired-replicas of a MachineSet, if it is a number.
     pub desired_replicas: Option<i32>,
-    /// True if `status.authoritativeAPI`, which only OpenShift has, names another API: then its controller leaves the
-    /// object alone.
+    /// True if `status.authoritativeAPI`, which only OpenShift has, names another API: its controller then ignores the
+    /// object.
     pub handed_over: bool,
     /// The annotation [`DELETING`]; a copy on the MachineSets of a MachineDeployment.
     pub deleting_log: Option<LogText>,

@@ -13,7 +13,7 @@ use shared_informer::{Identified, Identity, IdentityText, from_object};
 
 use super::{Keys, Owner, bounded};
 
-/// Text that borrows if JSON allows it. (A `Cow` within another type never does.)
+/// Text that borrows from the JSON unless it has escapes. Serde copies a plain `Cow` inside an `Option` or a list.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Text<'a>(Cow<'a, str>);
 
@@ -65,7 +65,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A map by text, ordered by key. If a key is repeated, the last value counts.
+/// A map with text keys, in the order of the keys. If a key is repeated, the last value counts.
 #[derive(Debug, Default)]
 pub(super) struct Map<'a, V>(Vec<(Text<'a>, V)>);
 /// A map of texts.
@@ -227,7 +227,7 @@ pub(super) struct Reference<'a> {
     pub(super) name: Text<'a>,
 }
 
-/// `nodeRef`, of which both versions have the name.
+/// `nodeRef`. Both contract versions have its name.
 #[derive(Debug, Deserialize)]
 pub(super) struct NodeRef<'a> {
     #[serde(borrow, default)]

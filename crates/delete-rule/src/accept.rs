@@ -26,7 +26,7 @@ impl<T: Types> Request<T> {
     }
 }
 
-/// The view of a group that requests are decided on.
+/// The state of a group on which requests are decided.
 #[derive(Clone, Debug)]
 pub struct GroupState<'a, T: Types> {
     /// The group's log.
@@ -45,7 +45,7 @@ pub struct GroupState<'a, T: Types> {
     /// True if a MachineSet counts Machines that are being deleted as replicas. If it doesn't, it replaces each of them
     /// at once, and a smaller size would take a Machine that is alive.
     pub counts_deleting: bool,
-    /// The number of placeholders that are known to be given up already.
+    /// The number of placeholders whose replicas are known to be given up already.
     pub given_up: usize,
 }
 
@@ -72,8 +72,8 @@ pub enum Refusal<T: Types> {
         /// The number of placeholders that are left.
         left: usize,
     },
-    /// The request names a MachinePool instance as one without a Machine, but the pool has Machines: as the instance's
-    /// own Machine isn't marked, a smaller size would take another one.
+    /// The request names a MachinePool instance as one without a Machine, but the pool has Machines. The instance's own
+    /// Machine has no mark, so that a smaller size would take another one.
     IsOfMachines,
     /// The size would be below the minimum.
     BelowMin(SizeError),
@@ -98,9 +98,9 @@ impl<P: Policy> Rule<P> {
         Acceptance { rule: self, log: group.log.clone(), given_up: group.given_up, group, ticket, others: 0 }
     }
 
-    /// Returns true if a request may be accepted during a rollout, when a smaller size may take any Machine. Deletions
-    /// that are already in the log go on. Machines that somebody else is deleting are removed from the request: they
-    /// belong to the rollout, or the rollout replaces them.
+    /// Returns true if a request may be accepted during a rollout. A smaller size may take any Machine then, so a
+    /// Machine that is alive must be in the log already. Other Machines are being deleted or gone, and are removed from
+    /// the request: the rollout deletes or replaces them.
     pub fn admits_in_rollout<T: Types>(self, request: &mut Request<T>, log: &Log<T>, lives: &Map<T, Life>) -> bool {
         let is_logged = |uid: &T::Uid| log.get(uid).is_some();
         let takes = |uid: &T::Uid| !is_logged(uid) && lives.get(uid) == Some(&Life::Alive);
@@ -218,8 +218,8 @@ impl<T: Types, P: Policy> Acceptance<'_, T, P> {
     }
 }
 
-/// Returns the number of placeholders that are known to be given up already: the maximum of the number by which the
-/// size came down since it was first seen, the number in the log, and the number remembered.
+/// Returns the number of placeholders whose replicas are known to be given up already: the maximum of `came_down` (the
+/// size's decrease since it was first seen), the number in the log, and `remembered`.
 #[must_use]
 pub fn given_up<T: Types>(log: &Log<T>, listed: &GroupMachines<T>, came_down: i32, remembered: usize) -> usize {
     let is_given_up = |entry: &&Entry<T>| match entry.phase {

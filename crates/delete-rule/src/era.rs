@@ -1,5 +1,5 @@
-//! The age that a view of Machines may have: an era begins when a group's spec changes, or its log changes in a way
-//! that outdates older views. A watch of Machines that has reached that version is as good as a read.
+//! The maximum age of a view of Machines. An era begins when a group's spec changes, or its log changes in a way that
+//! outdates older views. A watch of Machines that has reached the era's first version is as good as a read.
 
 use crate::{Log, MOST_ENTRIES, Map, Policy, Rule, Types};
 
@@ -40,8 +40,7 @@ pub struct Era<T: Types> {
     /// the log gained a counted entry, lost a soft one, could be read again, or the remembered Machines were pruned.
     /// `None` if resource versions aren't numbers.
     since: Option<u64>,
-    /// The Machines that were in the log in any version seen, with the last ticket. A Machine that isn't in the log any
-    /// more has left it.
+    /// The Machines that were in the log in any version seen, with the last ticket; some of them have left the log.
     logged: Map<T, T::Ticket>,
     /// The soft entries that are in the log, with the last version that had them. When one leaves the log, its smaller
     /// size may have been spent on another Machine, which an older view still shows alive.
@@ -100,7 +99,7 @@ impl<P: Policy> Rule<P> {
         if era.has_logged(uid) && self.0.reads_what_left() { None } else { era.since }
     }
 
-    /// Takes in a version. A version that arrives late doesn't move the era back.
+    /// Updates the era with an observed version. A version that arrives late doesn't move the era back.
     pub fn see<T: Types>(self, era: &mut Era<T>, version: &Version<'_, T>) {
         if era.uid != *version.uid || era.generation < version.generation {
             *era = Era::new(version);

@@ -33,14 +33,14 @@ pub enum Fate {
     /// The write wasn't applied. If it still arrives, its test of the object or size fails, or it sets what a retry
     /// sets anyway.
     NotDone,
-    /// The write may be among those that were applied since; others followed it.
+    /// Several writes were applied since, and this one may be among them.
     Unknown,
 }
 
 impl<P: Policy> Rule<P> {
-    /// Decides the fate of a size write. The size's field manager says if the last change was this write. If it wasn't,
-    /// the generation bounds the number of writes since: none, or one, which isn't this one if it set another size. If
-    /// somebody else set the same size, this write would have had to be undone in between, which takes three writes.
+    /// Decides the fate of a size write. The size's field manager shows if this write was the last one. If it wasn't,
+    /// the generation shows the maximum number of writes since. A single write that set another size isn't this one. If
+    /// another writer set the same size, this write must have been undone before, which takes three writes in all.
     pub fn fate<U: PartialEq>(self, seen: &Spec<'_, U>, now: &Spec<'_, U>, to: i32, sized_by: SizedBy) -> Fate {
         if now.uid != seen.uid || now.generation == seen.generation || !self.0.knows_own_writes() {
             return Fate::NotDone;

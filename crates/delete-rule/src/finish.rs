@@ -25,17 +25,17 @@ pub enum Finish<T: Types, M> {
     ForgetSoft(Entry<T>),
     /// Deletes the Machine by name: the smaller size was spent on another one.
     Delete(Entry<T>),
-    /// Leaves the Machine to its infrastructure provider; the time is when that began.
+    /// Leaves the Machine to its infrastructure provider, since this time.
     Leave(Entry<T>, T::Time),
-    /// Marks the Machine of an entry again, because its mark belongs to an acceptance that is over.
+    /// Marks the Machine of an entry again, because its mark belongs to an earlier acceptance.
     MarkAgain(Entry<T>),
-    /// Removes a mark of ours that belongs to no entry, from this version of the Machine: a mark that arrives in the
-    /// meantime may have overwritten that of a later entry.
+    /// Removes a mark of ours that belongs to no entry, but only from this version of the Machine: a newer version may
+    /// have the mark of a later entry.
     Unmark(M),
 }
 
 /// The time for which a Machine is left to its infrastructure provider once its MachinePool has come down to the
-/// smaller size: the provider may be deleting it, and no object says which Machine it has chosen.
+/// smaller size: the provider may be deleting it, and no object shows which Machine it has chosen.
 pub const LEFT_TO_PROVIDER: Duration = Duration::from_secs(300);
 
 /// The times since which Machines of a MachinePool have been left to their infrastructure provider.
@@ -78,8 +78,8 @@ impl<P: Policy> Rule<P> {
         followed.has(entry) || (self.0.forgets() != Forgets::GoneAndFollowed && entry.phase == Phase::Lowered)
     }
 
-    /// Returns the step for a Machine's mark. A mark whose response was lost is written again, and may arrive after
-    /// that of a later acceptance; if the Machine were then left without any mark, the smaller size would take another
+    /// Returns the step for a Machine's mark. A mark whose response was lost may arrive late, and overwrite that of a
+    /// later acceptance. It isn't just removed then: if the Machine had no mark, the smaller size would take another
     /// one.
     pub fn of_mark<T: Types, M: Member<T>>(self, log: &Log<T>, machine: &M) -> Option<Finish<T, M>> {
         let ticket = machine.ticket()?;

@@ -54,7 +54,7 @@ pub struct Followed<T: Types, P = Complete> {
 impl<P: Policy> Rule<P> {
     /// Returns the entries that are followed, judged by the objects that create the Machines.
     pub fn followed<T: Types, S: Source<T>>(self, kind: Kind, sources: &[S]) -> Followed<T, P> {
-        // A new Machine of an old MachineSet would be as wrong as one of the newest.
+        // An old MachineSet that hasn't observed its size yet would replace a deleted Machine, too.
         if !sources.iter().all(|set| set.seen_generation() == set.generation()) && self.0.waits_until_seen() {
             return Followed { tickets: HashMap::default(), by_name: ByName::default(), policy: self.0 };
         }
@@ -102,9 +102,9 @@ impl<T: Types, P: Policy> Followed<T, P> {
     }
 }
 
-/// Returns true if a MachineSet has the log, the whole size that came with it, and all Machines. In a rollout none has the whole
-/// size, and nothing shows how much of the smaller one each has been given: one that hasn't would make a Machine in the place of
-/// one that is deleted by name. Nor does the size of one without the log show it, which may be the whole one by chance.
+/// Returns true if a MachineSet has the group's whole size, which it received with the log, and no other MachineSet has
+/// replicas. During a rollout no MachineSet has the whole size, and nothing shows which one was made smaller: one that
+/// wasn't would replace a Machine that is deleted by name.
 fn has_its_size<T: Types, S: Source<T>>(set: &S, sources: &[S]) -> bool {
     let mut active = sources.iter().filter_map(Source::replicas).filter(|replicas| *replicas > 0);
     let whole = Some(active.next().unwrap_or_default());

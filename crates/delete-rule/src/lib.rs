@@ -1,6 +1,6 @@
 //! The rule of deletion: decisions about which Machines are logged, marked, counted and deleted, as pure functions of
-//! what was seen. docs/design/delete-rule.md says why each step is there. The program acts on these decisions, and the
-//! model explores them: so they are generic over identities and over the steps that a test leaves out.
+//! the observed state. docs/design/delete-rule.md has the reason for each step. The program and the model run the same
+//! decisions, which are generic over identities and over the steps that a test leaves out.
 //!
 //! It must never make a call, read a clock or hold state of its own.
 #![forbid(unsafe_code)]
@@ -65,14 +65,14 @@ pub trait Types: Copy + Debug + Default + Eq + Hash + 'static {
     /// Returns the time from `from` to `to`, or 0 if `to` is earlier.
     fn between(from: Self::Time, to: Self::Time) -> Duration;
 
-    /// Checks that a log can be written, whose first `checked` entries have been checked before.
+    /// Checks that a log can be written. Its first `checked` entries have been checked before.
     ///
     /// # Errors
     /// Fails if the log is too large.
     fn check(log: &Log<Self>, checked: usize) -> Result<(), Self::LogError>;
 }
 
-/// The delete rule, with all of its steps or with those that a policy leaves in.
+/// The rule of deletion, with the steps that a policy includes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rule<P = Complete>(pub P);
 

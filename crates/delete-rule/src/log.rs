@@ -27,12 +27,13 @@ pub struct Entry<T: Types> {
     pub ticket: T::Ticket,
     /// The progress of the deletion.
     pub phase: Phase,
-    /// True if the entry only steers which Machine goes for a smaller target size, so that its Machine need not go.
+    /// True if the entry only chooses the Machine to delete for a smaller target size, so that the Machine may stay
+    /// after all.
     pub soft: bool,
     /// True if the Machine was already being deleted when it was logged: counting the group's other Machines has shown
     /// that it would be replaced.
     pub counted: bool,
-    /// True if the caller named the Machine by the id of an instance that never joined: it goes only as long as it has
+    /// True if the caller named the Machine by the id of an instance that never joined: it is deleted only while it has
     /// no Node.
     pub pending: bool,
 }

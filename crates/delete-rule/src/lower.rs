@@ -21,9 +21,9 @@ impl<P: Policy> Rule<P> {
         self.0.counts_by_log() && log.get(uid).is_some_and(|entry| !stays(entry))
     }
 
-    /// Returns the entries of `going`, whose Machines go by themselves, that have no open place any more, judged by a
-    /// list that is newer than the view of the group. The open places are the number by which the size exceeds the
-    /// Machines that stay. The returned entries leave the log without lowering the size.
+    /// Returns the entries of `going` whose place another Machine has taken, by a list that is newer than the view of
+    /// the group. Something else deletes the Machines of `going`. The size exceeds the Machines that stay by the number
+    /// of open places. The returned entries leave the log without lowering the size.
     pub fn filled<T: Types>(
         self,
         log: &Log<T>,

@@ -28,7 +28,8 @@ impl<T: Types> GroupMachines<T> {
         self.alive.contains(uid) || self.draining.contains(uid) || is_without_node()
     }
 
-    /// Counts the placeholders that a size leaves, without the Machines for which `leaves` returns true.
+    /// Counts the placeholders of a group of this size: the replicas beyond the Machines that stay. `leaves` returns
+    /// true for a Machine that doesn't stay.
     pub fn placeholders(&self, size: i64, leaves: impl Fn(&T::Uid) -> bool) -> usize {
         let staying = self
             .instances

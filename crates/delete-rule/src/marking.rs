@@ -7,16 +7,15 @@ use crate::{Entry, Life, Policy, Rule, Types};
 pub enum Marking {
     /// The Machine is to be marked; while it is alive, the write tests the version in which it has no Node.
     Mark,
-    /// The Machine has the entry's mark, and keeps entry and mark even if it has joined since: a smaller size may
-    /// already be on its way to take it. Without its entry it would be a Machine that nobody has named, and without its
-    /// mark that size would take another one.
+    /// The Machine has the entry's mark, and keeps entry and mark even if it has joined since, because a smaller size
+    /// may already be taking it. Without the mark, that size would take another Machine; without the entry, it would
+    /// take a Machine that nobody has named.
     Marked,
     /// The Machine is gone and needs no mark.
     NotNeeded,
     /// The Machine has joined by now, and its entry is taken back.
     Joined,
-    /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
-    /// another one.
+    /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
     GoesByItself,
 }
 
@@ -34,9 +33,9 @@ impl<P: Policy> Rule<P> {
         }
     }
 
-    /// Returns true if a soft entry is over: its Machine is going, or the group has no more Machines alive than the
-    /// size of its MachineSets. Until then the retry of a failed reconcile may still have to take a Machine, and the
-    /// marks say which one.
+    /// Returns true if a soft entry is finished: its Machine isn't alive, or the group has no more live Machines than
+    /// the size of its MachineSets. Until then, the retry of a failed reconcile may still delete a Machine, which the
+    /// marks choose.
     pub fn is_soft_over(self, is_alive: bool, alive: usize, size: i64) -> bool {
         !is_alive || crate::as_i64(alive) <= size || !self.0.waits_for_soft()
     }

@@ -3,14 +3,14 @@
 
 use crate::{Bounds, GroupMachines, Log, Policy, Refusal, Rule, SizeError, Types, as_i64, size};
 
-/// The part of a request that has no Machine and is still to be done.
+/// The part of a request that names no Machine, and isn't done yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Placeholders {
     /// The placeholders of replicas.
     pub replicas: usize,
     /// The instances of a MachinePool.
     pub instances: usize,
-    /// The size on which this was first decided, less what was lowered for Machines since.
+    /// The size at the first decision, less the Machines for which it was lowered since.
     pub from: i32,
 }
 
@@ -38,9 +38,9 @@ impl<P: Policy> Rule<P> {
         listed.placeholders(size, |uid| self.leaves(log, uid))
     }
 
-    /// Returns the size without the part of a request that has no Machine; `left` is the number of placeholders by a
-    /// list that is newer than the view of the group. A placeholder for which the size came down in the meantime needs
-    /// nothing more; one that has become a Machine refuses the whole request.
+    /// Returns the size without the part of a request that names no Machine. `left` is the number of placeholders by a
+    /// list that is newer than the view of the group. A placeholder for which the size came down in the meantime is
+    /// done. If one has become a Machine, the whole request is refused.
     ///
     /// # Errors
     /// Fails if placeholders have become Machines, or if the size would be below the minimum.
@@ -58,7 +58,7 @@ impl<P: Policy> Rule<P> {
             return Err(Refusal::Replaced { named: placeholders.replicas, left });
         }
         let fewer = left + placeholders.instances;
-        // Wanted entries lower the size as well, and have been promised.
+        // Wanted entries will lower the size as well.
         let promised = size::delete(replicas, log.wanted(), Bounds { min: 0, ..bounds });
         let size = promised.and_then(|size| size::delete(size, fewer, bounds));
         size.and_then(|_| size::delete(replicas, fewer, bounds)).map_err(Refusal::BelowMin)
@@ -80,7 +80,7 @@ impl<P: Policy> Rule<P> {
     ) -> Result<i32, SizeError> {
         match fewer {
             0 => Ok(replicas),
-            // Wanted entries lower the size as well.
+            // Wanted entries will lower the size as well.
             fewer => {
                 let wanted = as_i32(log.wanted());
                 let with_node = with_node().saturating_add(wanted);
@@ -89,8 +89,8 @@ impl<P: Policy> Rule<P> {
         }
     }
 
-    /// Decides what goes for a smaller target size: never a Machine that has a Node, of which `with_node` are in no
-    /// log, and of the `waiting` Machines without a Node those that exceed the target.
+    /// Divides a decrease of the target size into Machines and other replicas. A Machine with a Node stays; `with_node`
+    /// of them are in no log. Of the `waiting` Machines without a Node, those that exceed the target are deleted.
     ///
     /// # Errors
     /// Fails if `delta` isn't negative.
@@ -102,7 +102,7 @@ impl<P: Policy> Rule<P> {
         delta: i32,
         (with_node, waiting): (i32, usize),
     ) -> Result<Shrinking, SizeError> {
-        // Wanted entries have been promised already.
+        // Wanted entries will lower the size as well.
         let size = replicas.saturating_sub(as_i32(log.wanted()));
         let target = size::decrease(size, delta, with_node, min)?;
         let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();

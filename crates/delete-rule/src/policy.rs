@@ -51,7 +51,7 @@ pub trait Policy: Copy + Debug {
         true
     }
 
-    /// Returns true if an entry whose Machine goes by itself lowers the size only while its place is open.
+    /// Returns true if an entry whose Machine something else deletes lowers the size only while its place is open.
     fn counts_going(self) -> bool {
         true
     }
@@ -122,11 +122,11 @@ impl Policy for Complete {}
 /// The condition under which an entry leaves the log.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Forgets {
-    /// The API server says that its Machine is gone, and its smaller size is followed.
+    /// A read from the API server shows that its Machine is gone, and its smaller size is followed.
     GoneAndFollowed,
-    /// The API server says that its Machine is gone.
+    /// A read from the API server shows that its Machine is gone.
     Gone,
-    /// A cache says that its Machine is being deleted.
+    /// A cache shows that its Machine is being deleted.
     Deleting,
     /// A cache doesn't have its Machine.
     Absent,

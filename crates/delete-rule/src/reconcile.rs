@@ -1,5 +1,5 @@
 //! One pass of a finisher over a group, as a sequence of calls: it reads what the view suggests, checks again just
-//! before it acts, and removes the entries that are over from the log. A call that fails must never hold up another.
+//! before it acts, and removes finished entries from the log. A call that fails must never hold up another.
 
 use std::mem;
 
@@ -38,10 +38,10 @@ enum Stage {
 pub struct Reconcile<T: Types, M, P = Complete> {
     rule: Rule<P>,
     stage: Stage,
-    /// Entries whose Machines seem gone; those that are move to `over`.
+    /// Entries whose Machines seem gone; the confirmed ones move to `over`.
     gone: Vec<Entry<T>>,
     over: Vec<Entry<T>>,
-    /// Entries whose Machines seem to stay; those that do move to `staying`.
+    /// Entries whose Machines seem to stay; the confirmed ones move to `staying`.
     spent: Vec<Entry<T>>,
     staying: Vec<Entry<T>>,
     /// Soft entries; those whose smaller size has no Machine left to take move to `soft_over`.
@@ -71,8 +71,8 @@ impl<P: Policy> Rule<P> {
 }
 
 impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
-    /// Returns the calls of the next stage, or none at the end. `now` is the group's log as it was read and the entries
-    /// of it that are followed; `None` before the read, and if the object isn't a node group any more.
+    /// Returns the calls of the next stage, or none at the end. `now` has the group's log as read, and its followed
+    /// entries; `None` before the read, and if the object isn't a node group any more.
     pub fn next(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<ReconcileCall<T, M>> {
         loop {
             let (next, calls) = match self.stage {
@@ -127,8 +127,8 @@ impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
     pub fn took_life(&mut self, entry: Entry<T>, life: Life) {
         match life {
             Life::Gone if self.gone.contains(&entry) => self.over.push(entry),
-            // The watch of Machines may lag behind that of MachineSets, so that a Machine that went as it should looked
-            // alive.
+            // The watch of Machines may lag behind that of MachineSets, and show a deleted Machine as alive. Only a
+            // read confirms that it stays.
             Life::Alive if self.spent.contains(&entry) => self.staying.push(entry),
             Life::Alive | Life::Deleting | Life::Gone => {}
         }
@@ -146,14 +146,13 @@ impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
         self.soft_over = mem::take(&mut self.soft).into_iter().filter(is_over).collect();
     }
 
-    /// Returns true if the Machine of an entry may be deleted by name, given the group as it is known right now:
-    /// further deletions may have been decided while it was read, and their smaller size could be spent on this
-    /// Machine.
+    /// Returns true if the Machine of an entry may be deleted by name, given the current state of the group. Further
+    /// deletions may have been decided since the read, and their smaller size could be spent on this Machine.
     pub fn permits(&self, entry: &Entry<T>, (log, followed): (&Log<T>, &Followed<T, P>)) -> bool {
         followed.permits_by_name(log, entry)
     }
 
-    /// Returns the log without the entries that are over, or `None` if it has none of them. Soft entries stay while
+    /// Returns the log without the finished entries, or `None` if it has none of them. Soft entries stay while
     /// other deletions are pending: their Machines could be named again before the smaller size has arrived.
     pub fn left_of(&self, log: &Log<T>, are_all_followed: impl FnOnce(&Log<T>) -> bool) -> Option<Log<T>> {
         let has_soft = self.soft_over.iter().any(|entry| log.get(&entry.uid) == Some(entry));
@@ -163,13 +162,13 @@ impl<T: Types, M: Member<T>, P: Policy> Reconcile<T, M, P> {
         (left != *log).then_some(left)
     }
 
-    /// Returns true if no entry is over.
+    /// Returns true if no entry is finished.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.over.is_empty() && self.soft_over.is_empty()
     }
 
-    /// Returns the entries that are over.
+    /// Returns the finished entries.
     pub fn over(&self) -> impl Iterator<Item = &Entry<T>> {
         self.over.iter().chain(&self.soft_over)
     }

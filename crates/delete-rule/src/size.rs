@@ -21,7 +21,7 @@ pub enum SizeError {
         /// The values that are permitted.
         rule: &'static str,
     },
-    /// FAILED_PRECONDITION.
+    /// The size would be above the maximum: FAILED_PRECONDITION.
     AboveMax {
         /// The size now.
         current: i32,
@@ -32,7 +32,7 @@ pub enum SizeError {
         /// The max size.
         max: i32,
     },
-    /// FAILED_PRECONDITION.
+    /// The size would be below the minimum: FAILED_PRECONDITION.
     BelowMin {
         /// The size now.
         current: i32,

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// Returns a number of things as a gauge has it.
+/// Converts a count to the value of a gauge; a count that is too large becomes the maximum.
 #[must_use]
 pub fn count(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

@@ -1,5 +1,6 @@
 //! The capacity of the Node that would join, resource by resource: the group's capacity annotations override the
-//! infrastructure template's `status.capacity` (kubernetes/autoscaler#8712). A bad entry is dropped alone.
+//! infrastructure template's `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no
+//! other.
 
 mod annotations;
 pub(super) mod own;

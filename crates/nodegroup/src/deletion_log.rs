@@ -120,8 +120,8 @@ pub trait LogAnnotation: Sized {
     /// If the log is too large for an annotation.
     fn print(&self) -> Result<Option<String>, LogError>;
 
-    /// Returns an error if the log, whose first `checked` entries can be printed, can't be. A log that is surely short
-    /// enough isn't printed for that.
+    /// Checks that the log can be printed, given that its first `checked` entries can. A log that is certainly short
+    /// enough isn't printed for the check.
     ///
     /// # Errors
     /// As [`Self::print`].
@@ -163,7 +163,7 @@ pub enum LogError {
         /// The number of Machines.
         count: usize,
     },
-    /// No log can name a Machine.
+    /// A Machine can't be written to any log: its name or uid is invalid or too long.
     #[error("the annotation {DELETING} can't name a Machine: {why}; delete it by hand")]
     Unwritable {
         /// The reason.
@@ -251,7 +251,7 @@ impl LogAnnotation for DeletionLog {
             let alike =
                 acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted, entry.pending)).or_default();
             let name = entry.name.to_string();
-            // Two Machines of one name, the second made after the first was deleted, go to separate objects.
+            // A Machine that was created after another one of its name was deleted needs a JSON object of its own.
             match alike.iter_mut().find(|machines| !machines.contains_key(&name)) {
                 Some(machines) => {
                     machines.insert(name, entry.uid.to_string());

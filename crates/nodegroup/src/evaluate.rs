@@ -82,7 +82,7 @@ pub struct Definition {
     pub capacity_error_grace: Grace,
     /// Its problems; each invalid value was skipped.
     pub problems: Vec<Problem>,
-    /// Its notes, which are no faults.
+    /// Its notes, which aren't problems.
     pub notes: Vec<String>,
 }
 
@@ -178,11 +178,11 @@ impl fmt::Display for Exclusion {
     }
 }
 
-/// Returns the verdict on the object. `cluster` is its Cluster, if known; `nodes` is the knowledge of its real Nodes.
+/// Returns the verdict on the object. `cluster` is its Cluster, if known; `nodes` has the observations of its Nodes.
 ///
 /// Pausing follows Cluster API: an object is paused by its own annotation or by spec.paused of its Cluster. The
-/// annotation on a Cluster pauses only the Cluster itself. OpenShift's controller pauses an object that another API
-/// has the authority over.
+/// annotation on a Cluster pauses only the Cluster itself. OpenShift's controller pauses an object for which another
+/// API is authoritative.
 #[must_use]
 pub fn evaluate(
     object: &ScalableResource,

@@ -2,7 +2,7 @@
 //! unready infrastructure: InstanceErrorClass 1 (kubernetes/autoscaler#5417).
 //!
 //! Cluster Autoscaler deletes a Machine that is reported so and backs its group off. Ordinary provisioning messages
-//! must therefore never match, and a lack that may heal becomes an error only after a while: see
+//! must therefore never match, and a lack that waiting may resolve becomes an error only after a while: see
 //! [`Grace`](super::Grace).
 
 /// The failureReason that Cluster API defines for a lack of resources, for all providers.

@@ -1,5 +1,5 @@
-//! The time for which a lack of capacity that may heal isn't an error yet: on bare metal, a host may be on its way
-//! while its Machine reports that there is none.
+//! The time for which a temporary lack of capacity isn't an error yet: on bare metal, a host may be about to become
+//! available while its Machine reports that there is none.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 

@@ -84,7 +84,7 @@ const MOST_UNDELETABLE: usize = 3;
 /// The operator's rules for deletions of failed Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorRules {
-    /// True if the server may write, and so deletes Machines.
+    /// True if the server deletes Machines, which a read-only one doesn't.
     pub deletes: bool,
     /// True if failed Machines are replaced one by one at the min size.
     pub replaces_at_min: bool,
@@ -98,7 +98,7 @@ impl Default for ErrorRules {
     }
 }
 
-/// A Machine with its Node and what was observed of it.
+/// A Machine with its Node and further observations.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineView<'a> {
     /// The Machine.
@@ -149,7 +149,7 @@ pub struct Counted {
     pub state: InstanceState,
     /// True if it has an error.
     pub has_error: bool,
-    /// True if no placeholder stands for it: see [`holds_its_place`].
+    /// True if no placeholder replaces it: see [`holds_its_place`].
     pub holds_its_place: bool,
 }
 
@@ -223,13 +223,13 @@ impl DeleteConditions {
 /// Therefore:
 ///
 /// - A Machine that is being deleted and whose Node is gone doesn't replace a placeholder.
-/// - An instance with an error counts as neither. So an error is sent only if the delete that it causes would be accepted
-///   now:
+/// - An instance with an error counts as neither. So an error is sent only if the delete that it causes would be
+///   accepted now:
 ///   - not while the group rolls out;
-///   - above the min size, for as many Machines as it leaves, since one call deletes them all;
+///   - above the min size, for at most as many Machines as exceed it, since one call deletes them all;
 ///   - at the min size, for the one Machine that would be replaced now;
 ///   - not for a while after the API server refused to delete the Machine, or several of the group.
-/// - The error of a lack of capacity that may heal is sent only after its grace period.
+/// - The error of a lack of capacity that waiting may resolve is sent only after its grace period.
 pub fn of_group(
     id: &GroupId,
     size: i32,

@@ -14,8 +14,8 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 /// The suffix of the capacity annotation that holds labels.
 pub const LABELS: &str = "labels";
 
-/// The maximum number of an annotation's labels that are kept: it has space for 4,000, and a label in a template
-/// takes fifty times its bytes.
+/// The maximum number of an annotation's labels that are kept. An annotation has space for 4,000, and a label takes
+/// fifty times its bytes in a template.
 const MOST_LABELS: usize = 100;
 
 const NODE_ROLE: &str = "node-role.kubernetes.io";

@@ -1,5 +1,5 @@
-//! The rules of node groups as pure functions and values: what makes a group, its bounds, the state of its
-//! instances, its options, and the template of the Node that would join. Every rule lives here once.
+//! The rules of node groups as pure functions and values: the definition of a group, its bounds, the state of its
+//! instances, its options, and the template of the Node that would join. Every rule is here, and only once.
 //!
 //! This crate knows [`capi`]'s values and the rule of deletion ([`delete_rule`]), and nothing else: no cluster and
 //! no I/O. It must never panic, whatever an annotation holds.

@@ -8,8 +8,7 @@ use capi::{Node, NodeResources};
 
 use super::labels::ZONE;
 
-/// The maximum number of values of a label that are kept, the first in order: two are enough to know that Nodes
-/// differ.
+/// The maximum number of values that are kept of a label, the first ones in order: two already show that Nodes differ.
 const KEPT: usize = 3;
 
 /// The observed values of [`Node::TEMPLATE_LABELS`], by position. The order of observations doesn't matter.

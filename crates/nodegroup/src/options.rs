@@ -1,5 +1,5 @@
-//! The autoscaling options that a node group overrides. An invalid value is dropped alone: its option keeps the
-//! default that Cluster Autoscaler sent.
+//! The autoscaling options that a node group overrides. An invalid value is dropped and affects no other: its option
+//! keeps the default that Cluster Autoscaler sent.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};

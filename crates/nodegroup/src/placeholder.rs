@@ -1,5 +1,5 @@
-//! The names of things that don't exist: the ids of instances without a Node, and the Nodes that Cluster Autoscaler
-//! makes from templates. Each is resolved to its Machine or group.
+//! The ids of instances without a Node, and the names of the Nodes that Cluster Autoscaler makes from templates. Each
+//! is resolved to its Machine or group.
 //!
 //! A Kubernetes name contains no `_` and a namespace no `.`, so the texts are unambiguous.
 
@@ -12,7 +12,7 @@ const FAILED: &str = "failed-machine-";
 const DELETING: &str = "deleting-machine-";
 const PENDING: &str = "pending-machine-";
 const REPLICA: &str = "replica-";
-/// The prefix of the ids of instances that a new increase has brought.
+/// The prefix of the ids of instances that come from a recent increase.
 const NEW: &str = "new-";
 const TEMPLATE_NODE: &str = "template-node-for-";
 
@@ -51,8 +51,8 @@ fn may_be_new(id: &str) -> bool {
     id.starts_with(PENDING) || id.starts_with(REPLICA)
 }
 
-/// Replaces the id of a Machine without a Node, or of a replica without a Machine, while the increase that brought it
-/// is new.
+/// Prefixes the id of a Machine without a Node, or of a replica without a Machine, by `new-`: it comes from a recent
+/// increase. Leaves any other id unchanged.
 pub fn rename_new(id: &mut String) {
     if may_be_new(id) {
         id.insert_str(0, NEW);
@@ -83,8 +83,7 @@ pub(super) fn replica(group: &GroupId, index: u32) -> String {
 
 /// Returns the groups for which a Node named `template-node-for-<group id>-…` may have been made, the longest name
 /// first: the first group that exists is the right one. Any other name has no candidates, at the cost of one
-/// comparison. Candidates that are too long for a name are skipped, so that a long text has no more of them than a
-/// name can.
+/// comparison. Candidates that are too long for a name are skipped, which limits their number for a long text.
 pub fn template_node_groups(name: &str) -> impl Iterator<Item = GroupId> + '_ {
     let parts = name.strip_prefix(TEMPLATE_NODE).and_then(|id| {
         let (kind, rest) = id.split_once('/')?;

@@ -95,7 +95,7 @@ impl PodResources {
         }
         keep_larger(&mut running, &starting);
         for (resource, limit) in self.pod_limits.iter().filter(|(resource, _)| is_pod_level(resource)) {
-            // The API server defaults them so too: the requests of containers have precedence.
+            // As in the API server's defaults, the requests of containers have precedence.
             running.entry(resource.clone()).or_insert(*limit);
         }
         for (resource, request) in self.pod_requests.iter().filter(|(resource, _)| is_pod_level(resource)) {

@@ -43,7 +43,7 @@ pub struct Quantity {
     format: Format,
 }
 
-/// The format of a quantity's text, in which it is printed again.
+/// The format in which a quantity is printed: that of the parsed text.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Format {
     /// `1500m`, `2k`.

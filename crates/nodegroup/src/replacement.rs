@@ -1,6 +1,6 @@
 //! Decides which Machine that never became a Node is replaced, and when. At the min size, Cluster Autoscaler asks in
 //! every loop for the deletion of Machines with an error, although the size can't become smaller
-//! (kubernetes/autoscaler#10059). One of them is then deleted without a change of the size, so that another is made.
+//! (kubernetes/autoscaler#10059). One of them is then deleted at the same size, so that its MachineSet replaces it.
 //! A group has at most one such replacement in an interval that grows until a Machine joins, because each attempt may
 //! cost money.
 
@@ -18,7 +18,7 @@ const LONGEST_UID: usize = 128;
 /// The longest text that is read, in bytes; none that is written is longer.
 const LONGEST_TEXT: usize = 256;
 
-/// The last replacement of a group. Its annotation hands it to all replicas of the program, and over restarts.
+/// The last replacement of a group. An annotation shares it with all copies of the program, and keeps it over restarts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Replaced {
     /// The time of the decision.
@@ -81,7 +81,7 @@ pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, 
 /// Decides the next step for the Machine with this uid. `joined` is the creation time of the group's youngest Machine
 /// that has a Node.
 ///
-/// A `known` time so far in the future that no interval reaches it is ignored: a clock was wrong.
+/// A `known` time that lies further in the future than any interval is ignored, because a clock was wrong.
 #[must_use]
 pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, now: Timestamp) -> Replacement {
     let last = known.map(Replaced::decided);

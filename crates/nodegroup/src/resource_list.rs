@@ -1,5 +1,5 @@
-//! Lists of resources as text, `cpu=100m,memory=800Mi`: in annotations, where an invalid entry is dropped alone, and
-//! in flags, where it is an error.
+//! Lists of resources as text, `cpu=100m,memory=800Mi`. An invalid entry of an annotation is dropped and affects no
+//! other; an invalid entry of a flag is an error.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub type Capacity = SourcedMap<Quantity>;
 /// Amounts of resources, by name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
-/// The maximum number of an annotation's resources that are kept: it has space for 4,000, and a resource in a
-/// template takes fifty times its bytes.
+/// The maximum number of an annotation's resources that are kept. An annotation has space for 4,000, and a resource
+/// takes fifty times its bytes in a template.
 const MOST_RESOURCES: usize = 100;
 
 /// Parses the resources of an annotation. The last of equal names counts; an invalid entry is a problem. Space around

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 
 use super::{GoDuration, Overrides, Problem, ProblemKind};
 
-/// Longer than any rollout: 10 years. Cluster Autoscaler adds it to a time and compares. In every version this is far
-/// from the end of Go's durations (292 years) and of its times with a monotonic clock (the year 2157).
+/// Longer than any rollout: 10 years. Cluster Autoscaler adds it to a time, and no sum comes near the limits of Go's
+/// durations (292 years) and of its times with a monotonic clock (the year 2157).
 const BEYOND_ANY_ROLLOUT: GoDuration = GoDuration::from_nanos(10 * 365 * 24 * 3_600 * 1_000_000_000);
 
-/// A threshold below which no utilization is.
+/// A threshold that is below every utilization.
 const NEVER: f64 = -1.0;
 
 /// A MachineDeployment's rollout, under way or about to begin.
@@ -31,8 +31,8 @@ pub struct Rollout {
 pub enum RolloutCause {
     /// MachineSets that aren't of the highest revision have replicas.
     MachineSets,
-    /// Its Cluster's topology demands another version of Kubernetes, for all workers or for this one, and nobody
-    /// holds the upgrade back.
+    /// Its Cluster's topology demands another version of Kubernetes, for all workers or for this one, and no annotation
+    /// defers the upgrade.
     Topology {
         /// The current version.
         from: ArcStr,
@@ -118,8 +118,9 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
     false
 }
 
-/// Returns the options of a group whose Nodes must not be chosen: its own, but no Node is ever unneeded enough, nor
-/// for long enough. Either would suffice; 0 for "never" isn't safe in every version of Cluster Autoscaler.
+/// Returns the options of a group whose Nodes must not be scaled down: its own, with a threshold that no utilization is
+/// below, and with times that are longer than any rollout. Either would suffice. A threshold of 0 isn't safe in every
+/// version of Cluster Autoscaler.
 #[must_use]
 pub fn hold(options: &Overrides) -> Overrides {
     Overrides {

@@ -26,7 +26,7 @@ pub struct ScopeSpec {
 /// All specs together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Scope {
-    /// All objects, by intent.
+    /// All objects, because the operator chose so.
     All,
     /// The objects that one of these matches; an empty list matches none.
     Specs(Vec<ScopeSpec>),

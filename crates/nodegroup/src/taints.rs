@@ -9,8 +9,8 @@ use super::{Problem, ProblemKind, labels, problem::cut};
 
 /// The suffix of the capacity annotation that holds taints.
 pub const TAINTS: &str = "taints";
-/// The maximum number of an annotation's taints that are read: it has space for a thousand, and each is compared with
-/// all before it.
+/// The maximum number of an annotation's taints that are read. An annotation has space for a thousand, and each taint
+/// is compared with all before it.
 const MOST_TAINTS: usize = 100;
 
 /// A taint of a Node.

@@ -34,11 +34,11 @@ pub struct Built {
     pub drivers: Drivers,
     /// The problems of all inputs.
     pub problems: Vec<Problem>,
-    /// The notes, which are no faults.
+    /// The notes, which aren't problems.
     pub notes: Vec<String>,
 }
 
-/// Builds the template of a group. `nodes` is the knowledge of its real Nodes.
+/// Builds the template of a group. `nodes` has the observations of its Nodes.
 ///
 /// Cpu and memory must be stated by an annotation or `status.capacity`; observed Nodes only refine them. A group that
 /// could scale from zero only because of an observed Node would disappear after a restart.

@@ -1,4 +1,4 @@
-//! The inputs of a group's template: the operator's rules, the group, and the knowledge of its Nodes.
+//! The inputs of a group's template: the operator's rules, the group, and the observations of its Nodes.
 
 use capi::ScalableResource;
 use regex::Regex;

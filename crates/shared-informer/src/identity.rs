@@ -177,7 +177,7 @@ impl ResourceVersion {
 
 impl From<&str> for ResourceVersion {
     fn from(text: &str) -> Self {
-        // Only texts that a number is displayed as: `007` and `+7` differ from `7`.
+        // Other spellings such as `007` and `+7` remain texts, so that they are displayed unchanged.
         let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
         let number = if plain { text.parse().ok() } else { None };
         Self(number.map_or_else(|| VersionForm::Text(text.into()), VersionForm::Number))

@@ -1,5 +1,5 @@
-//! Informers: list and watch over a kube client, stores, handlers. Only the feature `client` has this module, with tokio
-//! and kube; files beside it decode objects and must never need either.
+//! Informers: list and watch over a kube client, stores, handlers. This module needs tokio and kube, and exists only
+//! with the feature `client`. The files beside it decode objects, and must never need either.
 
 mod backoff;
 mod bookmark;

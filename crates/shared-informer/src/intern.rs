@@ -5,9 +5,9 @@ use arcstr::ArcStr;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-/// The minimum weight for a sweep to be worth its time.
+/// The estimated memory in bytes below which a sweep isn't worth its time.
 const SWEEP_FLOOR: usize = 128 << 10;
-/// The weight of a text besides its bytes: its header and its slot in the table.
+/// The estimated memory of a text besides its bytes: its header and its slot in the table.
 const TEXT_WEIGHT: usize = 64;
 
 /// A set of shared texts. Several factories may use one, so that objects of different clusters share the texts.
@@ -26,9 +26,9 @@ pub struct Interner {
 #[derive(Debug, Default)]
 struct Texts {
     known: HashSet<ArcStr, std::hash::RandomState>,
-    /// The weight of all texts: both many short and few long ones cause a sweep.
+    /// The estimated memory of all texts, so that both many short and few long ones cause a sweep.
     weight: usize,
-    /// The weight after the last sweep.
+    /// The estimated memory after the last sweep.
     kept: usize,
 }
 

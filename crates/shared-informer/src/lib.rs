@@ -6,8 +6,8 @@
 //!
 //! This crate must never know what the objects mean, never write to the API server, and never log what an object holds.
 //!
-//! Without the default feature `client` it has no informers: it decodes objects from JSON, and needs neither tokio nor a
-//! client.
+//! Without the default feature `client` it has no informers: it only decodes objects from JSON, without tokio and
+//! without a client.
 //!
 //! ```
 //! use shared_informer::{Event, Factory, Projection, Query, Settings};
@@ -60,7 +60,7 @@
 //! |---|---|
 //! | `SharedInformerFactory`, `DynamicSharedInformerFactory` | [`Factory`]: one for typed and for dynamic objects |
 //! | `factory.ForResource(gvr)`, `factory.Core().V1().Nodes()` | [`Factory::informer`]; concurrent calls start one watch |
-//! | `factory.Start` | nothing: an informer runs from its first request |
+//! | `factory.Start` | not needed: an informer starts when it is first requested |
 //! | `factory.WaitForCacheSync`, `cache.WaitForCacheSync` | [`Factory::wait_for_sync`], [`Informer::wait_for_sync`], with a deadline; [`NotSynced`] names the missing ones with the reason |
 //! | `factory.Shutdown`, closing a stop channel | [`Factory::shutdown`]; or drop the last [`Informer`] and [`Registration`] |
 //! | `WithNamespace` (one) | [`Query::namespaced`]: any number in one informer, a watch for each |
@@ -92,18 +92,21 @@
 //! - Changes of an object that wait for the handler are merged: an update goes from the state that the handler
 //!   received last to the current one; an object that was created and deleted meanwhile is left out; an object that
 //!   was deleted and created again under its name (with another uid) is a delete and an add.
-//! - Once no events wait, the received events add up to the store's content, whatever failed meanwhile: expired
-//!   versions, cut connections, repeated or late events, objects that don't decode.
+//! - Once a handler's queue is empty, the received events add up to the store's content, whatever failed meanwhile:
+//!   expired versions, cut connections, repeated or late events, objects that don't decode.
 //!
 //! # Late events
 //!
-//! An event is out of date, and skipped, if its version is smaller than that of the stored object under its key, or
-//! not greater than that of the deletion of the same uid. Versions are compared if both are numbers, as Kubernetes
-//! guarantees. The last 1,024 deletions since the last list are remembered. A list overrules all of this, so that a
-//! restored backup is followed. For a server whose versions are texts, events count in the order in which they
-//! arrive. A server whose numbers grow per object works too, as long as it sends the deletion of an object before its
-//! successor. One case can't be distinguished from a change: a late event of an object that was deleted before the
-//! last list. The object stays until the next event of its key or the next list.
+//! The store skips an event whose version is smaller than that of the stored object under its key, or not greater than
+//! that of the deletion of the same uid. It remembers the last 1,024 deletions since the last list. A list overrules
+//! both, so that the store follows a restored backup.
+//!
+//! Versions are compared only if both are numbers, as Kubernetes guarantees. If a server's versions aren't numbers,
+//! its events are applied in order of arrival. A server that numbers the versions of each object separately works
+//! too, as long as it sends the deletion of an object before its successor.
+//!
+//! A late event of an object that was deleted before the last list can't be distinguished from a new object. That
+//! object stays in the store until the next event of its key or the next list.
 //!
 //! ```
 //! use shared_informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};

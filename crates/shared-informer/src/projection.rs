@@ -28,11 +28,11 @@ pub(super) type IdentityOf<T> = fn(&T) -> &Metadata;
 /// Informers are shared by (query, `T`, name): two projections with the same `T` and the same name count as equal,
 /// and the first one requested is used.
 ///
-/// Each object is read in one pass over its text. If that fails, the tree-based path follows: it reads the identity
-/// separately, leniently, and the content from a tree of the JSON. So a number may stand for a version, the last of
-/// repeated fields counts, and an object that doesn't decode has its name and an error. Both paths read the same,
-/// with one exception: a tree must hold unread values as well. A number out of range, half a surrogate pair or a
-/// depth of more than 128 in an unread value fails the tree, but not the pass.
+/// Each object is first read in one pass over its text. If that fails, a slower path reads the identity leniently, and
+/// the content from a tree of the JSON. It accepts a number as a version, uses the last of repeated fields, and returns
+/// an object that doesn't decode with its name and an error. Both paths return the same, with one exception: the tree
+/// also holds the values that `T` doesn't read. A number out of range, half a surrogate pair or a depth of more than
+/// 128 in such a value fails the tree, but not the pass.
 pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
@@ -58,7 +58,7 @@ impl<T> Projection<T> {
         Self { name: name.into(), quick: Arc::new(quick), careful, identity: None }
     }
 
-    /// Creates a projection from a function of an object's identity and its JSON as a type of its own, which is read
+    /// Creates a projection from a function of an object's identity and its JSON as the type `D::Json`, which is read
     /// without a tree and may borrow from the text. Its error is like that of [`Projection::new`].
     pub fn typed<D: Document>(
         name: impl Into<Arc<str>>,
@@ -79,8 +79,8 @@ impl<T> Projection<T> {
         Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), identity: None }
     }
 
-    /// Declares where the content contains the identity that was passed to the function. A store then keeps only the
-    /// content, some 90 bytes less per object. A content with another identity is stored with its own beside it.
+    /// Declares where the content contains the object's identity, so that a store keeps no second copy of it. This
+    /// saves some 90 bytes per object. An identity that differs from that of the object is stored as well.
     ///
     /// ```
     /// use shared_informer::{Metadata, Projection};

@@ -26,7 +26,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns the same for a text of several lines, which remain lines.
+/// Escapes each line of a text like [`visible`], and keeps the line breaks.
 #[must_use]
 pub fn visible_lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
@@ -41,7 +41,7 @@ pub fn visible_json(json: String) -> String {
     let mut shown = String::with_capacity(json.len() + 8);
     for c in json.chars() {
         if is_left_by_json(c) {
-            // All of them have code points of four hex digits, and writing to a String can't fail.
+            // Their code points fit into four hex digits, and writing to a String can't fail.
             let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);
@@ -50,8 +50,8 @@ pub fn visible_json(json: String) -> String {
     shown
 }
 
-/// Returns true for characters that a terminal interprets and that JSON and YAML may hold unescaped. Control
-/// characters below a space are escaped within strings there, and are layout between them.
+/// Returns true for characters that a terminal interprets and that JSON and YAML may contain unescaped. Control
+/// characters below the space aren't among them: they are escaped within strings, and are layout outside of strings.
 #[must_use]
 pub fn is_left_by_json(c: char) -> bool {
     c >= ' ' && is_steering(c)

@@ -10,7 +10,8 @@ use shared_informer::Interner;
 
 use crate::{LONGEST_VALUE, wire};
 
-/// The time after which a ready Node reports its devices as well: device plugins start after the kubelet.
+/// The time for which a Node must be ready before its extended resources count as complete: device plugins start after
+/// the kubelet.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// The resources of a Node, as texts.
@@ -108,7 +109,7 @@ impl NodeResources {
         self.extended
     }
 
-    /// Returns true if the Node has been ready for so long that resources it doesn't report won't appear any more.
+    /// Returns true if the Node has been ready for so long that no further resources are expected.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.settled

@@ -161,7 +161,7 @@ impl Change {
     /// Returns the change as a line of JSON, without the newline.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // This can't fail: all is strings, and maps with string keys.
+        // This can't fail, since all keys of maps are strings.
         visible_json(serde_json::to_string(self).unwrap_or_default())
     }
 

@@ -68,9 +68,9 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Returns the authors of the change: managers that are new or whose time advanced. Times are whole seconds, so a
-    /// second change within one second advances none: then the managers whose fields changed are the authors, or else
-    /// the last to write among the owners of the changed fields.
+    /// Returns the authors of the change: the managers that are new or whose time advanced. Times are whole seconds, so
+    /// that another change within the same second advances none. Then the authors are the managers whose fields
+    /// changed, or else those with the latest time that own a changed path.
     pub(super) fn changed_by(&self) -> Vec<ChangedBy> {
         let before = |entry: &Entry| self.old.iter().find(|old| old.is_same_manager(entry));
         let moved = |entry: &Entry| before(entry).is_none_or(|old| old.by.time != entry.by.time);

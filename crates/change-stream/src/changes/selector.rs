@@ -1,5 +1,5 @@
-//! Label and field selectors as `kubectl` takes them: validated before any request to an API server, and applied here
-//! where a rule of a notification narrows its objects.
+//! Label and field selectors in the syntax of `kubectl`: validated before any request to an API server, and matched
+//! here for the rules of notifications.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -18,7 +18,7 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FieldSelector {
     text: String,
-    /// Path, true if it must be equal, value.
+    /// The path; true for `=`, false for `!=`; the value.
     terms: Vec<(String, bool, String)>,
 }
 

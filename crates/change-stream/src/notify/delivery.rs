@@ -118,7 +118,7 @@ impl Delivery {
             if begun.elapsed() >= self.pace.give_up {
                 return self.give_up(batch, &why);
             }
-            // A receiver may ask for a longer pause than ours, but not for a shorter one: one that is down may say 0.
+            // A receiver may request a longer pause than ours, but no shorter one: a receiver that is down may send 0.
             let wait = after.map_or(pause, |after| after.min(LONGEST_RETRY_AFTER).max(pause));
             if failures == 0 {
                 tracing::warn!(rule = self.name, ?wait, "a notification can't be delivered and is tried again: {why}");

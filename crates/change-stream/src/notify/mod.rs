@@ -1,9 +1,9 @@
 //! Notifications of `watch`: changes that match a rule are sent to webhooks, in batches, at a limited rate, with
 //! retries.
 //!
-//! Offering a change never blocks: it goes into a queue of bounded length and size, and if that is full, the oldest
-//! change is dropped and counted. A URL is a secret, since it allows its holder to post: it is read from a file or an
-//! environment variable, and must never appear in a log line, an error or a debug text.
+//! Offering a change never blocks. The change goes into a queue of bounded length and size; if the queue is full, the
+//! oldest change is dropped and counted. A URL is a secret, since it allows its holder to post: it is read from a file
+//! or an environment variable, and must never appear in a log line, an error or a debug text.
 
 mod delivery;
 mod post;

@@ -231,7 +231,7 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     if name.trim().is_empty() || name.contains("://") {
         return Err(wrong(&name, "name", &"give it a name, by which the log shows the rule"));
     }
-    // These names are quoted later if they aren't among the watched kinds and namespaces.
+    // Later errors quote a kind or namespace that isn't watched, and must not quote a URL.
     for (field, text) in
         form.kinds.iter().map(|kind| ("kinds", kind)).chain(form.namespaces.iter().map(|name| ("namespaces", name)))
     {

@@ -63,7 +63,7 @@ impl SinkKind {
             }
             Self::Slack => serde_json::to_vec(&json!({ "text": slack_message(batch) })),
         };
-        // This can't fail: all is strings and numbers.
+        // This can't fail, since all values are strings and numbers.
         body.unwrap_or_default()
     }
 }

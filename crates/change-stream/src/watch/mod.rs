@@ -41,11 +41,11 @@ const PARALLEL: usize = 4;
 /// The intervals and time limits of all parts; tests shorten them.
 #[derive(Clone, Debug, Default)]
 pub struct Tempo {
-    /// Those of the informers.
+    /// The settings of the informers.
     pub informers: Settings,
-    /// Those by which a resource's life is followed.
+    /// The polling intervals for resources.
     pub follow: Pace,
-    /// Those of notifications.
+    /// The rate and the timeouts of notifications.
     pub notify: notify::Pace,
 }
 
@@ -58,8 +58,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Checks the configuration against the cluster, and starts to watch. `output` is started once the checks are done. It
-    /// needs a running multi-thread Tokio runtime.
+    /// Checks the configuration against the cluster, and starts to watch. Calls `output` after the checks. Needs a
+    /// running multi-thread Tokio runtime.
     ///
     /// # Errors
     /// If a cluster can't be reached, a resource isn't served, a permission is missing, a selector is refused, or the
@@ -103,8 +103,8 @@ impl Watch {
         &self.shared.factory
     }
 
-    /// Ends all tasks and sends queued notifications. Meanwhile, once the output has been dropped, `written` is awaited and
-    /// its result returned.
+    /// Ends all tasks and sends queued notifications. Meanwhile it drops the output, awaits `written` and returns its
+    /// result.
     pub async fn end<T>(self, written: impl Future<Output = T>) -> T {
         let Self { shared, notifier, tasks, ended } = self;
         let printed = async {
@@ -196,7 +196,7 @@ async fn resolve(client: &Client, config: &Config) -> Result<Vec<(ResourceQuery,
     Ok(found)
 }
 
-/// Reports a wrong call before anything is shown.
+/// Checks namespaces, rights, selectors and the kinds of rules, so that an error comes before the first change.
 async fn check(
     client: &Client,
     config: &Config,
@@ -215,7 +215,7 @@ async fn check(
     });
     checks.buffered(PARALLEL).try_collect::<()>().await?;
     let kinds: Vec<_> = found.iter().filter_map(|(_, resource)| resource.as_ref().map(|found| &found.kind)).collect();
-    // A missing kind may turn out to be the one that a rule means.
+    // A rule may name a kind that isn't served yet.
     if found.iter().all(|(_, resource)| resource.is_some()) {
         for rule in &config.rules {
             if let Some(kind) = rule.unknown_kind(&kinds) {
@@ -226,7 +226,7 @@ async fn check(
     Ok(())
 }
 
-/// Logs what is watched, since a quiet cluster shows nothing for long.
+/// Logs the watched resources, since a quiet cluster produces no output for a long time.
 fn say_what(config: &Config, namespaces: &Namespaces, found: &[(ResourceQuery, Option<Resource>)]) {
     let resources: Vec<_> = found
         .iter()

@@ -70,7 +70,7 @@ impl Reporter {
             (Ok(old), Ok(new)) => Change::modified(identity, Arc::clone(old), Arc::clone(new)),
             (Ok(_) | Err(_), Err(error)) => Some(Change::unreadable(identity, Action::Modified, error.to_string())),
             (Err(_), Ok(_)) => {
-                Some(Change::unreadable(identity, Action::Modified, "what it was before couldn't be read".into()))
+                Some(Change::unreadable(identity, Action::Modified, "its previous state couldn't be read".into()))
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Checks at the start for later failures: a missing permission, a selector that the API server refuses, a namespace
-//! that doesn't exist. Each failure is one line with its remedy.
+//! Checks at the start that find failures early: a missing permission, a selector that the API server refuses, a
+//! namespace that doesn't exist. Each failure is one line with its remedy.
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;

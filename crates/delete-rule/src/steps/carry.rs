@@ -17,8 +17,8 @@ use crate::{Bounds, Complete, Entry, Log, Map, Named, Phase, Policy, Refusal, Ru
 pub enum NotLowered<T: Calls> {
     /// The entry was taken back because the write was refused.
     Refused(NotDone<T>),
-    /// The entry was taken back because its Machine has joined, goes by itself, or the minimum doesn't permit it; it
-    /// was soft, or its Machine was named as one that never joined.
+    /// The entry was taken back because its Machine has joined, something else deletes the Machine, or the minimum
+    /// doesn't permit a smaller size. Such an entry is soft, or its Machine was named as one that never joined.
     Spared(NotDone<T>),
     /// The entry stays in the log, and a finisher carries on with it.
     Pending(NotDone<T>),
@@ -40,7 +40,7 @@ type Failing<T> = Vec<(Entry<T>, NotLowered<T>)>;
 #[derive(Clone, Debug)]
 pub struct Carry<T: Calls, P = Complete> {
     rule: Rule<P>,
-    /// The version that it has come to.
+    /// The latest known version of the group.
     version: T::Group,
     uids: Set<T>,
     /// The Machines of each request: an entry that can't be lowered is taken back together with the rest of its
@@ -119,7 +119,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         Self { rule, version, uids, together, bounds, marked, rejected_at, lowered, failures, stage, open, effects }
     }
 
-    /// The version that it has come to.
+    /// Returns the latest known version of the group.
     pub fn version(&self) -> &T::Group {
         &self.version
     }
@@ -157,7 +157,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
             self.stage = Stage::End;
             return Vec::new();
         }
-        // Other entries have been taken back or lowered in the meantime, and must not be marked any more.
+        // The other entries have been taken back or lowered, and must not be marked any more.
         self.marked.failures.retain(|uid, _| wanted.iter().any(|entry| entry.uid == *uid));
         let round = Round { log, wanted };
         let strangers = round.wanted.iter().filter(|entry| now.is_stranger(entry));
@@ -226,9 +226,8 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         self.failures.extend(round.wanted.iter().filter(is_open).map(|entry| (entry.uid.clone(), pending.clone())));
     }
 
-    /// Returns the entries whose Machines go by themselves. A smaller size for them could take other Machines, so their
-    /// places are counted first. The watch may not show yet that somebody has deleted a Machine, but the response to
-    /// its mark does.
+    /// Returns the entries whose Machines something else deletes: the response to a mark shows that before the watch
+    /// does. A smaller size for these entries could take other Machines, so the group's Machines are counted first.
     fn going<'a>(&self, round: &'a Round<T>) -> Vec<&'a Entry<T>> {
         let is_going = |entry: &&Entry<T>| self.marked.has(entry) && self.marked.going.contains(&entry.uid);
         let is_open = |entry: &&Entry<T>| entry.phase == Phase::Wanted && !entry.soft && !entry.counted;
@@ -258,7 +257,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         }
     }
 
-    /// The size wasn't written.
+    /// Handles a size that wasn't written.
     fn failed(&mut self, round: Round<T>, to: i32, error: T::Failed) -> Vec<Call<T>> {
         let is_rejected = error.failure() == Failure::Rejected;
         if is_rejected && self.rejected_at.as_ref() == Some(&self.version) {
@@ -423,7 +422,7 @@ impl<T: Calls, P: Policy> Steps<T> for Carry<T, P> {
 
 /// Adds the remaining entries of the requests that fail, except those that other requests name too.
 fn with_their_requests<T: Calls>(mut failing: Failing<T>, wanted: &[Entry<T>], together: &[Set<T>]) -> Failing<T> {
-    // A request of which only a Machine was spared doesn't fail: its other Machines may be marked, and go on.
+    // A spared Machine doesn't fail its request, whose other Machines are still deleted.
     let ends_its_request = |(_, why): &&(Entry<T>, NotLowered<T>)| !matches!(why, NotLowered::Spared(_));
     let ending: Vec<_> = failing.iter().filter(ends_its_request).map(|(entry, _)| entry.uid.clone()).collect();
     let fails = |request: &&Set<T>| ending.iter().any(|uid| request.contains(uid));

@@ -23,8 +23,8 @@ pub(super) struct PendingRequest<T: Types> {
     pub(super) accepted: Accepted<T>,
     /// The number of its placeholders that were given up recently, as this process remembers.
     given_up: usize,
-    /// True if a write of the log with this request got no response. The write may still be applied if the log becomes
-    /// what it was before.
+    /// True if a write of the log with this request got no response. The write may still be applied, once the log is
+    /// again as it was before.
     pub(super) maybe_logged: bool,
 }
 
@@ -196,8 +196,8 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         };
         let tickets = self.tickets.get_or_insert_with(|| Tickets::of(now.ticket()));
         if tickets.are_in(&log) {
-            // A write whose response was lost was applied: none of its requests is refused any more, nor ends with its
-            // caller.
+            // The log shows that a write whose response was lost was applied: none of its requests is refused any more,
+            // nor ends with its caller.
             let pending = mem::take(&mut self.pending).into_iter();
             let accepted = pending.map(|one| PendingRequest { maybe_logged: true, ..one }).collect();
             let (listed, versions) = (GroupMachines::default(), Map::<T, _>::default());
@@ -284,8 +284,9 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     }
 
     /// Keeps the requests whose Machines could all be read, so that a failed read doesn't hold up other requests. The
-    /// rest is refused, or put off if a retry may help; it is kept if no other request is left. A request that may have
-    /// been logged is neither refused for good nor decided again, because the write of the log may still be applied.
+    /// rest is refused, or deferred if a retry may help. If no other request is left, it is kept instead of deferred. A
+    /// request that may have been logged is neither refused for good nor decided again, because the write of the log
+    /// may still be applied.
     ///
     /// # Errors
     /// Returns the failure if no other request is left.
@@ -329,7 +330,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
 
     /// Handles the failure of a round.
     fn failed(&mut self, version: T::Group, error: T::Failed) -> Vec<Call<T>> {
-        // A caller may have left by the next attempt.
+        // The Machines are reported now, because their callers may have left by the next attempt.
         if !error.failure().is_of_the_object() {
             self.note_undeletable();
         }

@@ -17,7 +17,7 @@ pub struct Decrease<T: Calls, P = Complete> {
     version: T::Group,
     bounds: Bounds,
     delta: i32,
-    /// The caller with whom it ends; `None` once something may have been written.
+    /// The caller whose leaving ends the decrease; `None` once something may have been written.
     caller: Option<CallerId>,
     /// `None` before the first round.
     tickets: Option<Tickets<T>>,
@@ -276,10 +276,10 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         }
         let spared = failed().map(|failure| Effect::SizeSpared(failure.why().clone()));
         self.effects.extend(spared);
-        // Cluster Autoscaler may ask about one of them, which it still takes for an instance.
+        // Cluster Autoscaler may still ask about these Machines, whose instances it knows.
         let lowered = giving.machines.iter().filter(|named| !failures.contains_key(&named.uid));
         self.effects.push(Effect::Leaving(lowered.cloned().collect()));
-        // Machines that went by themselves in the meantime are replicas without a Machine.
+        // A Machine that something else deleted in the meantime is now a replica without a Machine.
         self.give_way(giving.others + giving.machines.len() - soft, None);
         Vec::new()
     }

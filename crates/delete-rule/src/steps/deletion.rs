@@ -21,7 +21,7 @@ pub struct Deletion<T: Calls, P = Complete> {
     decision: Option<Decision<T, P>>,
     /// True while the batch waits for requests that may join.
     awaits_joins: bool,
-    /// True while the size isn't lowered even if all Machines are marked.
+    /// True while the size must not be lowered, even if all Machines are marked.
     is_held: bool,
     batch: Option<Batch<T, P>>,
     stage: Stage<T, P>,
@@ -75,7 +75,7 @@ impl<T: Calls, P: Policy> Batch<T, P> {
         self.deletes.iter().any(|one| one.others() > 0)
     }
 
-    /// Returns the only caller, whose deadline ends the write; if there are several, none of them may end it.
+    /// Returns the caller whose deadline ends the write: the only one, since none of several callers may end it.
     fn only_caller(&self) -> Option<CallerId> {
         match self.deletes.as_slice() {
             [one] if !self.is_logged => Some(one.caller),
@@ -140,12 +140,12 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.awaits_joins = true;
     }
 
-    /// Keeps the size until [released](Self::release), while further requests may join.
+    /// Doesn't lower the size until [released](Self::release), while further requests may join.
     pub fn hold(&mut self) {
         self.is_held = true;
     }
 
-    /// Returns true while the size is kept.
+    /// Returns true while the size must not be lowered.
     pub fn is_held(&self) -> bool {
         self.is_held && self.is_open()
     }
@@ -161,12 +161,12 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.decide(requests);
     }
 
-    /// Returns true at the end: all callers are answered or put off.
+    /// Returns true at the end: all callers are answered or deferred.
     pub fn has_ended(&self) -> bool {
         matches!(self.stage, Stage::End)
     }
 
-    /// Takes in a decision. A request that needs nothing is answered at once, because it doesn't depend on the rest.
+    /// Adds a decision to the batch. A request that needs nothing is answered at once: it doesn't depend on the rest.
     fn take_in(&mut self, decided: Decided<T>) {
         let Decided { version, bounds, accepted, listed, versions } = decided;
         let log = version.log().unwrap_or_default();
@@ -233,8 +233,8 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
         self.stage = Stage::Lower(Box::new(carry));
     }
 
-    /// Answers the requests of which a Machine failed, and continues with the replicas and instances without a Machine
-    /// of the others.
+    /// Answers the requests with a failed Machine. For the others, continues with the replicas and instances without a
+    /// Machine.
     fn end_lowering(&mut self, carry: &Carry<T, P>) {
         let Some(batch) = &mut self.batch else { return };
         let (version, failures) = (carry.version().clone(), carry.failures());

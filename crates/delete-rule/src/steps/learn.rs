@@ -1,5 +1,5 @@
-//! The states of the Machines that a request names, not from before the group's present size: by the watch where it has come
-//! far enough, else by reading them (docs/design/delete-rule.md, step 2).
+//! The states of the Machines that a request names. They must not be older than the group's present size: they come
+//! from the watch if it is recent enough, else from a read (docs/design/delete-rule.md, step 2).
 
 use super::{Call, Calls, Details, Now, Outcome, RetryPolicy};
 use crate::{GroupMachines, Life, Log, Map, Named, Set};

@@ -21,8 +21,7 @@ pub enum NotMarked<T: Calls> {
     Failed(T::Failed),
     /// The Machine is given up as one that never joined, and has a Node by now.
     Joined,
-    /// The entry was only to steer which Machine goes, and its Machine goes by itself: the smaller size would take
-    /// another one.
+    /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
     GoesByItself,
 }
 

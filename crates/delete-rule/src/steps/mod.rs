@@ -345,13 +345,13 @@ pub enum Effect<T: Calls> {
     DeletedByName(Entry<T>),
     /// A Machine was deleted to be replaced.
     Replaced(Named<T>, T::Note),
-    /// Entries were over and have left the log.
+    /// Finished entries have left the log.
     Over(Vec<Entry<T>>),
     /// A mark of ours couldn't be removed. A finisher will find it again.
     MarkStays(T::Name, T::Failed),
-    /// The Machine goes by itself and another one has its place, so that the size isn't lowered for it.
+    /// Something else deletes the Machine, and another one has taken its place: the size isn't lowered for it.
     Filled(T::Name),
-    /// A smaller target size takes these Machines.
+    /// These Machines are deleted for a smaller target size.
     Leaving(Vec<Named<T>>),
     /// The infrastructure provider chooses which instances go; the number of them.
     ChosenByProvider(usize),
@@ -383,7 +383,7 @@ pub enum NotDone<T: Calls> {
     },
     /// The log names a Machine that isn't of this group.
     Stranger(T::Name),
-    /// The Machine goes by itself, so that the size isn't lowered for it.
+    /// Something else deletes the Machine, so that the size isn't lowered for it.
     GoesByItself(T::Name),
     /// Another copy has given up the deletion of a Machine.
     GivenUp(T::Name),
@@ -420,7 +420,7 @@ pub enum NotDone<T: Calls> {
     },
     /// The inner reason, but the write of the log got no response: if it was applied, the deletion goes on.
     MaybeLogged(Box<Self>),
-    /// The inner reason, but other Machines of the same request go.
+    /// The inner reason, but other Machines of the same request are deleted.
     InPart(Box<Self>),
     /// The inner reason, but the size was lowered for a part of the request.
     LoweredInPart(Box<Self>),

@@ -2,9 +2,9 @@
 //! that its MachineSet creates another one. It must never take a Machine that has a Node.
 //!
 //! The group's object holds the last replacement, which is written before the deletion by a patch that tests the
-//! previous value. So only one of two copies of the program goes on, a restart forgets nothing, and a copy that dies in
-//! between has spent the interval on a Machine that is deleted the next time it is named. Creation times of Machines
-//! alone would show when the last replacement was, but not how many there have been.
+//! previous value. So only one of two copies of the program goes on, and a restart forgets nothing. If a copy dies
+//! between write and deletion, the Machine is deleted the next time it is named. Creation times of Machines would show
+//! the time of the last replacement, but not their number.
 
 use std::mem;
 
@@ -23,7 +23,7 @@ pub struct Replaceable<T: Calls> {
     pub named: usize,
     /// True if one of them has a Node.
     pub has_joined: bool,
-    /// The Machine of them that goes first.
+    /// The first of them to be replaced.
     pub first: Option<Candidate<T>>,
     /// The last replacement of the group, if there was one.
     pub last: Result<Option<Replaced<T::Uid>>, T::Unread>,
@@ -40,17 +40,17 @@ pub struct Candidate<T: Calls> {
     pub machine: Named<T>,
     /// The version of the Machine, which would be different if the Machine had joined since.
     pub version: T::Version,
-    /// The note of whoever makes the calls.
+    /// The note with which the replacement is written and reported.
     pub note: T::Note,
 }
 
 /// The reason why no Machine was replaced, or not all that were named.
 #[derive(Clone, Debug)]
 pub enum NotReplaced<T: Calls> {
-    /// Replacing is disabled, or a named Machine has a Node, so that it is up to a MachineHealthCheck to decide if it
+    /// Replacing is disabled, or a named Machine has a Node: only a MachineHealthCheck may decide that such a Machine
     /// is dead.
     Refused,
-    /// The last replacement can't be read, nor tested.
+    /// The last replacement can't be read, so that no write can test it.
     Unread(T::Unread),
     /// A Machine was replaced recently; the next may be at this time.
     Wait(WallTime),
@@ -124,7 +124,7 @@ impl<T: Calls> Replace<T> {
             Err(error) => return Stage::End(Err(NotDone::NotScalable(error))),
         };
         if known.named == 0 {
-            // The named Machines go and are replaced anyway, so the size stays.
+            // The named Machines are being deleted and will be replaced, so the size stays.
             return Stage::End(Ok(()));
         }
         if !known.is_allowed || known.has_joined {

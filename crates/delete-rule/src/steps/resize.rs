@@ -45,7 +45,7 @@ pub struct Resize<T: Calls, P = Complete> {
     rule: Rule<P>,
     version: T::Group,
     aim: Aim<T>,
-    /// The caller with whom it ends before its first write.
+    /// The caller whose leaving ends it, until its first write.
     caller: Option<CallerId>,
     writer: Option<T::Writer>,
     /// The last write without a response, as sizes from and to. It may still be applied, so nothing is refused for

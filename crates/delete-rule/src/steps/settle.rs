@@ -1,5 +1,5 @@
 //! A pass of a finisher, carried out call by call: it deletes by name the Machines that a smaller size has left,
-//! corrects marks, and removes the entries that are over from the log. A failure must never hold up the rest; the first
+//! corrects marks, and removes finished entries from the log. A failure must never hold up the rest; the first
 //! one is reported at the end. It must never delete a Machine by name without checking the known state of the group
 //! just before the call.
 
@@ -55,7 +55,7 @@ enum Read<T: Calls, P> {
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Pass,
-    /// The entries that are over are removed from the log of this version.
+    /// The finished entries are removed from the log of this version.
     Forget(T::Group),
     Write(Log<T>),
     Failed(T::Failed),
@@ -179,7 +179,7 @@ impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
         };
     }
 
-    /// Removes the entries that are over from the log that the write tests.
+    /// Removes the finished entries from the log of a version, which the write tests.
     fn forget(&mut self, version: T::Group, now: &impl Now<T>) -> Vec<Call<T>> {
         let are_followed = |log: &Log<T>| self.group(now).is_some_and(|(_, followed)| followed.has_all(log));
         let left = version.log().ok().and_then(|log| self.reconcile.left_of(&log, are_followed));

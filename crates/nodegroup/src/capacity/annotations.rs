@@ -1,4 +1,5 @@
-//! The capacity annotations that Cluster Autoscaler's own provider reads as well. A bad one is dropped alone.
+//! The capacity annotations that Cluster Autoscaler's own provider reads as well. An invalid one is dropped and affects
+//! no other.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The capacity annotations of this program alone. A bad one is dropped alone.
+//! The capacity annotations that only this program reads. An invalid one is dropped and affects no other.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +37,8 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
     }
 }
 
-/// Returns the resources of the annotation `resources`, which holds those without an annotation of their own. An amount of
-/// 0 removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typing error.
+/// Returns the resources of the annotation `resources`, for which there is no annotation of their own. An amount of 0
+/// removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typing error.
 #[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

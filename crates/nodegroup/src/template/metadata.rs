@@ -85,8 +85,8 @@ fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String
     format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
 }
 
-/// Adds the labels of observed Nodes while the group has none: those of another group without zone and region, those
-/// of its own deleted Nodes without the zone.
+/// Adds the labels of observed Nodes while the group has no Node. Labels of another group's Nodes are added without
+/// zone and region, and those of the group's deleted Nodes without the zone.
 fn put_learned(context: &Context<'_>, labels: &mut SourcedMap<String>) {
     let Context { nodes, id, .. } = context;
     if nodes.sample.is_some() {

@@ -1,4 +1,4 @@
-//! Failed API calls, classified by whether the call may have been done and whether a retry makes sense.
+//! Failed API calls by class. A class shows if the call may have been applied, and if a retry may help.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use std::time::Duration;
 pub enum CallError {
     /// 422: the object isn't as the call expected, or validation refuses the result.
     Rejected(String),
-    /// 409: another write came first, or the object has been replaced; or 410: a list has expired. Nothing was done.
+    /// 409: another write came first, or the object was recreated. Or 410: a list has expired. Nothing was done.
     Conflict(String),
     /// 429: the server is busy. Nothing was done. Holds the pause that the server asks for, if any.
     Busy(String, Option<Duration>),
-    /// No answer, or one that leaves open whether it was done: a 503 may come from a load balancer that lost the API
-    /// server's answer. Holds the pause that the server asks for, if any.
+    /// No answer, or one that doesn't show if the call was applied: a 503 may come from a load balancer that lost the
+    /// API server's answer. Holds the pause that the server asks for, if any.
     Unknown(String, Option<Duration>),
     /// 404 about the object itself: there is none with that name.
     Missing(String),
-    /// 401: the server doesn't accept the credentials. Nothing was done; new credentials are picked up when they change.
+    /// 401: the server doesn't accept the credentials. Nothing was done; the client uses new ones as they arrive.
     Unauthorized(String),
     /// 403: a permission is missing.
     Forbidden(String),
     /// Refused for good, by an admission webhook or policy for example.
     Refused(String),
-    /// Discovery hasn't found yet how the kind is served, or the path that it found isn't served any more.
+    /// Discovery hasn't found the kind's path yet, or the path that it found isn't served any more.
     NotDiscovered,
 }
 

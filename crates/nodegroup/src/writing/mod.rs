@@ -1,5 +1,5 @@
-//! The rule of deletion ([`delete_rule`]) with the identities, objects and calls of this program. Nothing is decided here, and
-//! no call is made.
+//! Implements the traits of the rule of deletion ([`delete_rule`]) for the identities, objects and calls of this
+//! program. It must neither decide anything nor make a call.
 
 mod call_error;
 mod size_writer;

@@ -1,5 +1,5 @@
-//! The field manager under which a command writes a size, and the manager that has written an object's size by its
-//! `managedFields`. Each command has a name of its own, so that a write whose answer was lost is distinguished from another
+//! The field manager under which a command writes a size, and the last writer of a size according to an object's
+//! `managedFields`. Each command has its own name, which distinguishes a write whose answer was lost from another
 //! copy's write of the same size. It must make no call.
 
 use std::{
@@ -11,7 +11,8 @@ use arcstr::ArcStr;
 use delete_rule::SizedBy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// The prefix of all names. Everything but sizes is written under it alone, which API servers take from the user agent.
+/// The prefix of all names. Writes of anything but a size have this name alone, which API servers take from the user
+/// agent.
 const PROGRAM: &str = "capi-autoscaler-provider";
 /// The name under which an API server merges the oldest entries, when there are many.
 const OLDEST: &str = "ancient-changes";
@@ -21,20 +22,20 @@ const OLDEST: &str = "ancient-changes";
 pub struct SizeWriter(String);
 
 impl SizeWriter {
-    /// Draws a name that no other command has.
+    /// Creates a random name that no other command has.
     #[must_use]
     pub fn draw() -> Self {
         // Each `RandomState` has keys of its own, the first of which the operating system drew.
         Self(format!("{PROGRAM}-{:016x}", RandomState::new().hash_one(0_u8)))
     }
 
-    /// Returns the writer that has changed the size last, as seen from this command.
+    /// Returns the last writer of the size: this command, another writer, or nobody known.
     #[must_use]
     pub fn of(&self, entries: &[ManagedFieldsEntry]) -> SizedBy {
         let mut sized_by = SizedBy::Nobody;
         for entry in entries.iter().filter(|entry| has_size(entry)) {
             match entry.manager.as_deref() {
-                // A manager that sets the value that is there already shares it, and changes nothing.
+                // A later manager that sets the same value only becomes another owner of it.
                 Some(manager) if manager == self.0 => return SizedBy::This,
                 None | Some("" | OLDEST) => return SizedBy::Nobody,
                 Some(_) => sized_by = SizedBy::Another,
@@ -50,8 +51,8 @@ impl fmt::Display for SizeWriter {
     }
 }
 
-/// Returns the field manager that has written the size last, where the object names it. A manager that shares the value
-/// that was there already has an older entry.
+/// Returns the field manager that has written the size last, if the object names it. Of several owners of the value,
+/// the one with the latest entry counts.
 #[must_use]
 pub fn manager(entries: &[ManagedFieldsEntry]) -> Option<ArcStr> {
     let last =

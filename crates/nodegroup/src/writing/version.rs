@@ -1,4 +1,4 @@
-//! One version of a group's object: what a write is decided on and tested against.
+//! One version of a group's object, on which a write is decided and against which it is tested.
 
 use capi::{ScalableResource, Uid};
 use delete_rule::LogState;
@@ -6,14 +6,14 @@ use shared_informer::ResourceVersion;
 
 use crate::{DeletionLog, LogError, SharedLog, deletion_log::Types};
 
-/// One version of a group's object, with the fields that writes are based on and tested against.
+/// One version of a group's object, with the fields that decisions and tests of writes need.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupVersion {
-    /// The identity of the object: one created again under the same name is another.
+    /// The uid of the object, which changes if the object is recreated under the same name.
     pub uid: Uid,
-    /// The identity of the version.
+    /// The resource version.
     pub resource_version: ResourceVersion,
-    /// The version of the spec, and so of the size.
+    /// The generation of the spec, which includes the size.
     pub generation: i64,
     /// The desired size.
     pub replicas: i32,
@@ -45,8 +45,7 @@ impl GroupVersion {
         }
     }
 
-    /// Returns the version as the rule sees it. A text that isn't parsed yet isn't parsed here, under the index's
-    /// lock.
+    /// Returns the version for the rule of deletion. An unparsed log isn't parsed here, since the index's lock is held.
     #[must_use]
     pub fn seen(&self) -> delete_rule::Version<'_, Types> {
         let log = match &self.log {

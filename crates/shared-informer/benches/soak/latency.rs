@@ -36,7 +36,7 @@ impl Latencies {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// Returns the duration that this share of all doesn't exceed, rounded up to the end of its bucket.
+    /// Returns the quantile for this share of the durations, rounded up to the end of its bucket.
     fn quantile(&self, share: f64) -> Duration {
         let wanted = (self.count as f64 * share) as u64;
         let mut passed = 0;

@@ -51,16 +51,16 @@ const GROWTH: (f64, u64) = (1.05, 2048);
 
 #[derive(Parser)]
 struct Arguments {
-    /// How long.
+    /// The duration of the run.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Changes a second.
+    /// The number of changes per second.
     #[arg(long, default_value_t = 5_000)]
     rate: u32,
-    /// Objects that are changed.
+    /// The number of objects that are changed.
     #[arg(long, default_value_t = 5_000)]
     objects: usize,
-    /// What chance begins with.
+    /// The seed of the random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The second process: follows the API at this URL.

@@ -1,5 +1,5 @@
-//! The task of one handler: it delivers the events of the handler's slot, and resyncs. Must never run a handler while any
-//! lock is held, nor let a handler's panic escape.
+//! The task of one handler: it delivers the events of the handler's slot, and resyncs. Must never run a handler while
+//! it holds a lock, nor let a handler's panic escape.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,9 +21,9 @@ use crate::identity::ObjectKey;
 
 /// The number of events that a task delivers before it yields to others of its thread.
 const BATCH: usize = 128;
-/// The maximum time before a task yields: other tasks of the thread then wait for one slow call, not for many.
+/// The maximum time before a task yields, so that other tasks of the thread wait for one slow call, not for many.
 const TURN: Duration = Duration::from_millis(1);
-/// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
+/// The fraction of the resync period by which a resync may come early, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
 
 /// The resync of one handler: the time of the next one, and the remaining objects of the current one.

@@ -1,4 +1,4 @@
-//! The changes that handlers are called with. An event must never cover more than one change of one object.
+//! The events that handlers receive. An event must never be about two objects, even of one name.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub enum Event<T> {
         /// True if the object is part of the informer's first list, or was in its store when the handler was added.
         initial: bool,
     },
-    /// The object changed, or was listed again with another resource version. Or nothing changed, and the handler
-    /// asked for resyncs ([`Event::is_resync`]).
+    /// The object changed, or was listed again with another resource version. In a resync nothing changed
+    /// ([`Event::is_resync`]).
     Updated {
         /// The state that this handler received last.
         old: Arc<Object<T>>,

@@ -48,7 +48,7 @@ impl Factory {
         }
     }
 
-    /// Sets the interner, which several factories may share. Informers that run already keep theirs.
+    /// Sets the interner, which several factories may share. Running informers keep theirs.
     #[must_use]
     pub fn with_texts(self, texts: Arc<Interner>) -> Self {
         Self { texts, ..self }

@@ -1,5 +1,5 @@
-//! Failures of requests to an API server, with texts for people and the reaction of the list-watch loop. Must never
-//! quote an object's content.
+//! Failures of requests to an API server: their messages, and the properties that the list-watch loop reacts to. Must
+//! never quote an object's content.
 
 use std::{error::Error as StdError, io, time::Duration};
 
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// Returns true if the server answered, and the answer is the failure.
+    /// Returns true if the server's answer is itself the failure.
     pub(super) fn is_reported(&self) -> bool {
         match self {
             Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) => true,
@@ -205,7 +205,7 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
         } else if !shown.contains(&message) {
             shown = format!("{shown}: {message}");
         }
-        // The source of an `io::Error` is the source of its inner error, which itself would be skipped.
+        // An `io::Error` reports its inner error's source as its own, which would skip the inner error.
         let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = match held {
             Some(held) => Some(held),

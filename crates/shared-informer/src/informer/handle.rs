@@ -67,8 +67,8 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.progress.scopes()
     }
 
-    /// Stops waiting for the first list of a namespace: the informer is synced once it has those of the others. It
-    /// continues to request that list, and its objects arrive as changes. Does nothing if the list is complete.
+    /// Stops waiting for the first list of a namespace: the informer is synced once the other namespaces are listed. It
+    /// continues to request that list, whose objects then arrive as changes. Does nothing if the list is complete.
     pub fn stop_waiting_for(&self, namespace: &str) {
         self.shared.store.stop_waiting_for(namespace);
     }
@@ -79,8 +79,8 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.progress.has_synced()
     }
 
-    /// Waits until the first list is complete. The error, after `deadline` or a shutdown of the factory, holds the
-    /// reason.
+    /// Waits until the first list is complete. Fails after `deadline`, or when the factory is shut down; the error has
+    /// the reason.
     pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
         let waited = self.shared.progress.wait_for_sync(deadline).await;
         waited.map_err(|missing| NotSynced { missing: vec![missing], deadline })

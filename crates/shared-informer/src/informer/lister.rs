@@ -21,12 +21,12 @@ impl<T> Lister<T> {
         self.store.get(key)
     }
 
-    /// Returns the object under a key as of this resource version or later. The version may be one of another kind if
-    /// both are stored in one etcd, like all custom resources of an API server: there a resource version counts every
-    /// write.
+    /// Returns the object under a key as of this resource version or later. The version may be that of an object of
+    /// another kind if one etcd stores both kinds, as it does all custom resources of an API server: it numbers the
+    /// writes of all kinds.
     #[must_use]
     pub fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<T> {
-        // Read first: by the time the store is read it may be further, never less far.
+        // The version is read before the store, which can then only be more recent.
         if self.store.reached(&key.namespace).is_none_or(|reached| reached < version) {
             return AsOf::Behind;
         }

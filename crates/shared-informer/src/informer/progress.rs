@@ -1,5 +1,6 @@
 //! The state of a running informer: written by its tasks, read as a [`Status`]. Independent of the object type, so
-//! that a factory can hold all of them in one collection. Must never call anything that could wait for its lock.
+//! that a factory can hold all of them in one collection. While it holds its lock, it must never call code that may
+//! wait for that lock.
 
 use std::{
     sync::{Arc, Weak},

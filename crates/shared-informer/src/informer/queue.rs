@@ -22,8 +22,7 @@ pub(super) enum Next<T> {
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     pending: HashMap<ObjectKey, Waiting<T>>,
-    /// The order of arrival. It is numbered, so that the entry of an object that was created and deleted can be
-    /// removed.
+    /// The order of arrival. A number finds the entry to remove for an object that was created and deleted meanwhile.
     order: BTreeMap<u64, Turn>,
     /// The number of the next arrival.
     arrival: u64,
@@ -74,7 +73,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Adds the mark of the complete first list behind all current entries.
+    /// Queues the call of [`super::Handler::synced`] behind all current entries.
     pub(super) fn push_synced(&mut self) {
         self.arrive(Turn::Synced);
     }
@@ -121,7 +120,7 @@ impl<T> Queue<T> {
 fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     let merged = match (waiting, event) {
         (Pending::One(Event::Added { .. }), Event::Deleted { .. }) => return None,
-        // A store sends no delete after a delete, so the last one is as good as the first.
+        // A store sends no two deletes in a row, so either one will do.
         (Pending::One(Event::Updated { .. } | Event::Deleted { .. }), deleted @ Event::Deleted { .. })
         | (Pending::Replaced { deleted, .. }, Event::Deleted { .. }) => Pending::One(deleted),
         (

@@ -1,5 +1,5 @@
 //! The loop that keeps one scope of a store up to date: list, watch, resume, list again. Must never give up, never
-//! query a failing server in a hot loop, and never take silence for a failure too early.
+//! query a failing server in a hot loop, and never treat a quiet watch as failed too early.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -21,13 +21,13 @@ use crate::identity::ResourceVersion;
 
 /// The maximum `Retry-After` of a server that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// The minimum time for which the server is requested to keep a watch. A watch that ends sooner was cut.
+/// The minimum duration that is requested for a watch. A watch that ends sooner was cut.
 const MIN_WATCH: Duration = Duration::from_secs(1);
 /// The number of expired page tokens after which a list is requested without pages.
 const MAX_EXPIRED_TOKENS: u32 = 2;
 /// The number of consecutive watches that only send errors after which a list replaces them.
 const MAX_WATCH_ERRORS: u32 = 3;
-/// The number of repeated events, besides two per stored object, after which a watch is closed.
+/// The number of consecutive repeated events, in addition to two per stored object, after which a watch is closed.
 const MAX_REPEATS: usize = 10_000;
 
 /// The list and watch of one scope.
@@ -43,7 +43,7 @@ pub(super) struct Reflector<T> {
     pub(super) backoff: Backoff,
     /// True until the first list is complete.
     pub(super) first: bool,
-    /// The number of consecutive watches that sent only an error. While there are any, a connection alone is no success.
+    /// The number of consecutive watches that sent only an error. Unless it is 0, a mere connection is no recovery.
     pub(super) fruitless_watches: u32,
     /// The number of consecutive watches whose version had expired. One is normal; from the second on, a pause precedes
     /// the next list.
@@ -75,7 +75,7 @@ pub(super) struct Listed {
 
 /// The end of one watch.
 struct Ended {
-    /// The failure; `None` if the server ended the watch at its time.
+    /// The failure; `None` if the watch lasted for the requested duration.
     failure: Option<Failure>,
     /// True if there was at least one event or bookmark.
     productive: bool,
@@ -112,14 +112,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Err(failure) if failure.is_gone() => {
                     cause = ListCause::ExpiredToken;
                     expired += 1;
-                    // Once is normal: the list took longer than the server keeps its state.
+                    // One expired token is normal: the list took longer than the server keeps its state.
                     if expired > 1 {
                         self.list_failed(&failure).await;
                     }
                 }
                 Err(failure) => {
                     cause = ListCause::Error;
-                    // The list without pages is too long.
+                    // A list without pages may be too long, so the next one has pages again.
                     expired = 0;
                     self.list_failed(&failure).await;
                 }
@@ -140,7 +140,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Lists page by page, and requests a failed page again if that may succeed. After an error the list must begin
-    /// anew.
+    /// again.
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
         let listing = self.begin_list();
         let mut token: Option<String> = None;
@@ -148,13 +148,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
-                // A few objects may be as long as many.
+                // A page of fewer objects may be within the limit of bytes.
                 Err(Failure::TooLong(_)) if limit.is_some_and(|limit| limit > 1) => {
                     self.max_per_page = limit.map(|limit| limit / 2);
                     limit = self.max_per_page;
                     continue;
                 }
-                // The first page has no earlier pages to repeat.
+                // A retry of the first page repeats no earlier pages.
                 Err(failure) if token.is_none() || (failure.may_pass() && !failure.is_gone()) => {
                     self.list_failed(&failure).await;
                     continue;
@@ -162,7 +162,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Err(failure) => return Err(failure),
             };
             if token.is_some() && page.next == token {
-                return Err(Failure::Garbled("the same page of the list comes again and again".into()));
+                return Err(Failure::Garbled("the server sends the same page of the list again and again".into()));
             }
             self.recovered();
             self.skip_nameless(page.nameless);
@@ -171,7 +171,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             received += page.objects.len().max(1);
             self.store.apply_page(listing, page.objects);
             self.check_count(received)?;
-            // The next objects may be shorter.
+            // Larger pages may fit again, if the next objects are shorter.
             if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
                 self.max_per_page = limit;
@@ -240,7 +240,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             let Some(failure) = ended.failure else {
                 continue;
             };
-            // An error before the watch began doesn't count: it is no evidence about watches that do begin.
+            // An error before the watch began says nothing about watches that do begin.
             if ended.connected && failure.is_reported() {
                 self.fruitless_watches += 1;
                 reported += 1;
@@ -262,8 +262,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Runs one watch to its end, from a new request or from a streamed list's open watch. `version` follows the
-    /// events.
+    /// Runs one watch to its end, from a new request or from a streamed list's open watch. Events update `version`.
     async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
         let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
         let (mut started, mut requested) = (Instant::now(), Duration::MAX);
@@ -346,14 +345,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             if repeats > MAX_REPEATS + 2 * self.store.len() {
                 *productive = false;
-                return Some(Failure::Garbled("the watch says again and again what it has said".into()));
+                return Some(Failure::Garbled("the watch sends the same events again and again".into()));
             }
         }
     }
 
-    /// Applies a batch of frames of a watch at `version`, and returns the version from which the watch can resume. A
-    /// frame that is out of date or repeated doesn't move it: a watch that resumed there would send all later events
-    /// once more. `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a
+    /// Applies a batch of frames of a watch at `version`, and returns the version from which the watch can resume. An
+    /// outdated or repeated frame doesn't change it: a watch that resumed from an old version would send all later
+    /// events again. `repeats` counts such frames in a row. The first object beyond the limit ends the batch with a
     /// failure.
     fn take(&self, page: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
         let mut reached: Option<ResourceVersion> = None;

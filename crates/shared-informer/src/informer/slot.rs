@@ -1,5 +1,5 @@
-//! The slot of one handler: the queue that the store fills and the handler's task empties. Must never let a slow handler
-//! delay anything but a streamed list.
+//! The slot of one handler: the queue that the store fills and the handler's task empties. Must never let a slow
+//! handler delay anything but a streamed list.
 
 use std::{
     pin::pin,
@@ -100,7 +100,7 @@ impl<T> Slot<T> {
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
     }
 
-    /// Queues the mark of the complete first list, like [`Self::push`].
+    /// Queues the call of [`super::Handler::synced`], like [`Self::push`].
     pub(super) fn push_synced(&self) {
         self.queue.lock().push_synced();
     }

@@ -1,6 +1,5 @@
-//! The objects of an informer, and the one place where changes are decided: each change is applied here, and its
-//! event is queued for every handler under the same lock, so that all handlers see the same order. Must never call a
-//! handler.
+//! The objects of an informer. Each change is applied here, and its event is queued for every handler under the same
+//! lock, so that all handlers see the same order. No other file may change objects. Must never call a handler.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -60,7 +59,7 @@ struct State<T> {
     tombstones: Tombstones,
     /// The scopes whose first complete list is awaited; `None` is the scope of all namespaces.
     awaited: BTreeSet<Option<String>>,
-    /// True if handlers have queued events for which they weren't woken.
+    /// True if events were queued since the handlers were last woken.
     queued: bool,
 }
 
@@ -70,8 +69,8 @@ pub(super) struct Batch<'a, T> {
     progress: &'a Progress,
 }
 
-/// The objects of one namespace by name, in a table of pointers: it stores no name a second time, and no order, which
-/// only lists need.
+/// The objects of one namespace by name. A hash table of entries stores no name a second time; only lists need an
+/// order, and sort.
 type Names<T> = HashTable<Entry<T>>;
 
 struct Entry<T> {
@@ -89,7 +88,7 @@ impl<T> Entry<T> {
 }
 
 impl<T> Store<T> {
-    /// Creates an empty store that is complete after the first list of each of `scopes`: a namespace, or all of them.
+    /// Creates an empty store, complete after the first list of each scope: a namespace, or `None` for all of them.
     pub(super) fn new(
         scopes: impl IntoIterator<Item = Option<String>>,
         identity: Option<IdentityOf<T>>,
@@ -231,8 +230,8 @@ impl<T> Store<T> {
         state.handlers.push(slot);
     }
 
-    /// Queues the stored ones of these objects for one handler, as updates without a change. It holds the lock, so
-    /// that none is queued after its delete.
+    /// Queues an update without a change for each of these objects that is still stored. It holds the lock, so that
+    /// no update follows the object's delete.
     pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
         for object in keys.filter_map(|key| state.stored(&key).map(Stored::object)) {
@@ -273,8 +272,8 @@ impl<T> Store<T> {
     }
 
     /// Applies one page. A list is the API server's most recent state: it overrules the stored objects, even if its
-    /// versions are smaller, as after a restored backup. It doesn't overrule newer states from the same list, as a
-    /// streamed one may contain.
+    /// versions are smaller, as after a restored backup. It doesn't overrule a newer state from the same list: a
+    /// streamed list may contain several states of an object.
     pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
         let mut batch = self.batch();
         for object in objects {
@@ -284,8 +283,8 @@ impl<T> Store<T> {
         }
     }
 
-    /// Ends a list: objects in its scope (one namespace, or all) that it didn't contain are deleted. With the last of
-    /// the first lists the informer is synced; then this returns true.
+    /// Ends a list: objects in its scope (one namespace, or all) that it didn't contain are deleted. Returns true if it
+    /// was the last awaited first list, so that the informer is synced now.
     pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
         let mut batch = self.batch();
         let state = &mut *batch.state;
@@ -315,7 +314,7 @@ impl<T> Batch<'_, T> {
         self.state.count >= most && self.state.stored(key).is_none()
     }
 
-    /// Applies a state that a watch reports; returns false if it is out of date or known.
+    /// Applies a state that a watch reports; returns false if it is out of date or already stored.
     pub(super) fn put(&mut self, object: Object<T>) -> bool {
         !self.state.is_outdated(&object) && self.state.put(Arc::new(object), None, self.progress)
     }
@@ -379,21 +378,21 @@ impl<T> State<T> {
         self.entry(key).map(|entry| &entry.stored)
     }
 
-    /// Returns true if the state from a watch is older than the one it sent before, for a stored or a deleted object.
+    /// Returns true if a state from a watch is older than the stored state, or than the object's deletion.
     fn is_outdated(&self, object: &Object<T>) -> bool {
         let old = self.stored(&object.metadata.key);
         old.is_some_and(|old| is_newer(old.metadata(), &object.metadata)) || self.tombstones.covers(&object.metadata)
     }
 
-    /// Returns true if the state from a list is older than the one it contained before, for a stored or a deleted
-    /// object.
+    /// Returns true if a state from a list is older than an earlier state of the same list, or than the object's
+    /// deletion.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
         let listed = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
         listed.is_some_and(|entry| is_newer(entry.stored.metadata(), &object.metadata))
             || self.tombstones.covers(&object.metadata)
     }
 
-    /// Stores an object under its key and queues the event; returns false if it is stored in this version.
+    /// Stores an object under its key and queues the event; returns false if this version is already stored.
     fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) -> bool {
         if object.content.is_err() {
             progress.undecodable_received();

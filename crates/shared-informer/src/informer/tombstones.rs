@@ -1,5 +1,5 @@
 //! Tombstones: recently deleted objects, remembered so that a late event doesn't bring them back. Must never grow
-//! beyond its limit, nor outlive the list that the watch began with: a list overrules everything before it.
+//! beyond its limit, nor keep a tombstone when a new list begins: a list overrules everything before it.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,6 +1,6 @@
-//! Parsing of an API server's lists and watches into objects one at a time, so that no more than one object's JSON is
-//! decoded at once. Must never fail an answer for one object in it, and never log an object's content. Events in the
-//! usual form of an API server have a fast path, which returns the same as the careful one, or leaves them to it.
+//! Parsing of an API server's lists and watches into objects, one at a time, so that memory holds the decoded JSON of
+//! one object. Must never fail an answer for one object in it, and never log an object's content. Events in the usual
+//! form of an API server have a fast path, which returns the same as the careful path, or falls back to it.
 
 use std::{fmt, sync::Arc};
 
@@ -38,7 +38,7 @@ impl<T> Decoder<T> {
         self.decode_quickly(json.get()).or_else(|| {
             let mut object = self.projection.read_carefully(json.get(), &self.texts)?;
             if self.secret && object.content.is_err() {
-                object.content = Err(DecodeError::new("it doesn't decode; why is redacted, since it is secret"));
+                object.content = Err(DecodeError::new("it doesn't decode; the reason is redacted, since it is secret"));
             }
             Some(object)
         })
@@ -66,8 +66,8 @@ pub(super) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Reads a whole answer. An answer that isn't a list, or a list without a resource version, is an error: as an
-    /// empty list it would delete everything.
+    /// Reads a whole answer. An answer that isn't a list, or a list without a resource version, is an error: taken for
+    /// an empty list, it would delete everything.
     pub(super) async fn read(body: impl AsyncBufRead, max_bytes: usize, decoder: &Decoder<T>) -> Result<Self, Failure> {
         let mut json = Vec::new();
         let one_more = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
@@ -202,8 +202,8 @@ const BEGINNINGS: [&[u8]; 3] =
     [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#, br#"{"type":"DELETED","object":"#];
 
 impl<T> Frame<T> {
-    /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` for the careful
-    /// path: if the line is incomplete, unusual, longer than `max_bytes`, or its object can't be read in one pass. A
+    /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` if the careful path
+    /// is needed: the line is incomplete, unusual, longer than `max_bytes`, or its object can't be read in one pass. A
     /// line with a usual beginning, one JSON value and a brace is one event, so the careful path would find the same.
     fn of_line<'a>(part: &'a [u8], max_bytes: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
         let begun = part.trim_ascii_start();

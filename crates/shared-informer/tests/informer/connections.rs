@@ -1,4 +1,4 @@
-//! Tests of the informer over real connections, for what its own tests with canned answers can't show.
+//! Tests of the informer over real connections, for behaviour that canned answers can't show.
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 

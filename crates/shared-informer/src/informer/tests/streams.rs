@@ -212,8 +212,8 @@ fn send_many(watch: &Watch, objects: usize) {
     watch.send("BOOKMARK", &end_of_list(10));
 }
 
-/// Records the number of its events, and by how many objects the store was ahead of it. It is slow, since it lists all of
-/// them at each event.
+/// Counts its events, and the objects by which the store was ahead of it. It is slow, since it lists all objects at
+/// each event.
 struct Lagging {
     lister: Lister<Widget>,
     received: usize,
