@@ -94,7 +94,7 @@ impl ScaleError {
 
     /// Returns the gRPC code of the answer, by its name in the protocol.
     #[must_use]
-    pub fn grpc_code(&self) -> &'static str {
+    pub(crate) fn grpc_code(&self) -> &'static str {
         match self {
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::NotFound(_) => "NOT_FOUND",

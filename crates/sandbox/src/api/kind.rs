@@ -247,7 +247,7 @@ impl KindSpec {
 
     /// Adds a `/scale` at the usual paths to all versions.
     #[must_use]
-    pub fn with_scale(mut self) -> Self {
+    pub(crate) fn with_scale(mut self) -> Self {
         for version in &mut self.versions {
             version.scale = Some(ScalePaths::default());
         }

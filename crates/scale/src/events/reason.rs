@@ -87,7 +87,7 @@ impl EventReason {
 
     /// Returns the type of the Event: `Normal` or `Warning`.
     #[must_use]
-    pub fn event_type(self) -> &'static str {
+    pub(crate) fn event_type(self) -> &'static str {
         match self {
             Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine | Self::DeletedByName => "Normal",
             Self::ScaleUpRefused
