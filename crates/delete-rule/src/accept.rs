@@ -101,7 +101,7 @@ impl<P: Policy> Rule<P> {
     /// Returns true if a request may be accepted during a rollout. A smaller size may take any Machine then, so a
     /// Machine that is alive must be in the log already. Other Machines are being deleted or gone, and are removed from
     /// the request: the rollout deletes or replaces them.
-    pub(crate) fn admits_in_rollout<T: Types>(self, request: &mut Request<T>, log: &Log<T>, lives: &Map<T, Life>) -> bool {
+    pub fn admits_in_rollout<T: Types>(self, request: &mut Request<T>, log: &Log<T>, lives: &Map<T, Life>) -> bool {
         let is_logged = |uid: &T::Uid| log.get(uid).is_some();
         let takes = |uid: &T::Uid| !is_logged(uid) && lives.get(uid) == Some(&Life::Alive);
         if !request.is_of_machines() || request.machines.iter().any(|named| takes(&named.uid)) {

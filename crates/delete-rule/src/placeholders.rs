@@ -70,7 +70,7 @@ impl<P: Policy> Rule<P> {
     ///
     /// # Errors
     /// Never fails: `fewer` is subtracted, so that the delta is negative.
-    pub(crate) fn give_way<T: Types>(
+    pub fn give_way<T: Types>(
         self,
         log: &Log<T>,
         replicas: i32,

@@ -230,7 +230,7 @@ fn a_request_is_accepted(
 
 #[test]
 fn a_request_that_does_not_fit_the_log_leaves_nothing_in_it() {
-    let names: Vec<_> = (0..MOST_ENTRIES + 1).map(|n| format!("m{n}")).collect();
+    let names: Vec<_> = (0..=MOST_ENTRIES).map(|n| format!("m{n}")).collect();
     let (logged, others) = names.split_at(MOST_ENTRIES - 1);
     let [one, other] = others else { panic!("two are left") };
     let log = log(&logged.iter().map(String::as_str).collect::<Vec<_>>());

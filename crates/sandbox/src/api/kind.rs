@@ -246,6 +246,7 @@ impl KindSpec {
     }
 
     /// Adds a `/scale` at the usual paths to all versions.
+    #[cfg(test)]
     #[must_use]
     pub(crate) fn with_scale(mut self) -> Self {
         for version in &mut self.versions {
