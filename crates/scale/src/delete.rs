@@ -27,10 +27,14 @@ use super::{
     work::Work,
 };
 
-/// The number of yields to the runtime without a new delete after which a batch begins. Cluster Autoscaler sends one
-/// Node per call, concurrently, and one write of the log serves the whole batch. These yields take 0.2 to 0.6 ms; the
-/// shortest sleep takes two.
+/// The number of yields to the runtime without a new delete after which a batch begins, once they have taken
+/// [`QUIET_FOR`]. Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole
+/// batch. The shortest sleep takes two milliseconds.
 const QUIET_TURNS: usize = 500;
+/// The number of such yields after which a batch begins at once: on a busy machine each takes microseconds.
+const MOST_QUIET_TURNS: usize = 2_000;
+/// The minimum time without a new delete: less than that passes between two calls of one caller.
+const QUIET_FOR: Duration = Duration::from_micros(300);
 /// The pause without a new delete after which the deletes that join a running batch are decided. The calls of the batch
 /// go on meanwhile.
 const QUIET: Duration = Duration::from_millis(1);
@@ -49,27 +53,33 @@ const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 
 /// Gathers the deletes that arrive at the same time as the first one.
 pub(super) async fn gather(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
-    gather_until_quiet(work, deletes, QUIET_TURNS, tokio::task::yield_now).await
+    let is_quiet = |turns, time| turns >= MOST_QUIET_TURNS || (turns >= QUIET_TURNS && time >= QUIET_FOR);
+    gather_until(work, deletes, is_quiet, tokio::task::yield_now).await
 }
 
 /// Gathers the deletes that arrive shortly after these, all of which join a running batch.
 async fn gather_joining(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
-    gather_until_quiet(work, deletes, 1, || tokio::time::sleep(QUIET)).await
+    gather_until(work, deletes, |pauses, _| pauses > 0, || tokio::time::sleep(QUIET)).await
 }
 
-/// Gathers deletes until `pauses` pauses in a row have brought none, for [`MOST_GATHERED`] at most.
-async fn gather_until_quiet<P: Future<Output = ()>>(
+/// Gathers deletes until it is quiet, by the number and the time of the last pauses that have brought none, for
+/// [`MOST_GATHERED`] at most.
+async fn gather_until<P: Future<Output = ()>>(
     work: &Work,
     mut deletes: Vec<Delete>,
-    pauses: usize,
+    is_quiet: impl Fn(usize, Duration) -> bool,
     pause: impl Fn() -> P,
 ) -> Vec<Delete> {
-    let (began, mut quiet) = (Instant::now(), 0);
-    while quiet < pauses && began.elapsed() <= MOST_GATHERED {
+    let began = Instant::now();
+    let (mut last, mut pauses) = (began, 0);
+    while !is_quiet(pauses, last.elapsed()) && began.elapsed() <= MOST_GATHERED {
         pause().await;
         let more = work.shared.lanes.more_deletes(&work.id);
-        quiet = if more.is_empty() { quiet + 1 } else { 0 };
-        deletes.extend(more);
+        pauses += 1;
+        if !more.is_empty() {
+            (last, pauses) = (Instant::now(), 0);
+            deletes.extend(more);
+        }
     }
     work.note_clients(deletes.iter().map(|delete| &delete.caller));
     deletes
