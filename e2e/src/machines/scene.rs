@@ -38,17 +38,6 @@ pub struct Scene<'a> {
     pub logs: PathBuf,
 }
 
-/// Lists scenarios by the paths of their functions, each an `async fn(&Scene<'_>) -> Result<()>`.
-#[macro_export]
-macro_rules! on_machines {
-    ($($module:ident::$function:ident),* $(,)?) => {
-        [$($crate::nodes::Scenario::<$crate::machines::Play> {
-            name: concat!(stringify!($module), "::", stringify!($function)),
-            play: |scene| Box::pin($module::$function(scene)),
-        }),*]
-    };
-}
-
 /// Runs the scenarios that the command line selects, if the environment lets them.
 #[must_use]
 pub fn run(scenarios: &[Scenario<Play>], logs: &Path) -> ExitCode {

@@ -38,17 +38,6 @@ impl Stage<'_> {
     }
 }
 
-/// Lists scenarios by the paths of their functions, each an `async fn(&Stage<'_>) -> Result<()>`.
-#[macro_export]
-macro_rules! on_nodes {
-    ($($module:ident::$function:ident),* $(,)?) => {
-        [$($crate::nodes::Scenario::<$crate::nodes::Play> {
-            name: concat!(stringify!($module), "::", stringify!($function)),
-            play: |stage| Box::pin($module::$function(stage)),
-        }),*]
-    };
-}
-
 /// Runs the scenarios that the command line selects, if the environment lets them.
 #[must_use]
 pub fn run(scenarios: &[Scenario<Play>], logs: &Path) -> ExitCode {

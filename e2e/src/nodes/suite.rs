@@ -34,6 +34,17 @@ pub struct Scenario<P> {
     pub play: P,
 }
 
+/// Lists scenarios of a type by the paths of their functions.
+#[macro_export]
+macro_rules! docker_scenarios {
+    ($play:ty: $($module:ident::$function:ident),* $(,)?) => {
+        [$($crate::nodes::Scenario::<$play> {
+            name: concat!(stringify!($module), "::", stringify!($function)),
+            play: |shared| Box::pin($module::$function(shared)),
+        }),*]
+    };
+}
+
 /// All that scenarios share.
 pub(crate) trait Shared: Send + Sized + 'static {
     /// The body of a scenario.

@@ -72,6 +72,22 @@ async fn deletes_that_come_just_after_others_are_marked_are_lowered_with_them() 
     assert_eq!(count(&world, "GET") + count(&world, "LIST"), 0, "{calls:?}");
 }
 
+/// The calls of one caller may come a moment apart, and one log serves them all.
+#[tokio::test(start_paused = true)]
+async fn deletes_that_come_a_moment_apart_are_logged_together() {
+    let world = World::new(5, &ABCDE);
+    let first = begin(&world, nodes(&["a"]));
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(count(&world, "PATCH"), 0, "no time has passed: {:?}", world.api.calls());
+    let second = begin(&world, nodes(&["b"]));
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
+    let calls = world.api.calls();
+    assert_eq!(count(&world, "PATCH group"), 2, "one log and one size: {calls:?}");
+    assert_eq!((world.api.replicas(), world.api.marked()), (3, vec!["a".to_owned(), "b".to_owned()]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn deletes_that_come_at_the_last_moment_are_lowered_with_the_first() {
     let world = World::new(5, &ABCDE);
