@@ -13,7 +13,7 @@ use capi_autoscaler_provider::{
     cli::{Cli, Command},
 };
 use nodegroup::{
-    Bounds, Definition, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
+    Bounds, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules,
     evaluate,
 };
 use server::{GrpcAddress, SocketRights};
@@ -68,7 +68,7 @@ fn meta(object: &Value) -> Meta {
 }
 
 /// Returns the verdict on the example's group under the README's scope, with the infrastructure template of its file.
-fn verdict(path: &str) -> Verdict {
+fn evaluated(path: &str) -> Result<Box<Definition>, Excluded> {
     let documents = yaml(path);
     let context = Context::new("cluster.x-k8s.io");
     let kind = ScalableKind::parse(documents[0]["kind"].as_str().unwrap()).unwrap();
@@ -92,9 +92,9 @@ fn verdict(path: &str) -> Verdict {
 }
 
 fn group(path: &str) -> Definition {
-    match verdict(path) {
-        Verdict::Group(definition) => *definition,
-        Verdict::Excluded(reason, problems) => panic!("{path}: {reason} {problems:?}"),
+    match evaluated(path) {
+        Ok(definition) => *definition,
+        Err(Excluded { reason, problems }) => panic!("{path}: {reason} {problems:?}"),
     }
 }
 
@@ -102,9 +102,9 @@ fn group(path: &str) -> Definition {
 #[case::paused("examples/node-groups/paused.yaml", "paused", 0)]
 #[case::wrong("examples/node-groups/wrong.yaml", "size", 1)]
 fn the_example_is_no_group_and_says_why(#[case] path: &str, #[case] expected: &str, #[case] count: usize) {
-    match verdict(path) {
-        Verdict::Group(definition) => panic!("{path}: {definition:?}"),
-        Verdict::Excluded(reason, problems) => {
+    match evaluated(path) {
+        Ok(definition) => panic!("{path}: {definition:?}"),
+        Err(Excluded { reason, problems }) => {
             assert!(reason.to_string().contains(expected), "{reason}");
             assert_eq!(problems.len(), count, "{problems:?}");
         }

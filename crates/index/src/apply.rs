@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arcstr::ArcStr;
 use capi::{InfrastructureTemplate, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, Problem, ProblemKind, SharedLog};
+use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, SharedLog};
 
 use super::{
     Change,
@@ -12,7 +12,6 @@ use super::{
     live_state::LiveState,
     node_key::{NodeByMachine, NodeByProviderId},
     relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
-    standing::Standing,
 };
 
 /// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
@@ -110,8 +109,8 @@ impl LiveState {
         // A direct read may have stored a log that the watch never reports; its disappearance is progress as well.
         let had_log = group.versions.logs().next().is_some();
         group.set_object(Arc::clone(object), log);
-        if let Standing::Undecodable(_) = group.standing {
-            group.standing = Standing::Gone;
+        if group.is_undecodable() {
+            group.excluded = Some(Exclusion::Gone.into());
         }
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
@@ -131,9 +130,9 @@ impl LiveState {
     fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
         let group = self.groups.entry(id.clone()).or_default();
         group.deleted_at = None;
-        let standing = Standing::Undecodable(problem);
-        if group.standing != standing {
-            group.standing = standing;
+        let excluded = Some(Excluded::by(Exclusion::Undecodable, problem));
+        if group.excluded != excluded {
+            group.excluded = excluded;
             self.changed.insert(id.clone());
             self.membership_changed = true;
         }
@@ -143,8 +142,9 @@ impl LiveState {
     fn remove_scalable(&mut self, id: &GroupId) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let old = group.object.take();
-        if group.standing != Standing::Gone {
-            group.standing = Standing::Gone;
+        let gone = Some(Exclusion::Gone.into());
+        if group.excluded != gone {
+            group.excluded = gone;
             self.changed.insert(id.clone());
             self.membership_changed = true;
         }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use arcstr::ArcStr;
 
-use super::{Index, members::Member, standing::Standing, version::Era};
+use super::{Index, members::Member, version::Era};
 use capi::{Machine, ObjectKey, REPLACED, ScalableKind, Uid};
 use nodegroup::{
     Bounds, GroupId,
@@ -51,8 +51,9 @@ impl Index {
         let inner = self.inner.read();
         let live = &inner.live;
         let group = live.groups.get(id).ok_or(NotScalable::Unknown)?;
-        match (&group.standing, &group.served) {
-            (Standing::Live(()), Some(served)) => Ok(ScaleView {
+        let served = group.served.as_ref().ok_or(NotScalable::Unknown)?;
+        match &group.excluded {
+            None => Ok(ScaleView {
                 bounds: served.definition.bounds,
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines: live.machine_count(id, group),
@@ -60,13 +61,7 @@ impl Index {
                 replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
                 rollout: group.holding_rollout().cloned(),
             }),
-            (Standing::Excluded(reason, _), Some(_)) => Err(NotScalable::Excluded(reason.to_string())),
-            (Standing::Waiting, Some(_)) => {
-                Err(NotScalable::Excluded("its infrastructure template hasn't been read yet".to_owned()))
-            }
-            (Standing::Undecodable(problem), Some(_)) => Err(NotScalable::Excluded(problem.to_string())),
-            (Standing::Gone, Some(_)) => Err(NotScalable::Excluded("its object was deleted".to_owned())),
-            (_, None) => Err(NotScalable::Unknown),
+            Some(excluded) => Err(NotScalable::Excluded(excluded.clone())),
         }
     }
 

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use nodegroup::{self, Definition, Exclusion, GroupId, InfrastructureState, RealNodes, Verdict};
+use nodegroup::{self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes};
 
 use super::{
     KindState,
     group::Served,
     live_state::LiveState,
     relation::{TemplateKey, cluster_key, template_key},
-    standing::Standing,
 };
+
+/// The node group that an object is, or the reason why it is none.
+type Evaluated = Result<Box<Definition>, Excluded>;
 
 impl LiveState {
     pub(super) fn evaluate_all(&mut self, groups: Vec<GroupId>) {
@@ -26,7 +28,7 @@ impl LiveState {
             self.evaluations += 1;
         }
         let Some(group) = self.groups.get(id) else { return };
-        if let Standing::Undecodable(_) = group.standing {
+        if group.is_undecodable() {
             return;
         }
         let Some(object) = group.object.as_deref() else { return };
@@ -40,7 +42,6 @@ impl LiveState {
                 Some(Err(_)) | None => InfrastructureState::Unknown,
             },
         };
-        let waiting = matches!(infrastructure, InfrastructureState::Unknown);
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
         let resources = self.resources_for(id, object);
@@ -54,35 +55,37 @@ impl LiveState {
             other_zone: self.other_zone(object),
             ..resources
         };
-        let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
-        let verdict = self.in_its_namespace(id, verdict);
-        let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
-        self.set_verdict(id, verdict, waiting);
+        let evaluated = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
+        let evaluated = self.in_its_namespace(id, evaluated);
+        let needs_template = evaluated.as_ref().err().is_none_or(|excluded| needs_template(excluded.reason));
+        let wants = if needs_template { template.map(|(kind, _)| kind) } else { None };
+        self.set_evaluated(id, evaluated);
         self.set_wanted(id, wants);
     }
 
     /// Excludes a group whose namespace can't be read. An object that isn't meant to be a group keeps its reason.
-    fn in_its_namespace(&self, id: &GroupId, verdict: Verdict) -> Verdict {
-        match &verdict {
-            Verdict::Excluded(
-                Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled,
-                _,
-            ) => verdict,
-            Verdict::Group(_)
-            | Verdict::Excluded(
+    fn in_its_namespace(&self, id: &GroupId, evaluated: Evaluated) -> Evaluated {
+        let is_meant = match evaluated.as_ref().err().map(|excluded| excluded.reason) {
+            Some(
+                Exclusion::OutOfScope
+                | Exclusion::OwnedByMachineDeployment
+                | Exclusion::NotAutoscaled
+                | Exclusion::Undecodable
+                | Exclusion::Gone,
+            ) => false,
+            None
+            | Some(
                 Exclusion::InvalidBounds
                 | Exclusion::Paused
                 | Exclusion::NoScaleFromZero
+                | Exclusion::WaitingForTemplate
                 | Exclusion::NamespaceForbidden,
-                _,
-            ) => {
-                if self.forbidden_namespaces.contains(&*id.key.namespace) {
-                    Verdict::Excluded(Exclusion::NamespaceForbidden, Vec::new())
-                } else {
-                    verdict
-                }
-            }
+            ) => true,
+        };
+        if is_meant && self.forbidden_namespaces.contains(&*id.key.namespace) {
+            return Err(Exclusion::NamespaceForbidden.into());
         }
+        evaluated
     }
 
     /// Returns the reason that a template can't be read, for a message to which the rules add the template's name.
@@ -97,11 +100,11 @@ impl LiveState {
         }
     }
 
-    fn set_verdict(&mut self, id: &GroupId, verdict: Verdict, waiting: bool) {
+    fn set_evaluated(&mut self, id: &GroupId, evaluated: Evaluated) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let waited = group.min_of_deletions().is_none();
-        match verdict {
-            Verdict::Group(definition) => {
+        match evaluated {
+            Ok(definition) => {
                 let old = group.served.as_deref().map(|served| &served.definition);
                 if !group.is_live() || old.is_none_or(|old| old.bounds != definition.bounds) {
                     self.membership_changed = true;
@@ -116,18 +119,13 @@ impl LiveState {
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
                 group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));
-                group.standing = Standing::Live(());
+                group.excluded = None;
             }
-            Verdict::Excluded(reason, problems) => {
-                let standing = if waiting && reason == Exclusion::NoScaleFromZero {
-                    Standing::Waiting
-                } else {
-                    Standing::Excluded(reason, problems)
-                };
-                if group.standing != standing {
+            Err(excluded) => {
+                if group.excluded.as_ref() != Some(&excluded) {
                     self.membership_changed |= group.is_live();
                     self.changed.insert(id.clone());
-                    group.standing = standing;
+                    group.excluded = Some(excluded);
                 }
             }
         }
@@ -138,18 +136,17 @@ impl LiveState {
     }
 }
 
-/// Returns true if the object's template matters: it is a group, or would be one by its template alone.
-fn names_a_group(verdict: &Verdict) -> bool {
-    match verdict {
-        Verdict::Group(_) => true,
-        Verdict::Excluded(reason, _) => match reason {
-            Exclusion::NoScaleFromZero | Exclusion::Paused => true,
-            Exclusion::OutOfScope
-            | Exclusion::OwnedByMachineDeployment
-            | Exclusion::NotAutoscaled
-            | Exclusion::InvalidBounds
-            | Exclusion::NamespaceForbidden => false,
-        },
+/// Returns true if the template of an excluded object matters: it would be a group by its template alone.
+fn needs_template(reason: Exclusion) -> bool {
+    match reason {
+        Exclusion::NoScaleFromZero | Exclusion::WaitingForTemplate | Exclusion::Paused => true,
+        Exclusion::OutOfScope
+        | Exclusion::OwnedByMachineDeployment
+        | Exclusion::NotAutoscaled
+        | Exclusion::InvalidBounds
+        | Exclusion::NamespaceForbidden
+        | Exclusion::Undecodable
+        | Exclusion::Gone => false,
     }
 }
 

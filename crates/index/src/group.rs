@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use arcstr::ArcStr;
 use capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource};
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, Exclusion, Overrides, SharedLog, rollout,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, Overrides, SharedLog, rollout,
     writing::{GroupVersion, Ongoing, SetView},
 };
 use prost::bytes::Bytes;
@@ -14,7 +14,6 @@ use prost::bytes::Bytes;
 use super::{
     increase::Increase,
     own_size::{Overwritten, OwnSize},
-    standing::Standing,
     version::Versions,
 };
 
@@ -42,12 +41,12 @@ impl Served {
 }
 
 /// A MachineDeployment, MachineSet or MachinePool, be it a group or not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Group {
     /// The object, or its last decodable version while it doesn't decode; `None` if it was deleted or never decoded.
     pub(super) object: Option<Arc<ScalableResource>>,
-    /// Its current standing.
-    pub(super) standing: Standing,
+    /// The reason why it isn't a group; `None` while it is one.
+    pub(super) excluded: Option<Excluded>,
     /// Its served values, which are kept until the next Refresh when it stops being a group.
     pub(super) served: Option<Arc<Served>>,
     /// The kind of its infrastructure template, if this program should watch it.
@@ -69,6 +68,26 @@ pub(super) struct Group {
     pub(super) overwritten: Option<Overwritten>,
     /// The time of the object's deletion, while the group is still served.
     pub(super) deleted_at: Option<tokio::time::Instant>,
+}
+
+/// A group without an object.
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            object: None,
+            excluded: Some(Exclusion::Gone.into()),
+            served: None,
+            wants: None,
+            sample: None,
+            rollout: None,
+            versions: Versions::default(),
+            own_size: None,
+            size_writes: 0,
+            increase: None,
+            overwritten: None,
+            deleted_at: None,
+        }
+    }
 }
 
 impl Group {
@@ -131,27 +150,30 @@ impl Group {
 
     /// Returns true if there is an object, even one that doesn't decode.
     pub(super) fn is_known(&self) -> bool {
-        self.object.is_some() || matches!(self.standing, Standing::Undecodable(_))
+        self.object.is_some() || self.is_undecodable()
     }
 
     /// Returns the min size that deletions respect, which is 0 if the object isn't a group any more. `None` if its
     /// deletions wait, or belong to another program.
     pub(super) fn min_of_deletions(&self) -> Option<i32> {
         self.object.as_ref()?;
-        match &self.standing {
-            Standing::Live(()) => Some(self.served.as_ref()?.definition.bounds.min),
+        match self.excluded.as_ref().map(|excluded| excluded.reason) {
+            None => Some(self.served.as_ref()?.definition.bounds.min),
             // Accepted deletions are carried out, even if the object isn't a group any more.
-            Standing::Excluded(Exclusion::NotAutoscaled | Exclusion::InvalidBounds | Exclusion::NoScaleFromZero, _)
-            | Standing::Waiting => Some(0),
-            Standing::Excluded(
+            Some(
+                Exclusion::NotAutoscaled
+                | Exclusion::InvalidBounds
+                | Exclusion::NoScaleFromZero
+                | Exclusion::WaitingForTemplate,
+            ) => Some(0),
+            Some(
                 Exclusion::OutOfScope
                 | Exclusion::OwnedByMachineDeployment
                 | Exclusion::Paused
-                | Exclusion::NamespaceForbidden,
-                _,
-            )
-            | Standing::Undecodable(_)
-            | Standing::Gone => None,
+                | Exclusion::NamespaceForbidden
+                | Exclusion::Undecodable
+                | Exclusion::Gone,
+            ) => None,
         }
     }
 
@@ -162,6 +184,11 @@ impl Group {
 
     /// Returns true if it is a group now.
     pub(super) fn is_live(&self) -> bool {
-        self.standing.is_live()
+        self.excluded.is_none()
+    }
+
+    /// Returns true if its object doesn't decode.
+    pub(super) fn is_undecodable(&self) -> bool {
+        self.excluded.as_ref().is_some_and(|excluded| excluded.reason == Exclusion::Undecodable)
     }
 }

@@ -45,7 +45,6 @@ mod samples;
 mod shortages;
 mod size_writes;
 mod snapshot;
-mod standing;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -75,8 +74,7 @@ pub use self::{
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
-    standing::{Standing, StandingKind},
-    stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
+    stats::{GroupProblem, GroupRollout, OutsideBounds, SERVED, Stats},
     version::{Era, WrittenSize},
 };
 use self::{

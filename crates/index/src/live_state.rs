@@ -65,7 +65,7 @@ pub(super) struct LiveState {
     pub(super) wanted_changed: bool,
     /// The prices of the served groups.
     pub(super) prices: CheapestUnits,
-    /// The groups whose standing or problems have changed, to be logged once the lock is released.
+    /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose deletions may have progressed.
     pub(super) pending_deletes: BTreeSet<GroupId>,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use nodegroup::{Exclusion, InstanceCounts, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use super::{Detail, GroupSnapshot, Index, Standing, Stats};
+use super::{Detail, GroupSnapshot, Index, Stats};
 use metric_families::{count, gauge, single};
 
 /// The sources of a template's capacity, as label values.
@@ -104,20 +104,23 @@ fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
 /// MachineDeployment's log to its MachineSets, so a MachineSet's copy doesn't count.
 fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
     let log = group.deletion_log.as_ref()?;
-    match &group.standing {
+    match group.standing.as_ref().err().map(|excluded| excluded.reason) {
         // The progress of objects that can't be read is unknown.
-        Standing::Excluded(
-            Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NamespaceForbidden,
-            _,
-        )
-        | Standing::Gone => return None,
-        Standing::Live(_)
-        | Standing::Excluded(
-            Exclusion::NotAutoscaled | Exclusion::InvalidBounds | Exclusion::Paused | Exclusion::NoScaleFromZero,
-            _,
-        )
-        | Standing::Waiting
-        | Standing::Undecodable(_) => {}
+        Some(
+            Exclusion::OutOfScope
+            | Exclusion::OwnedByMachineDeployment
+            | Exclusion::NamespaceForbidden
+            | Exclusion::Gone,
+        ) => return None,
+        None
+        | Some(
+            Exclusion::NotAutoscaled
+            | Exclusion::InvalidBounds
+            | Exclusion::Paused
+            | Exclusion::NoScaleFromZero
+            | Exclusion::WaitingForTemplate
+            | Exclusion::Undecodable,
+        ) => {}
     }
     let id = group.id.to_string();
     Some(match log.read() {

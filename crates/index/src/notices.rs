@@ -7,11 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodegroup::{Exclusion, GroupId, Problem, ProblemKind};
 use tokio::time::{Duration, Instant};
 
-use super::{
-    Index,
-    live_state::LiveState,
-    standing::{Standing, StandingKind},
-};
+use super::{Index, live_state::LiveState, stats::SERVED};
 
 /// The interval of summaries during a long first sync, if anything has changed.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);
@@ -19,11 +15,11 @@ const SUMMARIES_APART: Duration = Duration::from_secs(60);
 /// The maximum number of groups that a first sync warns about one by one, since somebody has to fix each of them.
 const WARNED_SINGLY: usize = 10;
 
-/// Returns the number of groups of this standing that a first sync logs in a line each.
-fn logged_singly(kind: StandingKind) -> usize {
-    match kind {
-        StandingKind::Excluded(_) | StandingKind::Undecodable => WARNED_SINGLY,
-        StandingKind::Live | StandingKind::Waiting | StandingKind::Gone => 1,
+/// Returns the number of groups, or of objects excluded for this reason, that a first sync logs in a line each.
+fn logged_singly(excluded: Option<Exclusion>) -> usize {
+    match excluded {
+        None | Some(Exclusion::WaitingForTemplate | Exclusion::Gone) => 1,
+        Some(_) => WARNED_SINGLY,
     }
 }
 
@@ -32,8 +28,8 @@ fn logged_singly(kind: StandingKind) -> usize {
 pub struct Notice {
     /// The group.
     pub id: GroupId,
-    /// Its current standing.
-    pub state: StandingKind,
+    /// The reason why it isn't a group now; `None` if it is one.
+    pub excluded: Option<Exclusion>,
     /// Its problems.
     pub problems: Vec<Problem>,
     /// Notes that aren't problems but worth knowing.
@@ -54,15 +50,16 @@ impl Notice {
 
     fn log_state(&self) {
         let group = &self.id;
-        match self.state {
-            StandingKind::Live => tracing::info!(%group, "node group is served"),
-            StandingKind::Excluded(
-                reason @ (Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled),
-            ) => tracing::debug!(%group, %reason, "not a node group"),
-            StandingKind::Excluded(reason) => tracing::warn!(%group, %reason, "node group is left out"),
-            StandingKind::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
-            StandingKind::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
-            StandingKind::Gone => tracing::info!(%group, "object of a node group is gone"),
+        match self.excluded {
+            None => tracing::info!(%group, "node group is served"),
+            Some(reason @ (Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled)) => {
+                tracing::debug!(%group, %reason, "not a node group")
+            }
+            Some(Exclusion::WaitingForTemplate) => {
+                tracing::debug!(%group, "node group waits for its infrastructure template");
+            }
+            Some(Exclusion::Gone) => tracing::info!(%group, "object of a node group is gone"),
+            Some(reason) => tracing::warn!(%group, %reason, "node group is left out"),
         }
     }
 
@@ -77,12 +74,9 @@ impl Notice {
     /// Logs the change at level debug, as one of many in a summary.
     fn log_in_detail(&self) {
         let group = &self.id;
-        match self.state {
-            StandingKind::Live => tracing::debug!(%group, "node group is served"),
-            StandingKind::Excluded(reason) => tracing::debug!(%group, %reason, "node group is left out"),
-            StandingKind::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
-            StandingKind::Undecodable => tracing::debug!(%group, "node group is left out: its object can't be read"),
-            StandingKind::Gone => tracing::debug!(%group, "object of a node group is gone"),
+        match self.excluded {
+            None => tracing::debug!(%group, "node group is served"),
+            Some(reason) => tracing::debug!(%group, %reason, "node group is left out"),
         }
         for problem in &self.problems {
             tracing::debug!(%group, kind = problem.kind.as_str(), "{problem}");
@@ -159,35 +153,34 @@ impl Index {
         let groups = self.stats().groups;
         let of = |state: &str| groups.get(state).copied().unwrap_or_default();
         let reasons = Exclusion::ALL.into_iter().filter(|reason| reason.is_error() || *reason == Exclusion::Paused);
-        (of("served"), reasons.map(Exclusion::as_str).chain(["undecodable"]).map(of).sum())
+        (of(SERVED), reasons.map(Exclusion::as_str).map(of).sum())
     }
 }
 
 fn sum_up_states(notices: &[Notice]) {
     let mut states: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for notice in notices {
-        states.entry(notice.state).or_default().push(notice);
+        states.entry(notice.excluded).or_default().push(notice);
     }
-    for (state, alike) in &states {
+    for (excluded, alike) in &states {
         let [first, ..] = alike.as_slice() else { continue };
-        if alike.len() <= logged_singly(*state) {
+        if alike.len() <= logged_singly(*excluded) {
             for notice in alike {
                 notice.log_state();
             }
             continue;
         }
         let (groups, first) = (alike.len(), &first.id);
-        match state {
-            StandingKind::Live => tracing::info!(groups, "node groups are served"),
-            StandingKind::Excluded(
-                Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled,
-            )
-            | StandingKind::Waiting => {}
-            StandingKind::Excluded(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
-            StandingKind::Undecodable => {
-                tracing::warn!(groups, %first, "node groups are left out: their objects can't be read");
-            }
-            StandingKind::Gone => tracing::info!(groups, %first, "objects of node groups are gone"),
+        match excluded {
+            None => tracing::info!(groups, "node groups are served"),
+            Some(
+                Exclusion::OutOfScope
+                | Exclusion::OwnedByMachineDeployment
+                | Exclusion::NotAutoscaled
+                | Exclusion::WaitingForTemplate,
+            ) => {}
+            Some(Exclusion::Gone) => tracing::info!(groups, %first, "objects of node groups are gone"),
+            Some(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
         }
     }
 }
@@ -243,11 +236,11 @@ impl LiveState {
         let group = self.groups.get(&id);
         let served = group.filter(|group| group.is_live()).and_then(|group| group.served.as_deref());
         let notes = served.map(|served| served.definition.notes.clone()).unwrap_or_default();
-        let standing = group.map_or(&Standing::Gone, |group| &group.standing);
+        let excluded = group.map_or(Some(Exclusion::Gone), |group| group.excluded.as_ref().map(|it| it.reason));
         let problems = match served {
-            Some(served) => served.definition.problems.clone(),
-            None => standing.problems().to_vec(),
+            Some(served) => Some(served.definition.problems.clone()),
+            None => group.and_then(|group| group.excluded.as_ref()).map(|excluded| excluded.problems.clone()),
         };
-        Notice { id, state: standing.kind(), problems, notes }
+        Notice { id, excluded, problems: problems.unwrap_or_default(), notes }
     }
 }

@@ -8,8 +8,8 @@ use arcstr::ArcStr;
 
 use capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource};
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, GroupId, Instance, InstanceCounts, SharedLog, instance, topology,
-    writing::Ongoing,
+    Definition, DeleteConditions, ErrorRules, Excluded, Exclusion, GroupId, Instance, InstanceCounts, SharedLog,
+    instance, topology, writing::Ongoing,
 };
 
 use super::{
@@ -17,7 +17,6 @@ use super::{
     group::{Group, Served},
     members::Member,
     relation::cluster_key,
-    standing::Standing,
     version::WrittenSize,
 };
 
@@ -38,8 +37,8 @@ pub struct Snapshot {
 pub struct GroupSnapshot {
     /// Its id.
     pub id: GroupId,
-    /// Its standing.
-    pub standing: Standing<Arc<Served>>,
+    /// The values that it is served with, or the reason why it isn't a group.
+    pub standing: Result<Arc<Served>, Excluded>,
     /// Its object; `None` if it was deleted or never decoded.
     pub object: Option<Arc<ScalableResource>>,
     /// True if the last Refresh reported it to Cluster Autoscaler.
@@ -111,14 +110,12 @@ impl Index {
 
 impl Inner {
     fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
-        let standing = match (&group.standing, &group.served) {
-            (Standing::Live(()), Some(served)) => Standing::Live(Arc::clone(served)),
-            (Standing::Excluded(reason, problems), _) => Standing::Excluded(*reason, problems.clone()),
-            (Standing::Waiting, _) => Standing::Waiting,
-            (Standing::Undecodable(problem), _) => Standing::Undecodable(problem.clone()),
-            (Standing::Gone, _) | (Standing::Live(()), None) => Standing::Gone,
+        let standing = match (&group.excluded, &group.served) {
+            (Some(excluded), _) => Err(excluded.clone()),
+            (None, Some(served)) => Ok(Arc::clone(served)),
+            (None, None) => Err(Exclusion::Gone.into()),
         };
-        let (size, is_live) = (group.size(now), matches!(standing, Standing::Live(_)));
+        let (size, is_live) = (group.size(now), standing.is_ok());
         // The Machines of a MachineSet that isn't a group belong to its MachineDeployment.
         let members = || match id.kind {
             ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.live.copy_members(id),
@@ -155,10 +152,7 @@ impl GroupSnapshot {
     /// Returns the answers of a live group.
     #[must_use]
     pub fn served(&self) -> Option<&Served> {
-        match &self.standing {
-            Standing::Live(served) => Some(served),
-            Standing::Excluded(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
-        }
+        self.standing.as_deref().ok()
     }
 
     /// Returns a note on a temporary state that is no problem of the group, for people.
@@ -172,7 +166,7 @@ impl GroupSnapshot {
     #[must_use]
     pub fn instances(&self) -> Option<impl Iterator<Item = OwnedInstance<'_>>> {
         let members = self.members.as_deref()?;
-        let is_live = matches!(self.standing, Standing::Live(_));
+        let is_live = self.standing.is_ok();
         let size = if is_live { self.size } else { 0 };
         let pool = self.object.as_ref().filter(|_| is_live && self.id.kind == ScalableKind::MachinePool);
         let of_pool = pool.map(|pool| {

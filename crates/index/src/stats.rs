@@ -8,18 +8,17 @@ use std::{
 use jiff::Timestamp;
 use nodegroup::{Exclusion, GroupId};
 
-use super::{
-    Index,
-    group::Group,
-    standing::{Standing, StandingKind},
-};
+use super::{Index, group::Group};
+
+/// The word of metrics and JSON for a node group; an object that is none has the reason's word.
+pub const SERVED: &str = "served";
 
 /// A group's problem, as values of closed sets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupProblem {
     /// Its id.
     pub group: String,
-    /// Its standing, as in [`Stats::groups`].
+    /// Its state, as in [`Stats::groups`].
     pub state: &'static str,
     /// The kind of the problem, or `left_out` for a group that is left out without a problem.
     pub problem: &'static str,
@@ -52,8 +51,8 @@ pub struct OutsideBounds {
 /// Statistics of the index, for metrics.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
-    /// The number of MachineDeployments, MachineSets and MachinePools by standing: `served`, or the reason for not
-    /// being a group.
+    /// The number of MachineDeployments, MachineSets and MachinePools by state: [`SERVED`], or the reason for not being
+    /// a group.
     pub groups: BTreeMap<&'static str, u64>,
     /// The problems, each with its group.
     pub problems: Vec<GroupProblem>,
@@ -84,7 +83,7 @@ impl Index {
         let now = Instant::now();
         for (id, group) in &live.groups {
             sums.outside_bounds.extend(outside_bounds(id, group, now));
-            if let (Standing::Live(()), Some(rollout)) = (&group.standing, &group.rollout) {
+            if let (None, Some(rollout)) = (&group.excluded, &group.rollout) {
                 sums.rollouts.push(GroupRollout {
                     group: id.to_string(),
                     cause: rollout.cause.as_str(),
@@ -92,18 +91,18 @@ impl Index {
                     ignored: group.holding_rollout().is_none(),
                 });
             }
-            let state = match group.standing.kind() {
-                StandingKind::Gone => continue,
-                kind => kind.as_str(),
-            };
-            let problems = match &group.served {
-                Some(served) if group.is_live() => &served.definition.problems,
-                Some(_) | None => group.standing.problems(),
+            let reason = group.excluded.as_ref().map(|excluded| excluded.reason);
+            if reason == Some(Exclusion::Gone) {
+                continue;
+            }
+            let state = reason.map_or(SERVED, Exclusion::as_str);
+            let problems = match (&group.excluded, &group.served) {
+                (Some(excluded), _) => excluded.problems.as_slice(),
+                (None, served) => served.as_ref().map_or(&[][..], |served| &served.definition.problems),
             };
             *sums.groups.entry(state).or_default() += 1;
             let mut kinds: BTreeSet<_> = problems.iter().map(|problem| problem.kind.as_str()).collect();
-            let left_out =
-                matches!(group.standing, Standing::Excluded(Exclusion::InvalidBounds | Exclusion::NoScaleFromZero, _));
+            let left_out = matches!(reason, Some(Exclusion::InvalidBounds | Exclusion::NoScaleFromZero));
             if left_out && kinds.is_empty() {
                 kinds.insert("left_out");
             }

@@ -1,13 +1,14 @@
 //! Evaluates an object to a node group, or to the reason why it is none. Every part of the program must decide this
 //! here, and nowhere else.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
 use super::{
-    Bounds, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
-    RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
+    Bounds, Drivers, ErrorRules, Excluded, Exclusion, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList,
+    Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout,
+    template,
 };
 
 /// The rules that all objects of a workload cluster share.
@@ -52,15 +53,6 @@ pub enum InfrastructureState<'a> {
     Known(&'a InfrastructureTemplate),
 }
 
-/// The verdict on an object: a node group for Cluster Autoscaler, or not.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// A node group.
-    Group(Box<Definition>),
-    /// No node group, with the reason and the object's problems.
-    Excluded(Exclusion, Vec<Problem>),
-}
-
 /// A node group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
@@ -86,126 +78,35 @@ pub struct Definition {
     pub notes: Vec<String>,
 }
 
-/// The reason why an object is no node group.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Exclusion {
-    /// No scope matches it.
-    OutOfScope,
-    /// Its MachineDeployment scales it: it is a MachineSet.
-    OwnedByMachineDeployment,
-    /// Its max size is 0.
-    NotAutoscaled,
-    /// Its bounds are invalid.
-    InvalidBounds,
-    /// It or its Cluster is paused.
-    Paused,
-    /// It has no replicas, and the capacity of a Node isn't known.
-    NoScaleFromZero,
-    /// Its namespace can't be read.
-    NamespaceForbidden,
-}
-
-impl Exclusion {
-    /// All reasons.
-    pub const ALL: [Self; 7] = [
-        Self::OutOfScope,
-        Self::OwnedByMachineDeployment,
-        Self::NotAutoscaled,
-        Self::InvalidBounds,
-        Self::Paused,
-        Self::NoScaleFromZero,
-        Self::NamespaceForbidden,
-    ];
-
-    /// Returns the reason as a metric label.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::OutOfScope => "out_of_scope",
-            Self::OwnedByMachineDeployment => "owned_by_machine_deployment",
-            Self::NotAutoscaled => "not_autoscaled",
-            Self::InvalidBounds => "invalid_bounds",
-            Self::Paused => "paused",
-            Self::NoScaleFromZero => "no_scale_from_zero",
-            Self::NamespaceForbidden => "namespace_forbidden",
-        }
-    }
-
-    /// Returns true if someone has to fix something, false if the object is left out on purpose.
-    #[must_use]
-    pub fn is_error(self) -> bool {
-        match self {
-            Self::InvalidBounds | Self::NoScaleFromZero | Self::NamespaceForbidden => true,
-            Self::OutOfScope | Self::OwnedByMachineDeployment | Self::NotAutoscaled | Self::Paused => false,
-        }
-    }
-}
-
-/// Writes a sentence for people, with the remedy.
-impl fmt::Display for Exclusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfScope => f.write_str(
-                "it is out of scope: no --node-group-auto-discovery or --cluster fits its namespace, cluster name and \
-                 labels",
-            ),
-            Self::OwnedByMachineDeployment => {
-                f.write_str("its MachineDeployment owns it: set the size annotations there")
-            }
-            Self::NotAutoscaled => f.write_str(
-                "it isn't autoscaled: set the annotation cluster-api-autoscaler-node-group-max-size to more than 0",
-            ),
-            Self::InvalidBounds => f.write_str(
-                "its size annotations can't be used: correct cluster-api-autoscaler-node-group-min-size and -max-size",
-            ),
-            Self::Paused => {
-                write!(
-                    f,
-                    "it is paused: take off its annotation {PAUSED}, set spec.paused of its Cluster to false, or have \
-                     its status.authoritativeAPI be MachineAPI where OpenShift sets that"
-                )
-            }
-            Self::NoScaleFromZero => f.write_str(
-                "it has no replicas and can't scale from zero: the cpu and memory of its Nodes must be known, from its \
-                 infrastructure template's status.capacity or from the annotations \
-                 capacity.cluster-autoscaler.kubernetes.io/cpu and …/memory",
-            ),
-            Self::NamespaceForbidden => f.write_str(
-                "its namespace can't be read any more, so that nothing certain is known of it: grant list and watch there, \
-                 or take the namespace out of the scope if it was deleted",
-            ),
-        }
-    }
-}
-
-/// Returns the verdict on the object. `cluster` is its Cluster, if known; `nodes` has the observations of its Nodes.
+/// Returns the node group that the object is. `cluster` is its Cluster, if known; `nodes` has the observations of its Nodes.
 ///
 /// Pausing follows Cluster API: an object is paused by its own annotation or by spec.paused of its Cluster. The
 /// annotation on a Cluster pauses only the Cluster itself. OpenShift's controller pauses an object for which another
 /// API is authoritative.
-#[must_use]
+///
+/// # Errors
+/// If the object is no node group, with the reason.
 pub fn evaluate(
     object: &ScalableResource,
     cluster: Option<&Cluster>,
     infrastructure: InfrastructureState<'_>,
     nodes: RealNodes<'_>,
     rules: &Rules,
-) -> Verdict {
-    let left_out = |reason| Verdict::Excluded(reason, Vec::new());
+) -> Result<Box<Definition>, Excluded> {
     if !rules.scope.matches(object) {
-        return left_out(Exclusion::OutOfScope);
+        return Err(Exclusion::OutOfScope.into());
     }
     if object.deployment.is_some() {
-        return left_out(Exclusion::OwnedByMachineDeployment);
+        return Err(Exclusion::OwnedByMachineDeployment.into());
     }
     let bounds = match bounds::bounds(&rules.keys, &object.annotations) {
         Ok(Some(bounds)) => bounds,
-        Ok(None) => return left_out(Exclusion::NotAutoscaled),
-        Err(problem) => return Verdict::Excluded(Exclusion::InvalidBounds, vec![problem]),
+        Ok(None) => return Err(Exclusion::NotAutoscaled.into()),
+        Err(problem) => return Err(Excluded::by(Exclusion::InvalidBounds, problem)),
     };
     let is_paused = object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused);
     if is_paused || object.handed_over {
-        return left_out(Exclusion::Paused);
+        return Err(Exclusion::Paused.into());
     }
     let (known, mut problems) = match infrastructure {
         InfrastructureState::None | InfrastructureState::Unknown => (None, Vec::new()),
@@ -228,11 +129,16 @@ pub fn evaluate(
     });
     keep_first(&mut problems);
     if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {
-        return Verdict::Excluded(Exclusion::NoScaleFromZero, problems);
+        return Err(match infrastructure {
+            InfrastructureState::Unknown => Exclusion::WaitingForTemplate.into(),
+            InfrastructureState::None | InfrastructureState::Unreadable(_) | InfrastructureState::Known(_) => {
+                Excluded { reason: Exclusion::NoScaleFromZero, problems }
+            }
+        });
     }
     let id = GroupId::of(object.kind, &object.meta);
     let template::Built { template, drivers, notes, .. } = built;
-    Verdict::Group(Box::new(Definition {
+    Ok(Box::new(Definition {
         id,
         bounds,
         template,

@@ -47,7 +47,7 @@ impl ReadOnlyCommand {
                 ))
             };
             if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
-                return Err(unchanged(&why));
+                return Err(unchanged(&why.to_string()));
             }
             let view = work.view()?;
             let from = view.version.replicas;

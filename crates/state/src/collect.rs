@@ -13,7 +13,7 @@ use super::{
 };
 use cluster::Workload;
 use grpc::Calls;
-use index::{Detail, GroupSnapshot, Snapshot, Standing};
+use index::{Detail, GroupSnapshot, Snapshot};
 use scale::History;
 use server::{Certificates, Check, Checks as _, DebugError, DebugPages};
 
@@ -132,7 +132,7 @@ impl StateSource {
     pub fn read_rows(&self) -> State {
         let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
         let is_owned = |group: &GroupSnapshot| {
-            matches!(group.standing, Standing::Excluded(Exclusion::OwnedByMachineDeployment, _))
+            group.standing.as_ref().is_err_and(|excluded| excluded.reason == Exclusion::OwnedByMachineDeployment)
         };
         snapshot.groups.retain(|group| !is_owned(group));
         let row = |group: &GroupSnapshot| Some(convert::row(group, group.served()?, &self.sources.history));

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use nodegroup::{
-    ErrorClass, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced,
-    SourcedMap, capacity, writing::Ongoing,
+    ErrorClass, Excluded, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause,
+    Sourced, SourcedMap, capacity, writing::Ongoing,
 };
 use shared_informer::Status;
 
@@ -14,7 +14,7 @@ use super::{
     TlsState, Written,
 };
 use grpc::{Calls, Refreshed};
-use index::{GroupSnapshot, Member, OwnedInstance, Served, StandingKind};
+use index::{GroupSnapshot, Member, OwnedInstance, Served};
 use scale::{History, HistoryEntry};
 use server::{Check, CheckState, TlsStanding};
 
@@ -65,10 +65,7 @@ fn counts(of: InstanceCounts) -> Counts {
 
 /// Converts an object that isn't a node group; `None` for one that is.
 pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
-    let (kind, of_object) = (snapshot.standing.kind(), snapshot.standing.problems());
-    if kind == StandingKind::Live {
-        return None;
-    }
+    let Excluded { reason, problems: of_object } = snapshot.standing.as_ref().err()?;
     let object = snapshot.object.as_deref();
     Some(LeftOutObject {
         id: snapshot.id.to_string(),
@@ -76,9 +73,9 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<Le
         namespace: snapshot.id.key.namespace.to_string(),
         name: snapshot.id.key.name.to_string(),
         cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
-        reason: kind.as_str().to_owned(),
-        message: kind.message(),
-        invalid: kind.is_error() || !of_object.is_empty(),
+        reason: reason.as_str().to_owned(),
+        message: reason.to_string(),
+        invalid: reason.is_error() || !of_object.is_empty(),
         pinned: snapshot.pinned,
         problems: problems(of_object),
         history: entries(history, &snapshot.id),

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use capi::{KindRef, ObjectKey, ScalableKind};
-use nodegroup::{Definition, Exclusion, Scope};
+use nodegroup::{Definition, Excluded, Exclusion, Scope};
 
 use super::{
     report::{CheckId, Findings},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cli::live_index::LiveIndex;
 use discovery::CoreResources;
-use index::{Detail, GroupSnapshot, KindState, Standing};
+use index::{Detail, GroupSnapshot, KindState};
 use rights::{Breaks, Right, Side};
 use server::{Check, CheckState};
 
@@ -105,7 +105,7 @@ impl Inspection {
     /// Returns true if there are node groups of a kind. Future ones of the usual kind count too: MachineDeployments,
     /// or MachineSets if those aren't served.
     pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
-        let is_live = |group: &GroupSnapshot| matches!(group.standing, Standing::Live(_));
+        let is_live = |group: &GroupSnapshot| group.standing.is_ok();
         kind == self.usual_kind
             || !self.is_whole
             || self.groups.iter().any(|group| group.id.kind == kind && is_live(group))
@@ -166,10 +166,8 @@ impl Inspection {
             return;
         }
         let mut reasons: BTreeMap<Exclusion, usize> = BTreeMap::new();
-        for group in &self.groups {
-            if let Standing::Excluded(reason, _) = &group.standing {
-                *reasons.entry(*reason).or_default() += 1;
-            }
+        for excluded in self.groups.iter().filter_map(|group| group.standing.as_ref().err()) {
+            *reasons.entry(excluded.reason).or_default() += 1;
         }
         let message = if reasons.is_empty() {
             "no node group: there is no MachineDeployment, MachineSet or MachinePool in the namespaces of the scope"
@@ -191,33 +189,31 @@ impl Inspection {
                 fine = false;
                 findings.warn(CheckId::NodeGroup, &subject, message, "");
             };
-            match &group.standing {
-                Standing::Live(served) => {
+            let Excluded { reason, problems } = match &group.standing {
+                Ok(served) => {
                     for problem in &served.definition.problems {
                         warn(problem.to_string());
                     }
+                    continue;
                 }
-                Standing::Excluded(
-                    reason @ (Exclusion::InvalidBounds | Exclusion::NoScaleFromZero | Exclusion::NamespaceForbidden),
-                    problems,
-                ) => {
+                Err(excluded) => excluded,
+            };
+            match reason {
+                Exclusion::InvalidBounds | Exclusion::NoScaleFromZero | Exclusion::NamespaceForbidden => {
                     warn(format!("left out: {reason}"));
                     for problem in problems {
                         warn(problem.to_string());
                     }
                 }
-                Standing::Excluded(
-                    Exclusion::OutOfScope
-                    | Exclusion::OwnedByMachineDeployment
-                    | Exclusion::NotAutoscaled
-                    | Exclusion::Paused,
-                    _,
-                )
-                | Standing::Gone => {}
-                Standing::Waiting => {
+                Exclusion::WaitingForTemplate => {
                     warn(format!("left out until its infrastructure template is read: {}", Exclusion::NoScaleFromZero));
                 }
-                Standing::Undecodable(problem) => warn(format!("left out: {problem}")),
+                Exclusion::Undecodable => problems.iter().for_each(|problem| warn(format!("left out: {problem}"))),
+                Exclusion::OutOfScope
+                | Exclusion::OwnedByMachineDeployment
+                | Exclusion::NotAutoscaled
+                | Exclusion::Paused
+                | Exclusion::Gone => {}
             }
         }
         if fine {
@@ -297,10 +293,7 @@ impl Inspection {
     }
 
     fn live(&self) -> impl Iterator<Item = (&GroupSnapshot, &Definition)> {
-        self.groups.iter().filter_map(|group| match &group.standing {
-            Standing::Live(served) => Some((group, &served.definition)),
-            Standing::Excluded(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
-        })
+        self.groups.iter().filter_map(|group| Some((group, &group.served()?.definition)))
     }
 }
 

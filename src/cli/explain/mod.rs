@@ -23,7 +23,7 @@ pub(super) use self::config::ExplainConfig;
 use self::manifests::{IndexFeed, ManifestError};
 use super::printing::{self, print};
 use ::text::visible;
-use index::{Detail, Index, Served, Standing};
+use index::{Detail, Index, Served};
 use nodegroup::GroupId;
 use prices::{PriceFile, PriceFileError};
 use state::explain::{
@@ -189,7 +189,7 @@ impl ExplainConfig {
                 }
                 Some(Explained::LeftOut(_)) | None => {}
             }
-            if let Standing::Live(of_group) = &group.standing {
+            if let Ok(of_group) = &group.standing {
                 served.push((group.id.clone(), Arc::clone(of_group)));
             }
         }

@@ -68,7 +68,7 @@ fn an_annotation_is_read_up_to_its_bound_and_is_a_problem_beyond(#[case] key: &s
 #[case::beyond(LONGEST_VALUE + 1)]
 fn what_pauses_by_being_there_pauses_whatever_its_value_is(#[case] bytes: usize) {
     let notices = notices_of("cluster.x-k8s.io/paused", bytes);
-    assert!(format!("{:?}", notices[0].state).contains("Paused"), "{notices:?}");
+    assert!(format!("{:?}", notices[0].excluded).contains("Paused"), "{notices:?}");
 }
 
 #[rstest]

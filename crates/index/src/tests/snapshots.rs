@@ -7,7 +7,7 @@ use nodegroup::Instance;
 use serde_json::json;
 
 use super::objects::*;
-use crate::{Detail, GroupSnapshot, Index, Standing};
+use crate::{Detail, GroupSnapshot, Index};
 
 fn group(index: &Index, id_text: &str) -> GroupSnapshot {
     let mut snapshot = index.snapshot(Some(&id(id_text)), Detail::Instances);
@@ -34,14 +34,14 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
         index.snapshot(None, Detail::Instances).groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
     for text in [WORKERS, "MachinePool/team-a/pool", "MachineDeployment/team-a/empty"] {
         let group = &groups[text];
-        assert!(matches!(group.standing, Standing::Live(_)), "{text}");
+        assert!(group.standing.is_ok(), "{text}");
         assert!(group.pinned);
         assert_eq!(Some(group.size), index.target_size(&id(text)), "{text}");
         assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
     }
     let snapshot = index.snapshot(None, Detail::Instances);
     assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
-    assert!(matches!(groups["MachineSet/team-a/workers-1"].standing, Standing::Excluded(..)));
+    assert!(groups["MachineSet/team-a/workers-1"].standing.is_err());
     assert_eq!(instances(&groups["MachineSet/team-a/workers-1"]), [], "they are shown by the MachineDeployment");
 }
 
@@ -89,7 +89,7 @@ fn what_is_none_any_more_is_shown_with_the_reason_and_still_pinned() {
     let index = index(workers());
     index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
     let left_out = group(&index, WORKERS);
-    assert!(matches!(&left_out.standing, Standing::Excluded(_, problems) if problems.len() == 1));
+    assert!(matches!(&left_out.standing, Err(excluded) if excluded.problems.len() == 1));
     assert!(left_out.pinned);
     index.refresh();
     assert!(!group(&index, WORKERS).pinned);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 use super::objects::*;
-use crate::{Change, Feed, Index, KindState, StandingKind};
+use crate::{Change, Feed, Index, KindState};
 
 fn group_ids(index: &Index) -> Vec<String> {
     index.groups().iter().map(|group| group.text.to_string()).collect()
@@ -107,16 +107,16 @@ fn a_reason_is_reported_once_per_change() {
     assert_eq!(reported[0].problems[0].kind, ProblemKind::Bounds);
     assert_eq!(index.apply_quietly(wrong()), []);
     let mended = index.apply_quietly(deployment("wrong", 1, ("5", "10"), &json!({})));
-    assert_eq!(mended[0].state, StandingKind::Live);
+    assert_eq!(mended[0].excluded, None);
 }
 
 #[test]
 fn what_a_group_lacks_is_reported_only_once_its_template_has_been_looked_for() {
     let index = index([]);
     let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
-    assert_eq!(reported[0].state, StandingKind::Waiting);
+    assert_eq!(reported[0].excluded, Some(Exclusion::WaitingForTemplate));
     let reported = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
-    assert_eq!(reported[0].state, StandingKind::Excluded(Exclusion::NoScaleFromZero));
+    assert_eq!(reported[0].excluded, Some(Exclusion::NoScaleFromZero));
     assert_eq!(reported[0].problems[0].kind, ProblemKind::Template);
 }
 
@@ -130,7 +130,7 @@ fn a_problem_of_a_group_that_stays_one_is_reported() {
     merge(&mut wrong, &options);
     let reported = index.apply_quietly(deployment("workers", 4, ("1", "10"), &wrong));
     assert_eq!(reported.len(), 1);
-    assert_eq!((reported[0].state, reported[0].problems[0].kind), (StandingKind::Live, ProblemKind::Options));
+    assert_eq!((reported[0].excluded, reported[0].problems[0].kind), (None, ProblemKind::Options));
 }
 
 #[test]

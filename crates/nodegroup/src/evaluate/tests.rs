@@ -37,21 +37,18 @@ fn group() -> ScalableResource {
     bounded(deployment("workers"), "1", "10")
 }
 
-fn of(object: &ScalableResource) -> Verdict {
+fn of(object: &ScalableResource) -> Result<Box<Definition>, Excluded> {
     evaluate(object, Some(&cluster()), InfrastructureState::None, RealNodes::default(), &rules())
 }
 
-fn left_out(verdict: &Verdict) -> Option<Exclusion> {
-    match verdict {
-        Verdict::Group(_) => None,
-        Verdict::Excluded(reason, _) => Some(*reason),
-    }
+fn left_out(result: &Result<Box<Definition>, Excluded>) -> Option<Exclusion> {
+    result.as_ref().err().map(|excluded| excluded.reason)
 }
 
-fn definition(verdict: Verdict) -> Definition {
-    match verdict {
-        Verdict::Group(definition) => *definition,
-        Verdict::Excluded(reason, problems) => panic!("{reason}: {problems:?}"),
+fn definition(result: Result<Box<Definition>, Excluded>) -> Definition {
+    match result {
+        Ok(definition) => *definition,
+        Err(Excluded { reason, problems }) => panic!("{reason}: {problems:?}"),
     }
 }
 
@@ -88,7 +85,7 @@ fn bounds_decide(#[case] object: ScalableResource, #[case] expected: Option<Excl
 
 #[test]
 fn invalid_bounds_say_why() {
-    let Verdict::Excluded(_, problems) = of(&bounded(deployment("workers"), "3", "2")) else { panic!("a group") };
+    let Err(Excluded { problems, .. }) = of(&bounded(deployment("workers"), "3", "2")) else { panic!("a group") };
     assert_eq!(problems[0].kind, ProblemKind::Bounds);
 }
 
@@ -102,8 +99,8 @@ fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool,
         annotate(&mut object, PAUSED, "");
     }
     let cluster = Cluster { paused: spec, ..cluster() };
-    let verdict = evaluate(&object, Some(&cluster), InfrastructureState::None, RealNodes::default(), &rules());
-    assert_eq!(left_out(&verdict), expected);
+    let result = evaluate(&object, Some(&cluster), InfrastructureState::None, RealNodes::default(), &rules());
+    assert_eq!(left_out(&result), expected);
 }
 
 #[test]
@@ -132,8 +129,8 @@ fn without_replicas_it_must_be_able_to_scale_from_zero(
 ) {
     let object = ScalableResource { replicas, ..group() };
     let infrastructure = infrastructure(capacity);
-    let verdict = evaluate(&object, None, InfrastructureState::Known(&infrastructure), RealNodes::default(), &rules());
-    assert_eq!(left_out(&verdict), expected);
+    let result = evaluate(&object, None, InfrastructureState::Known(&infrastructure), RealNodes::default(), &rules());
+    assert_eq!(left_out(&result), expected);
 }
 
 #[test]
@@ -184,7 +181,7 @@ fn bad_annotations_leave_the_group_standing() {
 fn what_is_wrong_is_reported_where_it_keeps_a_group_from_scaling_from_zero() {
     let mut object = ScalableResource { replicas: Some(0), ..group() };
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "four");
-    let Verdict::Excluded(Exclusion::NoScaleFromZero, problems) = of(&object) else { panic!("a group") };
+    let Err(Excluded { reason: Exclusion::NoScaleFromZero, problems }) = of(&object) else { panic!("a group") };
     assert_eq!(problems.len(), 1);
 }
 

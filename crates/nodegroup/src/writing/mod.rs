@@ -21,7 +21,7 @@ pub use self::{
     size_writer::{SizeWriter, is_own, manager},
     version::GroupVersion,
 };
-use crate::{DeletionLog, LogError, RolloutCause, SharedLog, Ticket, deletion_log::Types};
+use crate::{DeletionLog, Excluded, LogError, RolloutCause, SharedLog, Ticket, deletion_log::Types};
 
 /// An object that creates Machines.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ pub struct SetView {
 pub enum NotScalable {
     /// The group doesn't exist.
     Unknown,
-    /// It was a group at the last Refresh and isn't one now, with the reason.
-    Excluded(String),
+    /// It was a group at the last Refresh and isn't one now.
+    Excluded(Excluded),
 }
 
 /// The rollout of a group, in progress or about to begin.

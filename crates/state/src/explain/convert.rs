@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use k8s_pb::api::core::v1 as wire;
 use nodegroup::{
-    Drivers, EmptyNode, Exclusion, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
+    Drivers, EmptyNode, Excluded, Exclusion, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated, fit,
     price::{GroupPrice, Offer, PriceSource},
     resource_list::{CPU, MEMORY},
 };
@@ -18,7 +18,7 @@ use super::{
         DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
     },
 };
-use index::{GroupSnapshot, Served, Standing};
+use index::{GroupSnapshot, Served};
 
 /// The report on an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,23 +35,24 @@ pub enum Explained {
 pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
     let object = snapshot.object.as_deref();
     let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
-    let kind = snapshot.standing.kind();
-    let (message, is_error) = match &snapshot.standing {
-        Standing::Live(served) => {
+    let Excluded { reason, problems } = match &snapshot.standing {
+        Ok(served) => {
             return Some(Explained::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))));
         }
-        Standing::Gone => return None,
-        // A report doesn't wait for a template, which manifests may lack for good.
-        Standing::Waiting => (Exclusion::NoScaleFromZero.to_string(), true),
-        Standing::Excluded(..) | Standing::Undecodable(_) => (kind.message(), kind.is_error()),
+        Err(excluded) => excluded,
     };
-    let problems = snapshot.standing.problems();
+    let cause = match reason {
+        Exclusion::Gone => return None,
+        // A report doesn't wait for a template, which manifests may lack for good.
+        Exclusion::WaitingForTemplate => Exclusion::NoScaleFromZero,
+        reason => *reason,
+    };
     Some(Explained::LeftOut(LeftOutReport {
         id: snapshot.id.to_string(),
         cluster,
-        invalid: is_error || !problems.is_empty(),
-        reason: kind.as_str().to_owned(),
-        message,
+        invalid: cause.is_error() || !problems.is_empty(),
+        reason: reason.as_str().to_owned(),
+        message: cause.to_string(),
         problems: convert::problems(problems),
         notes: notes.to_vec(),
     }))

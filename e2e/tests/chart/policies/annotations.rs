@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::{Context as _, Result, ensure};
 use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
 use e2e::wait::eventually;
-use nodegroup::{self, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules, Verdict};
+use nodegroup::{self, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -48,8 +48,8 @@ fn set_aside(object: &Value) -> Result<Keys> {
     let meta = Meta { key: ObjectKey::new("team-a", "workers"), uid: "uid".into(), resource_version: "1".into() };
     let object = ScalableResource::decode(kind, meta, object, &context).map_err(anyhow::Error::msg)?;
     let problems = match nodegroup::evaluate(&object, None, InfrastructureState::None, RealNodes::default(), &rules) {
-        Verdict::Group(definition) => definition.problems,
-        Verdict::Excluded(_, problems) => problems,
+        Ok(definition) => definition.problems,
+        Err(excluded) => excluded.problems,
     };
     let key = |message: &str| {
         let key = message.strip_prefix("annotation ")?.split([' ', ',']).next()?;

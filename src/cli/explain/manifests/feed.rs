@@ -9,7 +9,7 @@ use capi::{
 use nodegroup::{Exclusion, GroupId, Rules};
 
 use super::objects::{Identity, Manifests, Object};
-use index::{Detail, Index, Standing};
+use index::{Detail, Index};
 
 /// An index of manifests.
 #[derive(Debug)]
@@ -47,9 +47,11 @@ impl IndexFeed {
     fn note_templates(&mut self, manifests: &Manifests) {
         for group in self.index.snapshot(None, Detail::Counts).groups {
             let (matters, is_node_known) = match &group.standing {
-                Standing::Live(served) => (true, served.definition.template.is_some()),
-                Standing::Waiting | Standing::Excluded(Exclusion::NoScaleFromZero, _) => (true, false),
-                Standing::Excluded(..) | Standing::Undecodable(_) | Standing::Gone => (false, false),
+                Ok(served) => (true, served.definition.template.is_some()),
+                Err(excluded) => {
+                    let lacks_it = [Exclusion::WaitingForTemplate, Exclusion::NoScaleFromZero];
+                    (lacks_it.contains(&excluded.reason), false)
+                }
             };
             let reference = group.object.as_ref().and_then(|object| object.infrastructure.as_ref());
             let Some(reference) = reference.filter(|_| matters) else { continue };

@@ -8,7 +8,8 @@ use rstest::rstest;
 use tempfile::TempDir;
 
 use super::*;
-use index::{Detail, Standing};
+use index::Detail;
+use nodegroup::Exclusion;
 
 /// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
@@ -221,7 +222,7 @@ fn what_is_fed_is_what_a_server_would_answer(#[values("cluster.x-k8s.io", "clust
     let snapshot = fed.index.snapshot(None, Detail::Counts);
     let [only] = snapshot.groups.as_slice() else { panic!("{:?}", snapshot.groups) };
     assert_eq!(only.id.to_string(), "MachineDeployment/default/workers");
-    let Standing::Live(served) = &only.standing else { panic!("{:?}", only.standing) };
+    let Ok(served) = &only.standing else { panic!("{:?}", only.standing) };
     assert!(served.template.is_some());
     assert_eq!(fed.unreadable, [""; 0]);
 }
@@ -242,5 +243,5 @@ fn an_object_that_cannot_be_read_is_named_with_its_place_and_field() {
         assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     }
     let snapshot = fed.index.snapshot(None, Detail::Counts);
-    assert!(matches!(snapshot.groups[0].standing, Standing::Undecodable(_)));
+    assert!(matches!(&snapshot.groups[0].standing, Err(excluded) if excluded.reason == Exclusion::Undecodable));
 }
