@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::app::{ClusterOptions, Clusters};
+use app::{ClusterOptions, Clusters};
 use cluster::{InformerMetrics, Workload};
 use connect::{Clients, Proxies, WorkloadSource};
 use grpc::RpcMetrics;

@@ -5,5 +5,4 @@
 //!
 //! This crate joins the crates that `docs/design/architecture.md` shows with the flow of data through them.
 
-pub mod app;
 pub mod cli;

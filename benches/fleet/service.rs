@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use capi_autoscaler_provider::app::service_of_index;
+use app::service_of_index;
 use grpc::Service;
 use index::Index;
 use server::{GrpcThread, bind, cloud_provider, serve_on_own_thread};

@@ -8,10 +8,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use capi_autoscaler_provider::{
-    app::{App, Config, IndexConfig},
-    cli::groups::{View, table},
-};
+use app::{App, Config, IndexConfig};
+use capi_autoscaler_provider::cli::groups::{View, table};
 use connect::{ClusterRef, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};

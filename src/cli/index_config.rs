@@ -12,7 +12,7 @@ use super::{
     usage::{Flag, given},
     values::{capi_group, capi_version, source},
 };
-use crate::app::IndexConfig;
+use app::IndexConfig;
 use connect::{ClusterRef, WorkloadSource};
 
 impl IndexArgs {

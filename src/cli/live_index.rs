@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use shared_informer::Spawner;
 use tokio::{runtime::Handle, time::sleep};
 
-use crate::app::{ClusterOptions, Clusters, IndexConfig};
+use app::{ClusterOptions, Clusters, IndexConfig};
 use connect::Clients;
 use index::Index;
 use server::{Check, CheckState, Checks as _};

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-use crate::app::Config;
+use app::Config;
 use text::visible_lines;
 
 use check::CheckConfig;

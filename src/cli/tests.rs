@@ -10,7 +10,7 @@ use nodegroup::{Architecture, Rules, Scope, ScopeSpec};
 use rstest::rstest;
 
 use super::{Cli, Command, UsageError, groups, index_config, serve, values};
-use crate::app::{Config, IndexConfig};
+use app::{Config, IndexConfig};
 use connect::{Source, WorkloadSource};
 use server::SocketRights;
 

@@ -7,11 +7,9 @@ use std::{
     sync::Arc,
 };
 
+use app::Config;
 use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
-use capi_autoscaler_provider::{
-    app::Config,
-    cli::{Cli, Command},
-};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use nodegroup::{
     Bounds, Definition, ErrorRules, Excluded, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules,
     evaluate,

@@ -29,10 +29,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use capi_autoscaler_provider::{
-    app::{App, Config},
-    cli::{Cli, Command},
-};
+use app::{App, Config};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use serde::Deserialize as _;
 use serde_json::Value;

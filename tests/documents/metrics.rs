@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use capi_autoscaler_provider::app::App;
+use app::App;
 use proto::cloud_provider_client::CloudProviderClient;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

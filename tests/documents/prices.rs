@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use capi_autoscaler_provider::app::App;
+use app::App;
 use nodegroup::price::{Price, Rates, Tariff};
 use prices::PriceFile;
 use proto::cloud_provider_client::CloudProviderClient;

@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use capi_autoscaler_provider::{
-    app::{App, Config},
-    cli::{Cli, Command},
-};
+use app::{App, Config};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;

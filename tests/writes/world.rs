@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, path::Path, sync::Arc, time::Duration};
 
-use capi_autoscaler_provider::{
-    app::{App, Config},
-    cli::{Cli, Command},
-};
+use app::{App, Config};
+use capi_autoscaler_provider::cli::{Cli, Command};
 use clap::Parser as _;
 use proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient};
 use sandbox::{

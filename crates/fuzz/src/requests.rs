@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
+use app::service_of_index;
 use capi::PRICE_PER_HOUR;
-use capi_autoscaler_provider::app::service_of_index;
 use grpc::Service;
 use prost::Message as _;
 use proto::cloud_provider_server::CloudProvider as _;

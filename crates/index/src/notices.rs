@@ -53,7 +53,7 @@ impl Notice {
         match self.excluded {
             None => tracing::info!(%group, "node group is served"),
             Some(reason @ (Exclusion::OutOfScope | Exclusion::OwnedByMachineDeployment | Exclusion::NotAutoscaled)) => {
-                tracing::debug!(%group, %reason, "not a node group")
+                tracing::debug!(%group, %reason, "not a node group");
             }
             Some(Exclusion::WaitingForTemplate) => {
                 tracing::debug!(%group, "node group waits for its infrastructure template");

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use app::{ClusterOptions, DRAIN, Provider, ProviderOptions};
 use bytes::Bytes;
-use capi_autoscaler_provider::app::{ClusterOptions, DRAIN, Provider, ProviderOptions};
 use connect::{Clients, Policy, WorkloadSource};
 use grpc::Service;
 use http::Request;

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::{
-    app::Config,
-    cli::{Color, ServeArgs, UsageError, usage::given, values::duration},
-};
+use crate::cli::{Color, ServeArgs, UsageError, usage::given, values::duration};
+use app::Config;
 
 /// The flags of `check`, as typed.
 #[derive(Args, Clone, Debug)]

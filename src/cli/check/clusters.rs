@@ -6,7 +6,7 @@ use capi::KindRef;
 use kube::Client;
 
 use super::report::{CheckId, Findings};
-use crate::app::Config;
+use app::Config;
 use connect::{Clients, ConnectError, WorkloadSource, cause};
 use discovery::{CoreResources, Discovered, LookupError, discover_core};
 use rights::Side;

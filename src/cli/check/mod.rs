@@ -28,8 +28,8 @@ use super::{
     live_index::LiveIndex,
     printing::{json, print, yaml},
 };
-use crate::app::IndexConfig;
 use ::rights::{Needs, Side, not_served};
+use app::IndexConfig;
 
 /// The remaining validity below which a certificate should be renewed.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -5,14 +5,12 @@ use std::time::Duration;
 use nodegroup::{Scope, ScopeSpec};
 
 use super::{ExplainArgs, Output, manifests::ManifestSource, select::Selection};
-use crate::{
-    app::IndexConfig,
-    cli::{
-        Color, UsageError,
-        usage::given,
-        values::{duration, is_dns},
-    },
+use crate::cli::{
+    Color, UsageError,
+    usage::given,
+    values::{duration, is_dns},
 };
+use app::IndexConfig;
 
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct ExplainConfig {

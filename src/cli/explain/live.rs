@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::ExplainError;
-use crate::{app::IndexConfig, cli::live_index::LiveIndex};
+use crate::cli::live_index::LiveIndex;
+use app::IndexConfig;
 
 /// Reads the clusters, for at most `patience`.
 ///

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _};
 
 use super::{Screen, filter::parse};
-use crate::{app::LogHandle, cli::values::duration};
+use crate::cli::values::duration;
+use app::LogHandle;
 use server::{LogLevel, LogLevelChange, LogLevels};
 
 type Apply = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;

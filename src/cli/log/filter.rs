@@ -9,8 +9,9 @@ use tracing_subscriber::{
 use super::moved::with_new_targets;
 
 /// The crates of this program whose lines are shown at every level: the prefixes of their targets.
-pub(super) const OURS: [&str; 10] = [
+pub(super) const OURS: [&str; 11] = [
     env!("CARGO_CRATE_NAME"),
+    "app",
     "change_stream",
     "cluster",
     "connect",

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 /// The old and the new names.
 const MOVED: [(&str, &str); 22] = [
-    ("capi_autoscaler_provider::cli::serve", "capi_autoscaler_provider::app"),
-    ("capi_autoscaler_provider::cli::progress", "capi_autoscaler_provider::app::progress"),
+    ("capi_autoscaler_provider::cli::serve", "app"),
+    ("capi_autoscaler_provider::cli::progress", "app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
     ("capi_autoscaler_provider::connect", "connect"),
     ("capi_autoscaler_provider::notify", "change_stream::notify"),
@@ -86,12 +86,12 @@ mod tests {
     /// `P` stands for this program's prefix.
     #[rstest]
     #[case::a_level("info", "info")]
-    #[case::another_target("info,P::app=debug", "info,P::app=debug")]
+    #[case::another_target("info,app=debug", "info,app=debug")]
     #[case::a_module_that_became_a_crate("info,P::scale::run=debug", "scale::run=debug,info,P::scale::run=debug")]
     #[case::all_of_this_program(
         "capi_autoscaler_provider=debug",
-        "change_stream::watch=debug,connect=debug,change_stream::notify=debug,cluster=debug,grpc=debug,index=debug,\
-         prices=debug,scale=debug,server=debug,traces=debug,capi_autoscaler_provider=debug"
+        "app=debug,app::progress=debug,change_stream::watch=debug,connect=debug,change_stream::notify=debug,\
+         cluster=debug,grpc=debug,index=debug,prices=debug,scale=debug,server=debug,traces=debug,capi_autoscaler_provider=debug"
     )]
     #[case::a_renamed_module("scale::look=debug", "scale::reconcile=debug,scale::look=debug")]
     #[case::one_that_was_renamed_twice(
@@ -99,18 +99,18 @@ mod tests {
         "scale::reconcile=debug,scale::look=debug,P::scale::look=debug"
     )]
     #[case::one_that_moved_into_another("scale::mark=debug", "scale::run=debug,scale::mark=debug")]
-    #[case::an_old_target("info,P::cli::serve=warn", "P::app=warn,info,P::cli::serve=warn")]
+    #[case::an_old_target("info,P::cli::serve=warn", "app=warn,info,P::cli::serve=warn")]
     #[case::more_than_an_old_target(
         "P::cli=debug",
-        "P::app=debug,P::app::progress=debug,change_stream::watch=debug,P::cli=debug"
+        "app=debug,app::progress=debug,change_stream::watch=debug,P::cli=debug"
     )]
     #[case::the_longer_wins(
         "P::cli::serve=warn,P::cli=debug",
-        "P::app=debug,P::app::progress=debug,change_stream::watch=debug,P::app=warn,P::cli::serve=warn,P::cli=debug"
+        "app=debug,app::progress=debug,change_stream::watch=debug,app=warn,P::cli::serve=warn,P::cli=debug"
     )]
     #[case::with_a_span(
         "P::cli::serve[call{a=1,b=2}]=trace",
-        "P::app[call{a=1,b=2}]=trace,P::cli::serve[call{a=1,b=2}]=trace"
+        "app[call{a=1,b=2}]=trace,P::cli::serve[call{a=1,b=2}]=trace"
     )]
     #[case::a_longer_name("P::cli::served=warn", "P::cli::served=warn")]
     fn a_filter_means_new_targets_too(#[case] filter: &str, #[case] expected: &str) {

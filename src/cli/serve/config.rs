@@ -13,10 +13,8 @@ use super::{
     },
     socket, tls,
 };
-use crate::{
-    app::Config,
-    cli::{UsageError, usage::Flag, values::duration},
-};
+use crate::cli::{UsageError, usage::Flag, values::duration};
+use app::Config;
 use index::GroupSeries;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
 use server::{GrpcAddress, HostName};

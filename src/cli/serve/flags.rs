@@ -1,7 +1,8 @@
 //! The flags of `serve` whose values are parsed here, besides those of TLS and of the socket: their names, variables
 //! and defaults.
 
-use crate::{app::Config, cli::usage::Flag};
+use crate::cli::usage::Flag;
+use app::Config;
 
 /// The value that turns a listener off.
 pub(super) const NONE: &str = "none";

@@ -15,7 +15,7 @@ pub use self::{
 };
 #[cfg(test)]
 use super::usage::Flag;
-use crate::app::{App, Config};
+use app::{App, Config};
 use server::Shutdown;
 
 /// Serves until the program is asked to end.

@@ -101,13 +101,13 @@ impl fmt::Debug for LogHandle {
 
 impl Config {
     /// The flag behind [`listen`](Self::listen).
-    pub(crate) const LISTEN_FLAG: &str = "--listen";
+    pub const LISTEN_FLAG: &str = "--listen";
     /// The flag behind [`http_listen`](Self::http_listen).
-    pub(crate) const HTTP_LISTEN_FLAG: &str = "--http-listen";
+    pub const HTTP_LISTEN_FLAG: &str = "--http-listen";
     /// The flag behind [`probe_listen`](Self::probe_listen).
-    pub(crate) const PROBE_LISTEN_FLAG: &str = "--probe-listen";
+    pub const PROBE_LISTEN_FLAG: &str = "--probe-listen";
     /// The flag behind [`admin_listen`](Self::admin_listen).
-    pub(crate) const ADMIN_LISTEN_FLAG: &str = "--admin-listen";
+    pub const ADMIN_LISTEN_FLAG: &str = "--admin-listen";
 
     /// Returns the configuration of an index that is served with the defaults of all flags of `serve`.
     #[must_use]
