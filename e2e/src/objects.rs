@@ -314,3 +314,9 @@ impl Objects {
         Ok(())
     }
 }
+
+/// Returns a reference to an infrastructure object.
+#[must_use]
+pub fn infrastructure_reference(kind: &str, name: &str) -> Value {
+    json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
+}

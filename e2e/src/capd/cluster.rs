@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{Environment, MACHINE_VERSION, TEMPLATE_KIND};
 use crate::{
-    controllers::stage::{LOOK, PATIENCE, infrastructure_reference},
-    objects::Objects,
+    cluster_api::{LOOK, PATIENCE},
+    objects::{Objects, infrastructure_reference},
     wait::every,
 };
 

@@ -1,26 +1,22 @@
 //! Node groups as an administrator creates them: one object and its template. Controllers do the rest.
 
 use anyhow::{Result, ensure};
-use kube::api::DynamicObject;
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
-use super::stage::{Controllers, NODE_POOL, Stage, infrastructure_reference};
-use crate::{capd, pool::Scalable};
+use super::stage::{Controllers, Stage};
+pub use crate::groups::{Group, UNNEEDED};
+use crate::{
+    capd,
+    groups::{MAX, NODE_POOL},
+    objects::infrastructure_reference,
+    pool::Scalable,
+};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// The annotation with the time for which a lack of capacity is tolerated.
 pub const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
-
-/// The annotation with the time that a group's Nodes must be idle before they are removed.
-pub const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
-
-/// Returns true if Cluster Autoscaler may change the size of an object, by its max size.
-pub(crate) fn is_group(object: &DynamicObject) -> bool {
-    object.metadata.annotations.as_ref().and_then(|all| all.get(MAX)).is_some_and(|max| max != "0")
-}
 
 /// A node group to be created.
 #[derive(Clone, Debug)]
@@ -37,17 +33,6 @@ pub struct Workers {
     sized: bool,
     surge: i32,
     machines: bool,
-}
-
-/// A node group that was created.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// The expected id.
-    pub id: String,
-    /// The kind of the group's object.
-    pub kind: &'static str,
-    /// The name of that object and of its template, and the value of the label `pool` of its Machines.
-    pub name: String,
 }
 
 impl Workers {

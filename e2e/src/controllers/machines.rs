@@ -9,10 +9,8 @@ use super::{
     groups::Group,
     stage::{LOOK, Stage},
 };
+pub use crate::groups::HOOK;
 use crate::{proto::ExternalGrpcNode, wait::every};
-
-/// The hook annotation that holds a Machine in deletion before its Node is drained.
-pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
 
 /// The annotation that makes a MachineSet delete a Machine before others.
 const MARK: &str = "cluster.x-k8s.io/delete-machine";

@@ -4,13 +4,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::{Client, Config, config::KubeConfigOptions};
 use sandbox::{Sandbox, SandboxOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     autoscaling::Autoscaler,
@@ -26,15 +25,10 @@ use crate::{
     users::{User, base64},
     wait::every,
 };
-
-/// The time within which idle controllers react on a machine that is not busy.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The interval of polling many objects: polling must not keep the machine busy.
-pub const LOOK: Duration = Duration::from_millis(250);
-
-/// A label of the scenarios' Nodes, which Cluster API propagates to them.
-pub const NODE_POOL: &str = "node.cluster.x-k8s.io/pool";
+pub use crate::{
+    cluster_api::{LOOK, PATIENCE},
+    groups::NODE_POOL,
+};
 
 /// The controllers in use.
 pub enum Controllers {
@@ -353,10 +347,4 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
     let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Client::try_from(config).context("a client of the sandbox")
-}
-
-/// Returns a reference to an infrastructure object.
-#[must_use]
-pub fn infrastructure_reference(kind: &str, name: &str) -> Value {
-    json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
 }

@@ -19,12 +19,12 @@ use tokio::{
     sync::{Mutex, Semaphore},
 };
 
-use super::stage::Stage;
+use super::{host::Host, stage::Stage};
 use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
     cluster_api::environment::Environment,
-    existing::{Clusters, Host, MANAGEMENT},
+    existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
     suite::said,

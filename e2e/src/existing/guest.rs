@@ -16,11 +16,8 @@ use super::{
     model::{Model, milli},
 };
 use crate::{
-    controllers::{
-        groups::{Group, UNNEEDED},
-        machines::HOOK,
-        stage::{LOOK, NODE_POOL},
-    },
+    cluster_api::LOOK,
+    groups::{Group, HOOK, NODE_POOL, UNNEEDED},
     objects::{Contract, Objects},
     wait::every,
 };
@@ -35,7 +32,7 @@ const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
 const MARK: &str = "e2e-";
 
 /// The namespace of its Pods.
-pub(super) const PODS: &str = "default";
+pub(crate) const PODS: &str = "default";
 
 /// The unneeded time that keeps idle Nodes of a group until the scenario allows scaling.
 const NOBODY_SCALES_YET: &str = "10h";

@@ -3,12 +3,12 @@
 
 mod clusters;
 mod guest;
-mod host;
 mod model;
 mod status;
 
 pub use clusters::{CLUSTER, Clusters, MANAGEMENT, WORKERS, WORKLOAD};
 pub use guest::Guest;
 pub use guest::PATIENCE;
-pub use host::{Host, write_status};
+pub(crate) use guest::PODS;
 pub(crate) use status::Status;
+pub use status::write_status;

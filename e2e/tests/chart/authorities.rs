@@ -13,7 +13,7 @@ use k8s_openapi::ByteString;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::install::{Cluster, Started, release};
+use crate::cluster::{Cluster, Started, release};
 
 /// The template of a chart with one authority for server and clients.
 const FORMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/former/certificates-helm.yaml");

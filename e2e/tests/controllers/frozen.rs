@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    autoscaling::{Settings, record::Call, running::Autoscaling},
+    autoscaling::{Settings, record::Call},
     controllers::{
         groups::{GRACE, Group, Workers},
         instances::{Seen, instances, instances_are, target_size_is},
         machines::{Machine, names},
+        running::Autoscaling,
         stage::{LOOK, PATIENCE, Stage},
     },
     proto::{

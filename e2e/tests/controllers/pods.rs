@@ -2,9 +2,10 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    autoscaling::{Expander, Settings, record::Call, running::Autoscaling},
+    autoscaling::{Expander, Settings, record::Call},
     controllers::{
         groups::Workers,
+        running::Autoscaling,
         stage::{NODE_POOL, Stage},
     },
     pool::Scalable,

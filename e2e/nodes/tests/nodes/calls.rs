@@ -19,13 +19,7 @@ use e2e::{
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
-use crate::{
-    lifecycle::{name, uids},
-    pods::process,
-};
-
-/// The interval of polling, and the time within which a change becomes visible in a cluster.
-pub(crate) const SEEN: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(120));
+use crate::pod::{SEEN, create_pending, name, process, uids};
 
 /// A running driver, which makes Cluster Autoscaler's calls, and its notes.
 struct Autoscaler {
@@ -108,7 +102,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     connection.caller().shows(&[&group.id]).await?;
     let before = connection.certificate().await?;
     let autoscaler = Autoscaler::start(stage, &connection);
-    waits(stage, "before").await?;
+    create_pending(stage, "before").await?;
     let size = async |expected: i32| {
         every(SEEN.0, "the size for the Pods that wait", SEEN.1, async || {
             let size = stage.objects.scale("MachineDeployment", &group.name).await?;
@@ -137,35 +131,13 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     ensure!(made > 100, "only {made} calls");
 
     // The driver has kept its connection, and scales on.
-    waits(stage, "after").await?;
+    create_pending(stage, "after").await?;
     let grown = size(2).await;
     let notes = autoscaler.notes.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
     std::fs::write(stage.logs.join("driver.log"), &notes)?;
     autoscaler.task.abort();
     grown?;
     ensure!(!notes.contains("loop left"), "a loop of the driver has failed: {notes}");
-    Ok(())
-}
-
-/// Creates a Pod that fits on no existing Node and would fit on a new Node of the group.
-pub(crate) async fn waits(stage: &Stage<'_>, name: &str) -> Result<()> {
-    let pod = json!({
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            // The Node of this cluster doesn't have it, however many processors the machine has.
-            "nodeSelector": { "node.cluster.x-k8s.io/pool": "workers" },
-            "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
-            "containers": [{
-                "name": "waits",
-                "image": stage.cluster.images.project.name,
-                "imagePullPolicy": "Never",
-                "resources": { "requests": { "cpu": "3" } },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-            }],
-        },
-    });
-    stage.objects.create(pod).await?;
     Ok(())
 }
 

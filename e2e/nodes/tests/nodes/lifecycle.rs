@@ -1,6 +1,6 @@
 //! A release from its installation to its end.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     helm::RELEASE,
     nodes::{Group, Stage},
@@ -14,9 +14,9 @@ use k8s_openapi::api::{
 use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::{collections::BTreeSet, fmt::Debug};
+use std::fmt::Debug;
 
-use crate::calls::SEEN;
+use crate::pod::{SEEN, uids};
 
 pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release();
@@ -96,18 +96,8 @@ where
     Ok(())
 }
 
-/// Returns the uids of Pods.
-pub(crate) fn uids(pods: &[Pod]) -> BTreeSet<String> {
-    pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect()
-}
-
 /// Returns the flags of the first Pod.
 fn flags(pods: &[Pod]) -> String {
     let container = pods.first().and_then(|pod| pod.spec.as_ref()).and_then(|spec| spec.containers.first());
     container.and_then(|container| container.args.clone()).unwrap_or_default().join(" ")
-}
-
-/// Returns the name of a Pod.
-pub(crate) fn name(pod: &Pod) -> Result<&str> {
-    pod.metadata.name.as_deref().context("a Pod without name")
 }

@@ -7,7 +7,7 @@ use e2e::{
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::calls::SEEN;
+use crate::pod::SEEN;
 
 const GROUPS: usize = 1000;
 
@@ -34,7 +34,7 @@ pub(crate) async fn a_thousand_groups_fit_the_default_limits(stage: &Stage<'_>) 
     })
     .await?;
     for pod in &pods {
-        let process = crate::pods::process(stage, pod)?;
+        let process = crate::pod::process(stage, pod)?;
         let status = stage.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
         let peak: u64 = peak.trim().trim_end_matches(" kB").parse().with_context(|| format!("VmHWM is {peak}"))?;

@@ -8,6 +8,7 @@ mod lifecycle;
 mod limits;
 mod metrics;
 mod node;
+mod pod;
 mod pods;
 mod release;
 mod token;

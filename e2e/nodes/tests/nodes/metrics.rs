@@ -16,7 +16,7 @@ use e2e::{
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::{calls::SEEN, lifecycle::name};
+use crate::pod::{SEEN, name};
 
 /// The interval of scraping and evaluating.
 const INTERVAL: Duration = Duration::from_secs(1);

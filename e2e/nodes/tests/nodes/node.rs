@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use sandbox::conformance::node::{recorded, shape};
 
-use crate::calls::SEEN;
+use crate::pod::SEEN;
 
 pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(stage: &Stage<'_>) -> Result<()> {
     is_as_recorded(stage, "ready").await?;

@@ -1,6 +1,6 @@
 //! Pods as the kubelet runs them: their rights, probes and termination.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 
-use crate::{calls::SEEN, lifecycle::name};
+use crate::pod::{SEEN, name, process};
 
 pub(crate) async fn they_run_under_restricted_pod_security_without_rights(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release();
@@ -175,18 +175,6 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     }));
     Caller::by(channel).shows(&[&group.id]).await
-}
-
-/// Returns the id of the program's process of a Pod, on the Node.
-pub(crate) fn process(stage: &Stage<'_>, pod: &Pod) -> Result<String> {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
-    let id =
-        status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
-    let listed = stage.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
-    let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();
-    tasks.get(id).cloned().with_context(|| format!("no task {id} in {listed}"))
 }
 
 /// Returns the answer to a GET of the Node, which reaches Pods as their kubelet does.

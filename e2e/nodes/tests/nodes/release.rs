@@ -17,7 +17,7 @@ use e2e::{
 };
 use serde_json::Value;
 
-use crate::calls::SEEN;
+use crate::pod::SEEN;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

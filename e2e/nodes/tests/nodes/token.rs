@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::calls::SEEN;
+use crate::pod::SEEN;
 
 /// The shortest lifetime that an API server gives a token.
 const LIFETIME: Duration = Duration::from_secs(600);

@@ -7,13 +7,13 @@ use autoscaler::{Driver, Workload};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::{
-    Autoscaler, Settings, Version,
-    record::{Call, Calls, Recorder},
-    rules,
-};
+use super::stage::{Controllers, LOOK, PATIENCE, Stage};
 use crate::{
-    controllers::stage::{Controllers, LOOK, PATIENCE, Stage},
+    autoscaling::{
+        Autoscaler, Settings, Version,
+        record::{Call, Calls, Recorder},
+        rules,
+    },
     existing::Status,
     objects::Objects,
     process::Process,
