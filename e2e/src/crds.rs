@@ -61,7 +61,8 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
     Ok(())
 }
 
-/// Installs CRDs of other modules of Cluster API from their files, reduced to `v1beta2`, and waits until they are served.
+/// Installs CRDs of other modules of Cluster API from their files, reduced to `v1beta2`, and waits until they are
+/// served.
 pub async fn install_files(objects: &Objects, files: &[PathBuf]) -> Result<()> {
     for file in files {
         let crd = objects.create(only(file, Contract::V1Beta2)?).await?;

@@ -39,7 +39,8 @@ pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
     Ok(recorded)
 }
 
-/// Creates the objects of `tests/fixtures/machine-api` in the scenario's namespace, under the name of the scenario's cluster.
+/// Creates the objects of `tests/fixtures/machine-api` in the scenario's namespace, under the name of the scenario's
+/// cluster.
 pub async fn load_machine_api(world: &World) -> Result<Recorded> {
     // Nodes are shared with other scenarios, so the ids of their instances must differ.
     let instances = format!("/i-{}-", world.cluster);

@@ -18,8 +18,8 @@ pub(crate) fn files() -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Returns the files that are crates of their own: those of a package's source, its programs, tests, benches, examples and
-/// fuzz targets, and the script that builds it.
+/// Returns the files that are crates of their own: those of a package's source, its programs, tests, benches, examples
+/// and fuzz targets, and the script that builds it.
 pub(crate) fn crates() -> Vec<PathBuf> {
     files().into_iter().filter(|path| package(path).is_some_and(|package| is_crate(&package, path))).collect()
 }

@@ -1,5 +1,5 @@
-//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Code for tests is left
-//! out where it stands among other code; modules of tests that are files are read.
+//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Code for tests is
+//! left out where it stands among other code; modules of tests that are files are read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -15,8 +15,8 @@ pub(crate) fn circles(modules: &[Module]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the uses between the children of each module. Those of code for tests count among the files of a module of tests:
-/// others can't be part of a circle, since no other code uses it.
+/// Returns the uses between the children of each module. Those of code for tests count among the files of a module of
+/// tests: others can't be part of a circle, since no other code uses it.
 pub(crate) fn uses(modules: &[Module]) -> BTreeMap<String, Uses> {
     let mut all: BTreeMap<String, Uses> = BTreeMap::new();
     for (at, module) in modules.iter().enumerate() {

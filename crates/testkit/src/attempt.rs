@@ -26,7 +26,8 @@ impl fmt::Display for Hopeless {
 
 impl Error for Hopeless {}
 
-/// Calls `attempt` until it succeeds or is [`Hopeless`], and fails with its last error when that takes longer than `within`.
+/// Calls `attempt` until it succeeds or is [`Hopeless`], and fails with its last error when that takes longer than
+/// `within`.
 ///
 /// An attempt that hangs is cancelled at the deadline as well.
 pub async fn eventually<T>(what: &str, within: Duration, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {

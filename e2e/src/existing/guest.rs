@@ -127,7 +127,8 @@ impl Guest {
         &self.model.template_kind
     }
 
-    /// Returns the Machine spec of its groups. A Machine that isn't to join waits for bootstrap data that nobody creates.
+    /// Returns the Machine spec of its groups. A Machine that isn't to join waits for bootstrap data that nobody
+    /// creates.
     pub(crate) fn machine(&self, joins: bool) -> Value {
         let mut machine = self.model.machine.clone();
         if !joins {

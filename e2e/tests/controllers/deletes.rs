@@ -143,7 +143,8 @@ pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructu
     goes_and_leaves_no_log(stage, &provider, &group, named).await
 }
 
-/// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its Machines.
+/// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its
+/// Machines.
 pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_refused(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(3).create(stage).await?;
     let provider = stage.serve().await?;

@@ -22,7 +22,8 @@ pub(crate) async fn a_group_grows_from_two_to_three_and_shrinks_to_two(scene: &S
     .await
 }
 
-/// A rollout replaces all Machines. While it goes on the group may have one more; at its end it has as many as Pods need.
+/// A rollout replaces all Machines. While it goes on the group may have one more; at its end it has as many as Pods
+/// need.
 pub(crate) async fn a_rollout_ends_with_as_many_machines(scene: &Scene<'_>) -> Result<()> {
     with_pods(scene, 2, async |load| {
         let before = load.runs(2).await?;

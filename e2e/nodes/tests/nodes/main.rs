@@ -1,5 +1,5 @@
-//! The project's image and chart on a cluster whose kubelet is real. Everything here needs root, Docker and a network, and
-//! is listed as ignored unless the environment variable `E2E_DOCKER` is set.
+//! The project's image and chart on a cluster whose kubelet is real. Everything here needs root, Docker and a network,
+//! and is listed as ignored unless the environment variable `E2E_DOCKER` is set.
 
 mod calls;
 mod image;
