@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The kinds of infrastructure template. The program's user may read all but the last.
-pub const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
+pub(crate) const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
 /// A kind that the program's user may read, and that is installed only by a scenario.
 pub const LATE_TEMPLATE_KIND: &str = "LateMachineTemplate";
 

@@ -60,13 +60,13 @@ impl Provider {
 
     /// Replaces the connection to its gRPC port.
     #[must_use]
-    pub fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
+    pub(crate) fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
         Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
     /// Returns another kind of connection to its gRPC port.
     #[must_use]
-    pub fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
+    pub(crate) fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
         Caller::by(channel(self.grpc))
     }
 

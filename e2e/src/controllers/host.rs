@@ -79,7 +79,7 @@ impl Host {
     }
 
     /// Keeps the logs of the components, as a scenario does.
-    pub fn keep_logs(&self) -> Result<()> {
+    pub(crate) fn keep_logs(&self) -> Result<()> {
         self.stage.keep_logs()
     }
 }

@@ -298,7 +298,7 @@ impl Stage {
     }
 
     /// Copies the log lines of shared components about this scenario next to its programs' logs.
-    pub fn keep_logs(&self) -> Result<()> {
+    pub(crate) fn keep_logs(&self) -> Result<()> {
         let about = [format!("{}/", self.namespace), format!("\"{}\"", self.namespace)];
         for (name, log) in self.controllers.logs() {
             let text = text(log);

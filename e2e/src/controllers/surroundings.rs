@@ -16,7 +16,7 @@ impl Stage {
 
     /// Returns true with CAPD's machines in memory.
     #[must_use]
-    pub fn is_in_memory(&self) -> bool {
+    pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.controllers, Controllers::InMemory(_))
     }
 

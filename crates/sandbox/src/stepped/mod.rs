@@ -75,7 +75,7 @@ impl Default for Options {
 }
 
 /// The function that decides the fate of a Machine when it is first seen.
-pub type Fates = Box<dyn FnMut(&Value) -> Fate + Send>;
+pub(crate) type Fates = Box<dyn FnMut(&Value) -> Fate + Send>;
 
 /// The controllers of an API.
 pub struct Controllers {
