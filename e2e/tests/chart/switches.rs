@@ -268,7 +268,8 @@ fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() 
     assert!(arguments(&render(&values)).ends_with(&expected.map(str::to_owned)));
 }
 
-/// Returns the flags of a subcommand, its own and those that it shares, from the page that is generated from help texts.
+/// Returns the flags of a subcommand, its own and those that it shares, from the page that is generated from help
+/// texts.
 fn flags_of(command: &str) -> BTreeSet<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md")).unwrap();
     let sections = page.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
