@@ -163,7 +163,7 @@ impl Caller {
 
     /// Repeats `NodeGroupDeleteNodes` like an autoscaler over several loops: after a time-out, or an answer that asks
     /// for a retry.
-    pub async fn delete_at_last(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
+    pub async fn delete_with_retries(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
         eventually(&format!("delete in {id}"), 2 * SOON, async || {
             self.delete(id, nodes).await.map_err(|status| match status.code() {
                 Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable => status.into(),

@@ -84,7 +84,7 @@ impl Recorder {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?.to_string();
         let calls = Calls::default();
-        let way = Way { program, calls: calls.clone() };
+        let way = Forwarder { program, calls: calls.clone() };
         let serving = tokio::spawn(async move {
             // The server ends only when it is dropped.
             let _ = Server::builder().add_service(way).serve_with_incoming(TcpIncoming::from(listener)).await;
@@ -103,16 +103,16 @@ impl Drop for Recorder {
 }
 
 #[derive(Clone)]
-struct Way {
+struct Forwarder {
     program: Channel,
     calls: Calls,
 }
 
-impl NamedService for Way {
+impl NamedService for Forwarder {
     const NAME: &'static str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
 }
 
-impl Service<Request<Body>> for Way {
+impl Service<Request<Body>> for Forwarder {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -124,14 +124,14 @@ impl Service<Request<Body>> for Way {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let way = self.clone();
         Box::pin(async move {
-            let handed_on = way.hand_on(request).await;
+            let handed_on = way.forward(request).await;
             Ok(handed_on.unwrap_or_else(|error| Status::unavailable(error.to_string()).into_http()))
         })
     }
 }
 
-impl Way {
-    async fn hand_on(mut self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+impl Forwarder {
+    async fn forward(mut self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let began = self.calls.begin();
         let (mut head, body) = request.into_parts();
         let name = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();

@@ -11,7 +11,7 @@ pub mod manager;
 use std::time::Duration;
 
 /// The time within which idle controllers react on a machine that is not busy.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The interval of polling many objects: polling must not keep the machine busy.
-pub const LOOK: Duration = Duration::from_millis(250);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(250);

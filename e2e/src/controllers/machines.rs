@@ -7,7 +7,7 @@ use kube::api::DynamicObject;
 
 use super::{
     groups::Group,
-    stage::{LOOK, Stage},
+    stage::{POLL_INTERVAL, Stage},
 };
 pub use crate::groups::HOOK;
 use crate::{proto::ExternalGrpcNode, wait::every};
@@ -79,7 +79,7 @@ impl Stage {
         are: impl Fn(&[Machine]) -> bool,
     ) -> Result<Vec<Machine>> {
         let what = format!("{what} of {}", group.id);
-        every(LOOK, &what, self.patience(), async || {
+        every(POLL_INTERVAL, &what, self.timeout(), async || {
             let machines = self.machines(group).await?;
             ensure!(are(&machines), "its Machines are {machines:#?}");
             Ok(machines)

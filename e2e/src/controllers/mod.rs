@@ -2,6 +2,7 @@
 //!
 //! Each scenario runs on both and sees only API objects and the program's answers, so that both must behave the same.
 
+mod backend;
 pub mod groups;
 mod host;
 pub mod instances;
@@ -9,6 +10,5 @@ pub mod machines;
 pub mod running;
 pub mod stage;
 pub mod suite;
-mod surroundings;
 
 pub use host::Host;

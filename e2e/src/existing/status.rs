@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams};
 use serde_json::json;
 
-use crate::{autoscaling::record::Calls, cluster_api::LOOK, objects::Objects};
+use crate::{autoscaling::record::Calls, cluster_api::POLL_INTERVAL, objects::Objects};
 
 /// The name of its status ConfigMap, in a namespace that its flags set.
 const NAME: &str = "cluster-autoscaler-status";
@@ -44,6 +44,6 @@ pub async fn write_status(objects: Objects, calls: Calls) {
                 recorded = looks;
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

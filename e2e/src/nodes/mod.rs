@@ -10,7 +10,7 @@ pub(crate) mod suite;
 
 pub(crate) use self::groups::fake_nodes;
 pub use self::{
-    cluster::{Cluster, LOOK, PATIENCE, Purpose},
+    cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
     groups::Group,
     leftovers::Leftovers,
     release::{Connection, Outside, Release},

@@ -79,8 +79,8 @@ async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
 async fn the_program_serves_with_what_the_chart_made(cluster: &Cluster) -> Result<()> {
     workload_is_known(cluster).await?;
     let mut started = Started::of_release(cluster).await?;
-    started.provider.ready().await.with_context(|| started.programs.last_words())?;
-    started.provider.shows(&[]).await.with_context(|| started.programs.last_words())
+    started.provider.ready().await.with_context(|| started.programs.log_tails())?;
+    started.provider.shows(&[]).await.with_context(|| started.programs.log_tails())
 }
 
 async fn workload_is_known(cluster: &Cluster) -> Result<()> {

@@ -32,7 +32,7 @@ pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(worl
         behind.delete(&group.id, &group.nodes[1..2]).await?;
         // Each call names a Node whose deletion the other copy has already done.
         behind.delete(&group.id, &group.nodes[..1]).await?;
-        ahead.delete_at_last(&group.id, &group.nodes[1..2]).await?;
+        ahead.delete_with_retries(&group.id, &group.nodes[1..2]).await?;
         assert_scale(world, group, 4).await?;
         assert_eq!(behind.target_size(&group.id).await?, 4);
     }
@@ -61,7 +61,7 @@ pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &
     for group in &groups {
         for node in &group.nodes[..5] {
             for copy in &copies {
-                calls.push(copy.delete_at_last(&group.id, std::slice::from_ref(node)));
+                calls.push(copy.delete_with_retries(&group.id, std::slice::from_ref(node)));
             }
         }
     }

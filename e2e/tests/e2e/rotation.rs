@@ -34,7 +34,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     let way = world.plane.proxy().await?;
     let account = User { name: format!("system:serviceaccount:{}:{ACCOUNT}", world.namespace) };
     world.objects.create(json!({ "kind": "ServiceAccount", "metadata": { "name": ACCOUNT } })).await?;
-    world.objects.create(users::let_in(&account)).await?;
+    world.objects.create(users::bind_role(&account)).await?;
     let kubeconfig = |token: &str| with_token(world.plane.kubeconfig_through(&way, &account), token);
 
     world.share_kubeconfig(&kubeconfig(&token(world, "first").await?)).await?;

@@ -10,8 +10,11 @@ use e2e::nodes::Stage;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-/// The interval of polling, and the time within which a change becomes visible in a cluster.
-pub(crate) const SEEN: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(120));
+/// The interval of polling.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(300);
+
+/// The time within which a change becomes visible in a cluster.
+pub(crate) const VISIBLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// Returns the name of a Pod.
 pub(crate) fn name(pod: &Pod) -> Result<&str> {
