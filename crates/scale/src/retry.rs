@@ -1,4 +1,7 @@
 //! The number of attempts of a call, and the pauses between them. It must make no call.
+//!
+//! 429, 5xx, 401 and lost answers are retried, after pauses that double or as long as Retry-After asks. After a 401 the
+//! credentials are read anew at once, so that an exchanged token costs one more attempt.
 
 use std::time::Duration;
 
