@@ -15,7 +15,7 @@ use crate::{
     control_plane::http_get,
     process::Process,
     proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
-    wait::{Hopeless, SOON, eventually},
+    wait::{Permanent, SOON, eventually},
 };
 
 /// A running program with clients. Dropping it kills it.
@@ -167,7 +167,7 @@ impl Caller {
         eventually(&format!("delete in {id}"), 2 * SOON, async || {
             self.delete(id, nodes).await.map_err(|status| match status.code() {
                 Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable => status.into(),
-                _ => Hopeless(status.to_string()).into(),
+                _ => Permanent(status.to_string()).into(),
             })
         })
         .await

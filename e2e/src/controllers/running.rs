@@ -19,7 +19,7 @@ use crate::{
     process::Process,
     provider::{Caller, Provider},
     users::User,
-    wait::{Hopeless, eventually, every},
+    wait::{Permanent, eventually, every},
 };
 
 /// A running autoscaler and program. Dropping it ends both, except those that were running before.
@@ -55,7 +55,7 @@ impl Running {
         }
         // Checking all calls is slow, and few scenarios have several decreases.
         if calls.of("NodeGroupDecreaseTargetSize").len() > 1 {
-            rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Hopeless(format!("{error:#}")))?;
+            rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Permanent(format!("{error:#}")))?;
         }
         Ok(())
     }

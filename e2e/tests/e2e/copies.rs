@@ -86,7 +86,7 @@ pub(crate) async fn increases_by_both_copies_at_once_add_up(world: &World) -> Re
         e2e::wait::eventually("an increase", e2e::wait::SOON, async || {
             copies[number % 2].increase(&group.id, 1).await.map_err(|status| match status.code() {
                 tonic::Code::Aborted => status.into(),
-                _ => e2e::wait::Hopeless(status.to_string()).into(),
+                _ => e2e::wait::Permanent(status.to_string()).into(),
             })
         })
         .await

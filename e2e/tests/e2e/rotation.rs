@@ -124,7 +124,7 @@ pub(crate) async fn sizes_are_written_while_the_kubeconfig_file_is_exchanged(wor
     fs::write(&new, world.plane.kubeconfig(&next).to_string())?;
     fs::rename(&new, &path)?;
     eventually("writes by the new user", SOON, async || {
-        provider.increase(&group.id, 1).await.map_err(|status| e2e::wait::Hopeless(status.to_string()))?;
+        provider.increase(&group.id, 1).await.map_err(|status| e2e::wait::Permanent(status.to_string()))?;
         size += 1;
         let writes = answered(world, &next)?;
         ensure!(writes.iter().any(|it| it.resource == "machinedeployments/scale"), "it has written nothing");
