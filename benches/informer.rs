@@ -1,6 +1,7 @@
 //! The cost of informers: the memory per object and the rate of events, for this program's informer with slim typed
 //! objects and with whole JSON, and for kube's own reflector. All follow the same Machines of one API, each in a
-//! process of its own. Linux only, run by hand:
+//! process of its own. The slim objects are Cluster API's, which the crate of the informer doesn't know. Linux only,
+//! run by hand:
 //!
 //! ```console
 //! cargo bench --bench informer                    # 20,000 Machines, each changed once

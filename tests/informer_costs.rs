@@ -1,5 +1,6 @@
 //! The costs of an event from the bytes of a watch to a handler, and of an object's deletion log, counted instead of
 //! timed: allocations, and wake-ups of tasks. The allocator counts globally, so these tests need a binary of their own.
+//! They read Cluster API's objects into the index, which the crate of the informer doesn't know.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

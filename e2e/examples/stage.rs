@@ -14,7 +14,8 @@ use anyhow::{Context as _, Result};
 use e2e::{
     autoscaling::{Autoscaler, Binary},
     capd,
-    existing::{CLUSTER, Host, MANAGEMENT, WORKERS, WORKLOAD},
+    controllers::Host,
+    existing::{CLUSTER, MANAGEMENT, WORKERS, WORKLOAD},
     go, program,
 };
 

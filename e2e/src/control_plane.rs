@@ -91,7 +91,7 @@ impl ControlPlane {
     }
 
     /// Starts both servers of a workload cluster: Cluster API isn't installed, and new Nodes are tainted as usual.
-    pub async fn start_workload(components: Arc<Components>) -> Result<Self> {
+    pub(crate) async fn start_workload(components: Arc<Components>) -> Result<Self> {
         let (contract, lists) = (Contract::V1Beta2, Lists::Streamed);
         Self::start_with(components, contract, Installed::Nothing, NewNodes::Tainted, lists).await
     }
@@ -173,7 +173,7 @@ impl ControlPlane {
     }
 
     /// The same as [`Self::plain_client`], through a proxy.
-    pub async fn plain_client_through(&self, proxy: &Proxy) -> Result<Client> {
+    pub(crate) async fn plain_client_through(&self, proxy: &Proxy) -> Result<Client> {
         let mut config = config(&User::administrator(), &proxy.server(), &self.authority).await?;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
@@ -192,7 +192,7 @@ impl ControlPlane {
     }
 
     /// Returns the number of a new scenario.
-    pub fn next_scenario(&self) -> usize {
+    pub(crate) fn next_scenario(&self) -> usize {
         self.scenarios.fetch_add(1, Ordering::Relaxed)
     }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The kinds of infrastructure template. The program's user may read all but the last.
-pub const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
+pub(crate) const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
 /// A kind that the program's user may read, and that is installed only by a scenario.
 pub const LATE_TEMPLATE_KIND: &str = "LateMachineTemplate";
 
@@ -61,7 +61,8 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
     Ok(())
 }
 
-/// Installs CRDs of other modules of Cluster API from their files, reduced to `v1beta2`, and waits until they are served.
+/// Installs CRDs of other modules of Cluster API from their files, reduced to `v1beta2`, and waits until they are
+/// served.
 pub async fn install_files(objects: &Objects, files: &[PathBuf]) -> Result<()> {
     for file in files {
         let crd = objects.create(only(file, Contract::V1Beta2)?).await?;

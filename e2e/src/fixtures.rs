@@ -39,8 +39,20 @@ pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
     Ok(recorded)
 }
 
+/// Creates the objects of `tests/fixtures/machine-api` in the scenario's namespace, under the name of the scenario's
+/// cluster.
+pub async fn load_machine_api(world: &World) -> Result<Recorded> {
+    // Nodes are shared with other scenarios, so the ids of their instances must differ.
+    let instances = format!("/i-{}-", world.cluster);
+    let names =
+        [("openshift-machine-api", world.namespace.as_str()), ("prod-x7k2p", &world.cluster), ("/i-", &instances)];
+    let recorded = Recorded::of(names);
+    create_all(world, &recorded, "machine-api", &["management.yaml", "workload-nodes.yaml"]).await?;
+    Ok(recorded)
+}
+
 /// Creates the objects of these files of a folder in `tests/fixtures`, in order.
-pub(crate) async fn create_all(world: &World, recorded: &Recorded, folder: &str, files: &[&str]) -> Result<()> {
+async fn create_all(world: &World, recorded: &Recorded, folder: &str, files: &[&str]) -> Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(folder);
     let mut uids = HashMap::new();
     for file in files {
@@ -63,7 +75,7 @@ pub struct Recorded {
 
 impl Recorded {
     /// Creates a mapping of recorded names and ids to those here.
-    pub(crate) fn of<const N: usize>(names: [(&'static str, &str); N]) -> Self {
+    fn of<const N: usize>(names: [(&'static str, &str); N]) -> Self {
         Self { names: names.into_iter().map(|(recorded, here)| (recorded, here.to_owned())).collect() }
     }
 

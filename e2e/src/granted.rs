@@ -99,7 +99,7 @@ impl Granted {
     }
 
     /// Removes a right from its role, and waits until that is enforced. Returns the role's former rules.
-    pub async fn take_away(&self, grant: &Grant, resource: &str) -> Result<Value> {
+    pub async fn revoke(&self, grant: &Grant, resource: &str) -> Result<Value> {
         let Role { kind, name, .. } = &grant.role;
         let before = self.objects.get(kind, name).await?.data["rules"].clone();
         let mut rules = before.as_array().cloned().unwrap_or_default();
@@ -116,7 +116,7 @@ impl Granted {
     }
 
     /// Restores a removed right.
-    pub async fn give_back(&self, grant: &Grant, resource: &str, before: Value) -> Result<()> {
+    pub async fn restore(&self, grant: &Grant, resource: &str, before: Value) -> Result<()> {
         self.objects.patch(grant.role.kind, &grant.role.name, json!({ "rules": before })).await?;
         self.comes_to(grant, resource, true).await
     }

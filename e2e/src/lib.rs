@@ -17,6 +17,7 @@ pub mod existing;
 pub mod fixtures;
 pub mod go;
 pub mod granted;
+pub mod groups;
 pub mod helm;
 pub mod images;
 pub mod informer;
@@ -36,7 +37,6 @@ pub mod provider;
 pub mod proxy;
 pub mod suite;
 pub mod users;
-
 pub mod webhook;
 pub mod world;
 

@@ -1,30 +1,14 @@
-//! OpenShift's Machine API: CRDs modelled on its own, and the objects of `tests/fixtures/machine-api`.
+//! OpenShift's Machine API: CRDs modelled on its own.
 //!
 //! The CRDs are written for these tests: they define the fields of its types that are read or written here, accept all
 //! others, and serve the same subresources. No other kind of the group is served, as on OpenShift.
 
-use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{
-    fixtures::{self, Recorded},
-    objects::{Contract, MACHINE_API_GROUP, Place},
-    world::World,
-};
+use crate::objects::{Contract, MACHINE_API_GROUP, Place};
 
 /// The kinds of the group that are served.
 pub const KINDS: [&str; 2] = ["MachineSet", "Machine"];
-
-/// Creates the objects of the fixtures in the scenario's namespace, under the name of the scenario's cluster.
-pub async fn load(world: &World) -> Result<Recorded> {
-    // Nodes are shared with other scenarios, so the ids of their instances must differ.
-    let instances = format!("/i-{}-", world.cluster);
-    let names =
-        [("openshift-machine-api", world.namespace.as_str()), ("prod-x7k2p", &world.cluster), ("/i-", &instances)];
-    let recorded = Recorded::of(names);
-    fixtures::create_all(world, &recorded, "machine-api", &["management.yaml", "workload-nodes.yaml"]).await?;
-    Ok(recorded)
-}
 
 /// Returns the CRD of one of its kinds.
 #[must_use]

@@ -67,7 +67,7 @@ pub const MACHINE_API_GROUP: &str = "machine.openshift.io";
 /// The API group of the infrastructure templates.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// The kinds of Cluster API that the program reads. `MachinePool` need not be installed.
-pub const CAPI_KINDS: [&str; 5] = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
+pub(crate) const CAPI_KINDS: [&str; 5] = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
 
 /// The resource of a kind on the API server.
 #[derive(Debug)]
@@ -313,4 +313,10 @@ impl Objects {
         ensure!(marked == expected, "Machines marked: {marked:?}, expected: {expected:?}");
         Ok(())
     }
+}
+
+/// Returns a reference to an infrastructure object.
+#[must_use]
+pub(crate) fn infrastructure_reference(kind: &str, name: &str) -> Value {
+    json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
 }

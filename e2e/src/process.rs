@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::wait::{Hopeless, eventually};
+use crate::wait::{Permanent, eventually};
 
 /// A shell script that kills a process when a pipe closes without a line: then the tests are gone.
 const GUARD: &str = r#"trap '' HUP INT TERM; read -r word || kill -KILL "$0""#;
@@ -67,7 +67,7 @@ impl Process {
     pub fn still_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let tail = tail(&self.log);
-            bail!(Hopeless(format!("{} ended: {status}\n{tail}", self.name)));
+            bail!(Permanent(format!("{} ended: {status}\n{tail}", self.name)));
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ impl Programs {
 
     /// Returns the end of their logs, for a report of a failure.
     #[must_use]
-    pub fn last_words(&self) -> String {
+    pub fn log_tails(&self) -> String {
         let ends = self
             .logs()
             .iter()

@@ -15,7 +15,7 @@ use crate::{
     control_plane::http_get,
     process::Process,
     proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
-    wait::{Hopeless, SOON, eventually},
+    wait::{Permanent, SOON, eventually},
 };
 
 /// A running program with clients. Dropping it kills it.
@@ -60,13 +60,13 @@ impl Provider {
 
     /// Replaces the connection to its gRPC port.
     #[must_use]
-    pub fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
+    pub(crate) fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
         Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
     /// Returns another kind of connection to its gRPC port.
     #[must_use]
-    pub fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
+    pub(crate) fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
         Caller::by(channel(self.grpc))
     }
 
@@ -163,11 +163,11 @@ impl Caller {
 
     /// Repeats `NodeGroupDeleteNodes` like an autoscaler over several loops: after a time-out, or an answer that asks
     /// for a retry.
-    pub async fn delete_at_last(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
+    pub async fn delete_with_retries(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
         eventually(&format!("delete in {id}"), 2 * SOON, async || {
             self.delete(id, nodes).await.map_err(|status| match status.code() {
                 Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable => status.into(),
-                _ => Hopeless(status.to_string()).into(),
+                _ => Permanent(status.to_string()).into(),
             })
         })
         .await

@@ -67,7 +67,7 @@ impl Proxy {
         let held = watch::Sender::new(Held::default());
         let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
         let asked = Asked::default();
-        let way = Way { port, tls, held: held.clone(), asked: Arc::clone(&asked) };
+        let way = Forwarder { port, tls, held: held.clone(), asked: Arc::clone(&asked) };
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -134,14 +134,14 @@ impl Drop for Proxy {
 }
 
 #[derive(Clone)]
-struct Way {
+struct Forwarder {
     port: u16,
     tls: Option<TlsConnector>,
     held: watch::Sender<Held>,
     asked: Asked,
 }
 
-impl Way {
+impl Forwarder {
     /// Carries one connection until either side ends it, or it is cut.
     async fn carry(self, client: TcpStream) -> Result<()> {
         let mut gate = self.held.subscribe();
@@ -157,13 +157,13 @@ impl Way {
         match &self.tls {
             Some(tls) => {
                 let server = tls.connect(ServerName::try_from("127.0.0.1")?, server).await?;
-                self.hand_on(client, server).await
+                self.forward(client, server).await
             }
-            None => self.hand_on(client, server).await,
+            None => self.forward(client, server).await,
         }
     }
 
-    async fn hand_on(&self, client: TcpStream, server: impl AsyncRead + AsyncWrite) -> Result<()> {
+    async fn forward(&self, client: TcpStream, server: impl AsyncRead + AsyncWrite) -> Result<()> {
         let (from_client, to_client) = split(client);
         let (from_server, to_server) = split(server);
         let carried = AtomicU8::new(Carried::Other as u8);

@@ -109,8 +109,8 @@ impl Suite {
         let world =
             self.world(contract, scenario.own_api_server).map_err(|error| Failed::from(format!("{error:#}")))?;
         let run = AssertUnwindSafe(|| self.runtime.block_on((scenario.run)(&world)));
-        let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(said(&*panic)));
-        outcome.map_err(|error| format!("{error:#}\n{}", world.last_words()).into())
+        let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+        outcome.map_err(|error| format!("{error:#}\n{}", world.log_tails()).into())
     }
 
     fn world(&self, contract: Contract, own_api_server: bool) -> Result<World> {
@@ -152,7 +152,7 @@ impl Suite {
 }
 
 /// Returns the message of a panic as an error.
-pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     anyhow!("panicked: {}", text.unwrap_or("without a message"))
 }

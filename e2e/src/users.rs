@@ -33,7 +33,7 @@ impl User {
 
     /// Returns a user without rights, until a scenario grants some.
     #[must_use]
-    pub fn stranger() -> Self {
+    pub fn unprivileged() -> Self {
         Self { name: "stranger".to_owned() }
     }
 
@@ -59,7 +59,7 @@ impl User {
 #[must_use]
 pub fn token_file() -> String {
     let mut lines = line(&User::administrator(), "system:masters");
-    lines += &line(&User::stranger(), "strangers");
+    lines += &line(&User::unprivileged(), "strangers");
     for number in 0..USERS {
         lines += &line(&User::provider(number), GROUP);
     }
@@ -109,7 +109,7 @@ pub fn rules(contract: Contract) -> Vec<Value> {
 
 /// Returns a binding that gives a user the same rights.
 #[must_use]
-pub fn let_in(user: &User) -> Value {
+pub fn bind_role(user: &User) -> Value {
     binding(&user.name, "User", &user.name)
 }
 

@@ -189,7 +189,7 @@ impl World {
 
     /// Returns the end of the logs of the scenario's programs, for a report of its failure.
     #[must_use]
-    pub fn last_words(&self) -> String {
-        self.programs.last_words()
+    pub fn log_tails(&self) -> String {
+        self.programs.log_tails()
     }
 }

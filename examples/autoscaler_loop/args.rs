@@ -14,8 +14,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8086")]
     pub(crate) address: String,
 
-    /// Make up this many Nodes: first those of the groups' running instances, then some of no group. Default: as many as
-    /// there are running instances
+    /// Make up this many Nodes: first those of the groups' running instances, then some of no group. Default: as many
+    /// as there are running instances
     #[arg(long, value_name = "N", conflicts_with = "kubeconfig")]
     pub(crate) nodes: Option<usize>,
 
@@ -27,8 +27,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) loops: usize,
 
-    /// The Cluster Autoscaler to play: 1.33 and 1.34 ask for 4 options of each Node, later ones for 6; 1.33 sends the old
-    /// fields, 1.34 (from 1.34.2 on) both, later ones the new fields
+    /// The Cluster Autoscaler to play: 1.33 and 1.34 ask for 4 options of each Node, later ones for 6; 1.33 sends the
+    /// old fields, 1.34 (from 1.34.2 on) both, later ones the new fields
     #[arg(long, value_name = "VERSION", default_value = "1.36")]
     pub(crate) ca_version: CaVersion,
 

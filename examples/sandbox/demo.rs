@@ -21,11 +21,11 @@ use sandbox::{
 };
 use server::Shutdown;
 use state::{Selection, SyncState};
-use tonic::transport::Channel;
 
 use super::{
     options::Options,
-    scenario::{self, TICK, until},
+    scenario,
+    waiting::{TICK, until},
 };
 
 /// The times of the sandbox: short, but long enough to be visible.
@@ -224,6 +224,3 @@ fn print_next(sandbox: &Sandbox, server: &App, out: &mut dyn Write) -> std::io::
         server.grpc_address()
     )
 }
-
-/// The client of the program's gRPC server.
-pub(crate) type Client = CloudProviderClient<Channel>;

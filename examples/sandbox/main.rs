@@ -3,6 +3,7 @@
 mod demo;
 mod options;
 mod scenario;
+mod waiting;
 
 use std::{io, process::ExitCode};
 

@@ -1,50 +1,30 @@
 //! Acts as a Cluster Autoscaler: a node group grows by two Nodes and shrinks again, with a line for each step. Between
 //! the steps it waits for states of the program and the APIs, never for a fixed time.
 
-use std::{
-    collections::BTreeMap,
-    io::Write,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, io::Write, sync::Arc, time::Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
 use proto::{
     ExternalGrpcNode, Instance, InstanceStatus, NodeGroup, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
     NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest,
-    NodeGroupsRequest, instance_status::InstanceState,
+    NodeGroupsRequest, cloud_provider_client::CloudProviderClient, instance_status::InstanceState,
 };
 use sandbox::{
     Sandbox,
     api::{Resource, Selection},
 };
 use serde_json::Value;
+use tonic::transport::Channel;
 
-use super::demo::Client;
+use super::waiting::until;
 
-/// The longest wait for a condition; none takes nearly as long.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The interval of polling a condition.
-pub(crate) const TICK: Duration = Duration::from_millis(10);
+/// The client of the program's gRPC server.
+pub(crate) type Client = CloudProviderClient<Channel>;
 
 /// The number of Nodes by which the group grows.
 const MORE: i32 = 2;
-
-/// Polls until `look` returns a value.
-pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look().await? {
-            return Ok(found);
-        }
-        if began.elapsed() > PATIENCE {
-            bail!("waited for {} s in vain until {what}", PATIENCE.as_secs());
-        }
-        tokio::time::sleep(TICK).await;
-    }
-}
 
 /// Prints a step, with the time since the scenario began.
 struct Steps<'a> {

@@ -25,8 +25,8 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", value_name = "SPEC")]
     pub node_group_auto_discovery: Vec<String>,
 
-    /// The node groups of this Cluster; its workload cluster is reached by the kubeconfig in its Secret NAME-kubeconfig,
-    /// unless --workload-kubeconfig is given
+    /// The node groups of this Cluster; its workload cluster is reached by the kubeconfig in its Secret
+    /// NAME-kubeconfig, unless --workload-kubeconfig is given
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME")]
     pub cluster: Option<String>,
 
@@ -42,8 +42,8 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_VERSION", value_name = "VERSION")]
     pub capi_version: Option<String>,
 
-    /// Architecture of Nodes to come where nothing else says it: amd64, arm64, ppc64le or s390x. Anything else counts as
-    /// amd64, with a warning
+    /// Architecture of Nodes to come where nothing else says it: amd64, arm64, ppc64le or s390x. Anything else counts
+    /// as amd64, with a warning
     #[arg(long, env = "CAPI_SCALE_ZERO_DEFAULT_ARCH", value_name = "ARCH", default_value = "amd64")]
     pub scale_zero_default_arch: String,
 
@@ -52,8 +52,8 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
     pub additional_sync_machine_labels: Vec<String>,
 
-    /// What pods don't get of a Node to come, where neither a real Node nor an annotation of its group says it: resources
-    /// such as cpu=100m,memory=800Mi
+    /// What pods don't get of a Node to come, where neither a real Node nor an annotation of its group says it:
+    /// resources such as cpu=100m,memory=800Mi
     #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES")]
     pub default_node_overhead: Option<String>,
 
@@ -64,8 +64,8 @@ pub struct IndexArgs {
     )]
     pub learn_extended_resources: bool,
 
-    /// File with prices of Nodes for the price expander, in YAML: by instance type, by labels or by resources. Annotations
-    /// of node groups are stronger. A change of the file is taken over
+    /// File with prices of Nodes for the price expander, in YAML: by instance type, by labels or by resources.
+    /// Annotations of node groups are stronger. A change of the file is taken over
     #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
     pub prices: Option<String>,
 }

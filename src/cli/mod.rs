@@ -63,14 +63,15 @@ pub enum Command {
     Groups(Box<GroupsArgs>),
     /// Show or change what a running server logs
     LogLevel(LogLevelArgs),
-    /// Explain node groups: what Cluster Autoscaler is answered about them, where each value comes from, and what is wrong
+    /// Explain node groups: what Cluster Autoscaler is answered about them, where each value comes from, and what is
+    /// wrong
     ///
     /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
     ///
-    /// Exit code 0: all is well. 1: a node group that is explained is left out for an error (wrong sizes, no capacity to
-    /// scale from zero, an object that can't be read) or has a problem (a value that is ignored), a manifest can't be read,
-    /// or the pod of --pod fits none of the node groups. 2: a wrong call, an ID that isn't there, clusters or files that
-    /// can't be read. What is left out on purpose, such as a paused node group, is no error.
+    /// Exit code 0: all is well. 1: a node group that is explained is left out for an error (wrong sizes, no capacity
+    /// to scale from zero, an object that can't be read) or has a problem (a value that is ignored), a manifest can't
+    /// be read, or the pod of --pod fits none of the node groups. 2: a wrong call, an ID that isn't there, clusters or
+    /// files that can't be read. What is left out on purpose, such as a paused node group, is no error.
     Explain(Box<ExplainArgs>),
     /// Check whether serve would work with the same flags: clusters, rights, node groups, certificates
     ///

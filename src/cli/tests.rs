@@ -357,19 +357,73 @@ fn documented(arg: &Arg) -> String {
     format!("| `{flag}` | {variable} | {default} | {help}{possible} |\n")
 }
 
+const HEAD: &str = "# Flags
+
+Made from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it anew. A flag wins over its
+variable; a variable that is empty counts as unset. A flag that several commands take stands once, below those of each command.
+";
+
+/// The title of the flags that some subcommands share.
+fn shared_title(subcommands: &[String]) -> String {
+    if subcommands.len() == Cli::command().get_subcommands().count() {
+        return "Shared by all".to_owned();
+    }
+    let names: Vec<_> = subcommands.iter().map(|name| format!("`{name}`")).collect();
+    let (last, others) = names.split_last().unwrap();
+    format!("Shared by {} and {last}", others.join(", "))
+}
+
+fn table(rows: &[String]) -> String {
+    format!("| flag | variable | default | meaning |\n|---|---|---|---|\n{}", rows.concat())
+}
+
 /// `docs/reference/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
 #[test]
 fn the_documented_flags_are_those_there_are() {
-    let mut text =
-        "# Flags\n\nMade from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it anew. A \
-                    flag wins over its\nvariable; a variable that is empty counts as unset.\n"
-            .to_owned();
-    for subcommand in Cli::command().get_subcommands() {
-        let (name, about) = (subcommand.get_name(), subcommand.get_about().unwrap());
-        let _ = write!(text, "\n## `{name}`\n\n{about}.\n\n");
-        text.push_str("| flag | variable | default | meaning |\n|---|---|---|---|\n");
-        text.extend(flags_of(name).iter().map(documented));
+    let cli = Cli::command();
+    let subcommands: Vec<_> = cli.get_subcommands().collect();
+    // The rows by the subcommands that take their flags, both in the order of the help.
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for subcommand in &subcommands {
+        for row in flags_of(subcommand.get_name()).iter().map(documented) {
+            let name = subcommand.get_name().to_owned();
+            match rows.iter_mut().find(|(known, _)| *known == row) {
+                Some((_, takers)) => takers.push(name),
+                None => rows.push((row, vec![name])),
+            }
+        }
     }
+    let mut groups: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+    for (row, takers) in rows {
+        match groups.iter_mut().find(|(known, _)| *known == takers) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((takers, vec![row])),
+        }
+    }
+
+    let mut text = HEAD.to_owned();
+    for subcommand in &subcommands {
+        let (name, about) = (subcommand.get_name(), subcommand.get_about().unwrap());
+        let (own, shared): (Vec<_>, Vec<_>) = groups
+            .iter()
+            .filter(|(takers, _)| takers.iter().any(|taker| taker == name))
+            .partition(|group| group.0.len() == 1);
+        let links = shared.iter().map(|(takers, _)| {
+            let title = shared_title(takers);
+            let anchor = title.to_lowercase().replace(['`', ','], "").replace(' ', "-");
+            format!("[{}](#{anchor})", title.trim_start_matches("Shared by "))
+        });
+        let links = links.collect::<Vec<_>>().join("; ");
+        let _ = write!(text, "\n## `{name}`\n\n{about}. It shares flags with {links}.\n");
+        text.extend(own.iter().map(|(_, rows)| format!("\n{}", table(rows))));
+    }
+    for (takers, rows) in groups.iter().filter(|(takers, _)| takers.len() > 1) {
+        let _ = write!(text, "\n## {}\n\n{}", shared_title(takers), table(rows));
+    }
+    for row in subcommands.iter().flat_map(|subcommand| flags_of(subcommand.get_name())).map(|arg| documented(&arg)) {
+        assert_eq!(text.matches(&row).count(), 1, "{row}");
+    }
+
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/flags.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &text).unwrap();

@@ -24,8 +24,8 @@ fn section<'text>(document: &'text str, title: &str) -> &'text str {
     rest.split("\n## ").next().unwrap()
 }
 
-/// The crates of the workspace that a package uses: those of its `[dependencies]` without the optional ones, which are for
-/// tests.
+/// The crates of the workspace that a package uses: those of its `[dependencies]` without the optional ones, which are
+/// for tests.
 fn uses(folder: &str) -> BTreeSet<String> {
     let manifest = read(&format!("{folder}/Cargo.toml"));
     let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default().split("\n[").next().unwrap();

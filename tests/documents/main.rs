@@ -5,7 +5,6 @@
 
 mod annotations;
 mod architecture;
-mod circles;
 mod examples;
 mod failures;
 mod forms;

@@ -1,5 +1,5 @@
-//! Releases: the script's checks of versions and its preparation, in copies of the sources, and the form of the workflow that
-//! publishes. It must never change the sources themselves.
+//! Releases: the script's checks of versions and its preparation, in copies of the sources, and the form of the
+//! workflow that publishes. It must never change the sources themselves.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! The tasks of the justfile: CONTRIBUTING.md has the same commands, and each names packages, tests and scripts that exist.
+//! The tasks of the justfile: CONTRIBUTING.md has the same commands, and each names packages, tests and scripts that
+//! exist.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

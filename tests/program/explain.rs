@@ -81,8 +81,8 @@ fn standard_input_is_read_as_a_file_is() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// The commands of docs/reference/explain.md, each with what is printed below it. `UPDATE_DOCS=1 cargo test --test program explain::`
-/// writes them anew.
+/// The commands of docs/reference/explain.md, each with what is printed below it. `UPDATE_DOCS=1 cargo test --test
+/// program explain::` writes them anew.
 #[test]
 fn the_documentation_shows_what_is_printed() {
     const PROMPT: &str = "$ capi-autoscaler-provider explain ";

@@ -1,4 +1,5 @@
-//! The log of the programs that run in this process. It is of all tests: what is looked for names its group or its client.
+//! The log of the programs that run in this process. It is of all tests: what is looked for names its group or its
+//! client.
 
 use std::{
     io,

@@ -6,6 +6,8 @@ mod demo;
 mod options;
 #[path = "../../examples/sandbox/scenario.rs"]
 mod scenario;
+#[path = "../../examples/sandbox/waiting.rs"]
+mod waiting;
 
 use std::io::{self, Write};
 

@@ -12,8 +12,8 @@ mod world;
 
 use std::env;
 
-/// Returns the seeds of rounds: a single one if a variable has it, new ones if a variable has their number, and otherwise
-/// the same in every run. A round that fails prints its seed.
+/// Returns the seeds of rounds: a single one if a variable has it, new ones if a variable has their number, and
+/// otherwise the same in every run. A round that fails prints its seed.
 fn seeds(rounds: &str, single: &str, fixed: u64) -> Vec<u64> {
     let number = |name: &str| {
         let text = env::var(name).ok()?;

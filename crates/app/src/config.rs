@@ -182,7 +182,8 @@ impl Config {
 }
 
 impl IndexConfig {
-    /// Returns the configuration of an index of these rules: the default kubeconfig, and one cluster that manages itself.
+    /// Returns the configuration of an index of these rules: the default kubeconfig, and one cluster that manages
+    /// itself.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {

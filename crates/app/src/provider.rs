@@ -75,8 +75,8 @@ impl Provider {
     }
 }
 
-/// Returns the service over an index that was filled by hand, for benches and fuzz targets. The index counts as fresh, and
-/// nothing is written by `client`: no kind of Cluster API is discovered.
+/// Returns the service over an index that was filled by hand, for benches and fuzz targets. The index counts as fresh,
+/// and nothing is written by `client`: no kind of Cluster API is discovered.
 #[must_use]
 pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Service {
     let backend = Backend {

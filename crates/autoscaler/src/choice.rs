@@ -156,7 +156,7 @@ impl Driver {
 
     async fn choose<'a>(&mut self, mut candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
         // Ties are broken at random.
-        self.chance.shuffle(&mut candidates);
+        self.rng.shuffle(&mut candidates);
         match self.settings.expander {
             Expander::LeastWaste => Ok(candidates.into_iter().min_by_key(|candidate| candidate.left_over)),
             Expander::Price => self.cheapest(candidates).await,

@@ -31,7 +31,7 @@ pub struct Driver {
     pub(crate) settings: Settings,
     pub(crate) notes: Notes,
     /// Stands in for the random iteration order of Go's maps.
-    pub(crate) chance: Rng,
+    pub(crate) rng: Rng,
     pub(crate) memory: Memory,
     /// The deletes under way.
     pub(crate) deletions: JoinSet<Ended>,
@@ -45,13 +45,13 @@ impl Driver {
         workload: Workload,
         version: Version,
         settings: Settings,
-        chance: Rng,
+        rng: Rng,
         notes: impl Fn(&str) + Send + Sync + 'static,
     ) -> Self {
         let (pattern, fields) = (Pattern::of(version), Fields::of(version));
         let notes: Notes = Arc::new(notes);
         let (memory, deletions) = (Memory::default(), JoinSet::new());
-        Self { caller, workload, pattern, fields, settings, notes, chance, memory, deletions }
+        Self { caller, workload, pattern, fields, settings, notes, rng, memory, deletions }
     }
 
     pub(crate) fn note(&self, what: &str, about: &dyn Display) {

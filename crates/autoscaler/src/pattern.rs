@@ -1,6 +1,6 @@
-//! The differences from version to version in Cluster Autoscaler's calls, beside the fields: as recorded of the binaries
-//! that docs/how-to/testing.md names, and checked against their sources. 1.37 behaves as 1.36 does. Only the driver uses
-//! them.
+//! The differences from version to version in Cluster Autoscaler's calls, beside the fields: as recorded of the
+//! binaries that docs/how-to/testing.md names, and checked against their sources. 1.37 behaves as 1.36 does. Only the
+//! driver uses them.
 
 use super::Version;
 

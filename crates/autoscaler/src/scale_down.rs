@@ -137,7 +137,7 @@ impl Driver {
         let drains = input.deleting.values().filter(|one| one.drains).count();
         let mut left = self.settings.parallelism.saturating_sub(input.deleting.len());
         let mut drains_left = self.settings.drain_parallelism.saturating_sub(drains);
-        self.chance.shuffle(&mut unneeded);
+        self.rng.shuffle(&mut unneeded);
         unneeded.sort_by_key(|one| one.drains);
         let mut chosen = Vec::new();
         for one in unneeded.into_iter().filter(|one| one.since.elapsed() > one.unneeded) {

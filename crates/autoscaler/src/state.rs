@@ -283,10 +283,10 @@ impl Driver {
             }
         }
         let mut groups: Vec<_> = input.groups.iter().filter(|group| late.contains_key(&group.id)).collect();
-        self.chance.shuffle(&mut groups);
+        self.rng.shuffle(&mut groups);
         for group in groups {
             let Some(mut nodes) = late.remove(&group.id) else { continue };
-            self.chance.shuffle(&mut nodes);
+            self.rng.shuffle(&mut nodes);
             let Ok(size) = self.caller.target_size(&group.id).await else { continue };
             nodes.truncate(usize::try_from(size - group.min_size).unwrap_or_default());
             if nodes.is_empty() {
@@ -305,7 +305,7 @@ impl Driver {
     pub(crate) async fn delete_failed(&mut self, input: &LoopInput) {
         let mut any = false;
         let mut groups: Vec<_> = self.memory.instances.clone().into_iter().collect();
-        self.chance.shuffle(&mut groups);
+        self.rng.shuffle(&mut groups);
         for (group, instances) in groups {
             let failed = instances.iter().filter(|instance| has_failed(instance));
             let nodes: Vec<_> = failed.map(|instance| fake(&instance.id, "create-error")).collect();

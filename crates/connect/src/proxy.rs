@@ -5,6 +5,10 @@
 //! The variables mean what they mean to Go's clients: `HTTPS_PROXY` (or `https_proxy`) is for servers with TLS, and
 //! `NO_PROXY` (or `no_proxy`) lists those to connect to directly. Loopback is always direct. `HTTP_PROXY` isn't read:
 //! it is for servers without TLS, and those are on loopback.
+//!
+//! kube's own proxy support belongs to a client stack that isn't used here, and reads `NO_PROXY` only with a
+//! kubeconfig, not in a Pod. hyper-util has the rules of `NO_PROXY` and the tunnel; ports and loopback are added as in
+//! Go.
 
 use std::{fmt, net::IpAddr, pin::Pin, sync::Arc, task};
 

@@ -89,7 +89,7 @@ impl<T: Types, P: Policy> Followed<T, P> {
 
     /// Returns true if the Machine of an entry of this log may be deleted by name, if it exists: no other deletion may
     /// be pending whose smaller size could still take this Machine.
-    pub fn permits_by_name(&self, log: &Log<T>, entry: &Entry<T>) -> bool {
+    pub(crate) fn permits_by_name(&self, log: &Log<T>, entry: &Entry<T>) -> bool {
         let waits = !self.has_all(log) && self.policy.waits_for_others();
         self.by_name != ByName::NotYet && log.get(&entry.uid) == Some(entry) && self.has(entry) && !waits
     }

@@ -36,7 +36,7 @@ impl<P: Policy> Rule<P> {
     /// Returns true if a soft entry is finished: its Machine isn't alive, or the group has no more live Machines than
     /// the size of its MachineSets. Until then, the retry of a failed reconcile may still delete a Machine, which the
     /// marks choose.
-    pub fn is_soft_over(self, is_alive: bool, alive: usize, size: i64) -> bool {
+    pub(crate) fn is_soft_over(self, is_alive: bool, alive: usize, size: i64) -> bool {
         !is_alive || crate::as_i64(alive) <= size || !self.0.waits_for_soft()
     }
 }

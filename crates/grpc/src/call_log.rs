@@ -1,6 +1,6 @@
-//! Logs and traces reads that are slow or fail. The first of a kind is logged immediately, and those that follow within a
-//! minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing, and
-//! never log more than a few lines a minute.
+//! Logs and traces reads that are slow or fail. The first of a kind is logged immediately, and those that follow within
+//! a minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing,
+//! and never log more than a few lines a minute.
 
 use std::{
     collections::HashMap,

@@ -234,7 +234,8 @@ impl Service {
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
         let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        // Cluster Autoscaler drains a Node before it requests the deletion, so it must choose none that can't be deleted.
+        // Cluster Autoscaler drains a Node before it requests the deletion, so it must choose none that can't be
+        // deleted.
         let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
         let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
         Ok(proto::NodeGroupAutoscalingOptionsResponse {

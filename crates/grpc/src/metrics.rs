@@ -1,6 +1,6 @@
-//! Counts RPCs by name and code, and records their latencies and the times of their last calls. All labels are closed sets.
-//! It must never slow down a read: one call costs two reads of the clock and a few counters, which are found without a
-//! search.
+//! Counts RPCs by name and code, and records their latencies and the times of their last calls. All labels are closed
+//! sets. It must never slow down a read: one call costs two reads of the clock and a few counters, which are found
+//! without a search.
 
 use std::{
     fmt,

@@ -1,5 +1,5 @@
-//! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each default that was
-//! sent is echoed, and both fields of every old and new pair are set.
+//! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each default that
+//! was sent is echoed, and both fields of every old and new pair are set.
 
 use nodegroup::{GoDuration, Overrides};
 

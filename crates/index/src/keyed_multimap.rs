@@ -1,5 +1,5 @@
-//! A multimap whose values hold their own key: as [`Multimap`](super::multimap::Multimap), for relations that every Machine
-//! has, where a key beside each value would cost more than the value.
+//! A multimap whose values hold their own key: as [`Multimap`](super::multimap::Multimap), for relations that every
+//! Machine has, where a key beside each value would cost more than the value.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! The observations of Nodes, by the templates and the group that they were made for. Nothing here looks at another object.
+//! The observations of Nodes, by the templates and the group that they were made for. Nothing here looks at another
+//! object.
 
 use std::{
     cmp::Reverse,

@@ -49,9 +49,10 @@ pub struct CsiDriver {
     pub limit: u32,
 }
 
+#[cfg(test)]
 impl DraDriver {
     /// Returns the names of the devices.
-    pub fn device_names(&self) -> impl Iterator<Item = String> {
+    fn device_names(&self) -> impl Iterator<Item = String> {
         (0..self.devices).map(|number| format!("gpu-{number}"))
     }
 }

@@ -70,7 +70,8 @@ impl fmt::Display for RolloutCause {
 /// that of the Cluster's condition TopologyReconciled.
 ///
 /// Only the version of a topology counts. Any other change of a topology is written to the MachineDeployment at once,
-/// and so appears in its MachineSets; only an upgrade waits for the control plane and for other MachineDeployments.
+/// and so appears in its MachineSets; only an upgrade waits for the control plane and for other MachineDeployments. One
+/// that an annotation holds back may wait for months, and doesn't count.
 /// The conditions are no evidence: TopologyReconciled names the waiting MachineDeployment only in prose, and
 /// RollingOut is also True while a paused MachineDeployment has Machines of an older template, although nothing rolls
 /// out.
@@ -119,8 +120,8 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
 }
 
 /// Returns the options of a group whose Nodes must not be scaled down: its own, with a threshold that no utilization is
-/// below, and with times that are longer than any rollout. Either would suffice. A threshold of 0 isn't safe in every
-/// version of Cluster Autoscaler.
+/// below, and with times that are longer than any rollout. Either would suffice. A threshold or a time of 0 doesn't
+/// mean "never" in every version of Cluster Autoscaler.
 #[must_use]
 pub fn hold(options: &Overrides) -> Overrides {
     Overrides {

@@ -13,8 +13,8 @@ use crate::{
         CapiVersion, Context, cluster, conditions, keys, machine, machine_deployment, machine_set,
         names::Names,
         object::{self, Object},
-        passed_on,
         plan::{Plan, Write},
+        propagation,
     },
     definitions,
     settings::{Contract, Settings, Times},
@@ -47,7 +47,7 @@ impl Fleet {
         let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
         management.load_values(vec![kind, Value::clone(&cluster)])?;
         // Controllers can only remove a propagated annotation if `managedFields` shows that they have written it.
-        let controllers = management.as_manager(passed_on::MANAGER);
+        let controllers = management.as_manager(propagation::MANAGER);
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);
             controllers.load_values(managed)?;

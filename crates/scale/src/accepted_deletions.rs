@@ -53,7 +53,8 @@ impl AcceptedDeletions {
             !nodes.is_empty()
         });
         for target in targets {
-            // One that is named again keeps its first time: a caller that asks in every loop would otherwise wait for ever.
+            // One that is named again keeps its first time: a caller that asks in every loop would otherwise wait for
+            // ever.
             accepted_deletions.entry(id.clone()).or_default().entry(target).or_insert(now);
         }
     }

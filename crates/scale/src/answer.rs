@@ -1,4 +1,5 @@
-//! Maps refused and failed commands to the errors that their callers receive. It must decide nothing and report nothing.
+//! Maps refused and failed commands to the errors that their callers receive. It must decide nothing and report
+//! nothing.
 
 use capi::{DELETING, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT};
 use nodegroup::{
@@ -127,7 +128,8 @@ pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
     ))
 }
 
-/// Returns the error of a Machine without a Node for which the size was lowered already; it is deleted after the rollout.
+/// Returns the error of a Machine without a Node for which the size was lowered already; it is deleted after the
+/// rollout.
 pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
     ScaleError::Unavailable(format!(
         "{id}: the size was lowered for Machine {machine} already; if the rollout leaves it, it is deleted by name when \

@@ -31,7 +31,8 @@ const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 
 /// The number of Machines on one page of a list.
 const PAGE: u32 = 500;
-/// The maximum number of pages of a list of Machines. An API server that returns more would occupy the command for ever.
+/// The maximum number of pages of a list of Machines. An API server that returns more would occupy the command for
+/// ever.
 const MOST_PAGES: u32 = 300;
 
 /// A group's object as it was read.
@@ -272,7 +273,8 @@ impl Api {
         let scale: ScaleObject = self.call(request).await?;
         Ok(GroupVersion {
             resource_version: scale.metadata.resource_version.unwrap_or_default().into(),
-            // A Scale has no generation. If this one is wrong, the next write that tests it fails, and the object is read.
+            // A Scale has no generation. If this one is wrong, the next write that tests it fails, and the object is
+            // read.
             generation: seen.generation.saturating_add(1),
             replicas: scale.spec.and_then(|spec| spec.replicas).unwrap_or_default(),
             ..seen.clone()
@@ -306,7 +308,8 @@ impl Api {
         }
     }
 
-    /// Reads the fields of a Machine that show if it has joined. Returns `None` if there is none with this name and uid.
+    /// Reads the fields of a Machine that show if it has joined. Returns `None` if there is none with this name and
+    /// uid.
     pub(super) async fn read_machine_details(
         &self,
         key: &ObjectKey,
@@ -357,8 +360,8 @@ impl Api {
         Err(CallError::Refused(format!("the list of Machines has more than {MOST_PAGES} pages of {PAGE}")))
     }
 
-    /// Sets the delete-machine annotation of a Machine, and returns the updated Machine. The uid rules out another Machine
-    /// of that name, and a version, where given, any change since.
+    /// Sets the delete-machine annotation of a Machine, and returns the updated Machine. The uid rules out another
+    /// Machine of that name, and a version, where given, any change since.
     pub(super) async fn set_mark(
         &self,
         key: &ObjectKey,
@@ -451,7 +454,8 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     let seconds = header.or_else(|| details.map(|details| u64::from(details.retry_after_seconds)));
     let after = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
     match code.as_u16() {
-        // A failed test of a patch is answered with 422, and so is the denial of a policy that gives no reason of its own.
+        // A failed test of a patch is answered with 422, and so is the denial of a policy that gives no reason of its
+        // own.
         422 if !is_by_admission(&message) => CallError::Rejected(message),
         // 410: the continue token of a list has expired, and the list has to begin again.
         409 | 410 => CallError::Conflict(message),

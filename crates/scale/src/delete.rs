@@ -1,5 +1,5 @@
-//! DeleteNodes: carries out the deletes of a turn and those that join them, from the lookup of their Nodes to the answers
-//! of their callers. The rule decides ([`delete_rule::steps::Deletion`]).
+//! DeleteNodes: carries out the deletes of a turn and those that join them, from the lookup of their Nodes to the
+//! answers of their callers. The rule decides ([`delete_rule::steps::Deletion`]).
 
 use std::{
     collections::{HashMap, VecDeque},

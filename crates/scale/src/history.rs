@@ -1,5 +1,5 @@
-//! The last writes and refusals of each group, for people who ask what happened. They are kept in memory alone and within
-//! bounds, whatever the fleet and its callers do. No command may be decided on them.
+//! The last writes and refusals of each group, for people who ask what happened. They are kept in memory alone and
+//! within bounds, whatever the fleet and its callers do. No command may be decided on them.
 
 use std::{
     collections::{HashMap, VecDeque},

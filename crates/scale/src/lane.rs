@@ -1,6 +1,6 @@
-//! The order of commands: one at a time per group, in the order of their arrival, and concurrently across groups. Adjacent
-//! deletes are one batch. The finisher's reconciles take turns with a group's commands. It must never hold a lock
-//! across an await, and a command never waits for a reconcile that hasn't begun.
+//! The order of commands: one at a time per group, in the order of their arrival, and concurrently across groups.
+//! Adjacent deletes are one batch. The finisher's reconciles take turns with a group's commands. It must never hold a
+//! lock across an await, and a command never waits for a reconcile that hasn't begun.
 
 #[cfg(test)]
 mod tests;

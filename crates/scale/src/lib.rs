@@ -75,8 +75,8 @@ use nodegroup::GroupId;
 /// The time for which Events may still be posted at shutdown.
 const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
 
-/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to their
-/// end.
+/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to
+/// their end.
 #[derive(Clone)]
 pub struct Scale {
     shared: Arc<Shared>,

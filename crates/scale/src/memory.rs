@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::rule::{Finish, Followed, LEFT_TO_PROVIDER, LeftSince, RULE};
 
-/// The time for which a wanted entry is left to the copy that may be lowering it. Only the number of conflicts depends on
-/// it.
+/// The time for which a wanted entry is left to the copy that may be lowering it. Only the number of conflicts depends
+/// on it.
 const LEFT_ALONE: Duration = Duration::from_secs(2);
 
 /// The maximum number of Machines that one reconcile of a group reads, marks or deletes. Whoever may annotate a group
@@ -73,8 +73,8 @@ impl Memory {
         self.0.lock().remove(id);
     }
 
-    /// Decides what is to be done, and remembers since when Machines are left to their provider. Returns the steps, and the
-    /// time at which the next reconcile is due.
+    /// Decides what is to be done, and remembers since when Machines are left to their provider. Returns the steps, and
+    /// the time at which the next reconcile is due.
     pub(super) fn decide(
         &self,
         id: &GroupId,
@@ -134,8 +134,8 @@ impl Memory {
         is_new
     }
 
-    /// Returns the entries that have been wanted for so long that no other copy can be lowering them, at most as many as
-    /// one reconcile deals with, and the time at which others are due.
+    /// Returns the entries that have been wanted for so long that no other copy can be lowering them, at most as many
+    /// as one reconcile deals with, and the time at which others are due.
     pub(super) fn ripe(&self, id: &GroupId, log: &DeletionLog) -> (HashSet<Uid>, Option<Instant>) {
         let now = Instant::now();
         let mut groups = self.0.lock();

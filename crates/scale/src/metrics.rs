@@ -1,5 +1,5 @@
-//! Counts of commands, of their API calls, of Events, and of sizes that were put back. All labels are closed sets, except
-//! field managers.
+//! Counts of commands, of their API calls, of Events, and of sizes that were put back. All labels are closed sets,
+//! except field managers.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use prometheus_client::{
 
 use super::error::ScaleError;
 
-/// The upper bounds of the latency buckets, in seconds: from the latency of a quiet API server to beyond the deadline of a
-/// caller.
+/// The upper bounds of the latency buckets, in seconds: from the latency of a quiet API server to beyond the deadline
+/// of a caller.
 const LATENCIES: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// The maximum number of field managers that have a series of their own.

@@ -83,8 +83,8 @@ async fn observe(work: &Work, observed: &mut Observed) {
     }
 }
 
-/// Reports a size that somebody has put back. The object's managed fields name the manager; other copies of this program
-/// are ignored.
+/// Reports a size that somebody has put back. The object's managed fields name the manager; other copies of this
+/// program are ignored.
 async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
     let manager = match work.api().read_group(&work.id).await {
         // The size has changed again, and that write has an observation of its own.
@@ -106,8 +106,8 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
 }
 
 impl Observed {
-    /// Records a size that was put back. Returns the number of times if the same manager has put back the same size before:
-    /// a person who changes a size once isn't reported.
+    /// Records a size that was put back. Returns the number of times if the same manager has put back the same size
+    /// before: a person who changes a size once isn't reported.
     fn note(&mut self, id: &GroupId, to: i32, manager: Option<ArcStr>, now: Instant) -> Option<u32> {
         self.put_back.retain(|_, last| now.saturating_duration_since(last.at) < REMEMBERED_FOR);
         let before = self.put_back.get(id).filter(|last| last.to == to && last.manager == manager);

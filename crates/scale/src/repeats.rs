@@ -1,5 +1,5 @@
-//! Detects commands that succeed, change nothing and come again. Cluster Autoscaler takes such a success for a change, and
-//! may silently skip the rest of its loop for all groups each time. It must decide nothing.
+//! Detects commands that succeed, change nothing and come again. Cluster Autoscaler takes such a success for a change,
+//! and may silently skip the rest of its loop for all groups each time. It must decide nothing.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use nodegroup::GroupId;
 
-/// The time for which a command without effect is remembered. Cluster Autoscaler's loops are seconds apart, and its caches
-/// live for minutes.
+/// The time for which a command without effect is remembered. Cluster Autoscaler's loops are seconds apart, and its
+/// caches live for minutes.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// The last commands without effect of each group, by kind of command.

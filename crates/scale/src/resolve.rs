@@ -99,8 +99,8 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
         }
     }
     match waiting {
-        // Cluster Autoscaler names an instance without a Node in every loop. After a success it would skip the rest of each
-        // loop, for all groups.
+        // Cluster Autoscaler names an instance without a Node in every loop. After a success it would skip the rest of
+        // each loop, for all groups.
         Some(machine) if named.is_empty() => Err(answer::waits_for_rollout(id, &machine)),
         _ => Ok(named),
     }

@@ -1,4 +1,7 @@
 //! The number of attempts of a call, and the pauses between them. It must make no call.
+//!
+//! 429, 5xx, 401 and lost answers are retried, after pauses that double or as long as Retry-After asks. After a 401 the
+//! credentials are read anew at once, so that an exchanged token costs one more attempt.
 
 use std::time::Duration;
 
@@ -14,8 +17,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause set by the server that is waited for; after a longer one the caller has retried by itself.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The time after the first attempt beyond which no further one begins: the group's other commands wait meanwhile, and its
-/// callers have given up long before.
+/// The time after the first attempt beyond which no further one begins: the group's other commands wait meanwhile, and
+/// its callers have given up long before.
 const LAST_ATTEMPT_AFTER: Duration = Duration::from_secs(20);
 
 /// The attempts at one write of a command.

@@ -1,6 +1,7 @@
-//! The admin listener: the status page for people, and `/debug/state`, the whole live state for their tools. It shows more
-//! than probes do (names of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag says
-//! otherwise, and never answers a request that a page of another site makes. It must hold no secrets and change nothing.
+//! The admin listener: the status page for people, and `/debug/state`, the whole live state for their tools. It shows
+//! more than probes do (names of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag
+//! says otherwise, and never answers a request that a page of another site makes. It must hold no secrets and change
+//! nothing.
 
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ struct Admin {
     turn: Arc<Semaphore>,
 }
 
-/// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other than
-/// GET and HEAD answer 405.
+/// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other
+/// than GET and HEAD answer 405.
 pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AllowedHosts) -> Router {
     let debug =
         Router::new().route(STATE_PATH, get(state)).with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });

@@ -1,6 +1,6 @@
-//! The thread that answers gRPC. Cluster Autoscaler sends its calls one after another, and most are answered from memory,
-//! so the latency of a single call counts: on a single-threaded runtime no call is handed from one thread to another.
-//! Nothing may block here: calls to an API server run on the other runtime and are only awaited.
+//! The thread that answers gRPC. Cluster Autoscaler sends its calls one after another, and most are answered from
+//! memory, so the latency of a single call counts: on a single-threaded runtime no call is handed from one thread to
+//! another. Nothing may block here: calls to an API server run on the other runtime and are only awaited.
 
 use std::{future::Future, io, thread, time::Duration};
 
@@ -50,9 +50,9 @@ pub struct GrpcThread {
 }
 
 /// Serves `routes` on a thread of its own, named `grpc`, until `shutdown` is cancelled. Then it accepts no further
-/// connection, answers the calls under way, and cuts the rest after `drain` (a health watch never ends by itself). If the
-/// server ends for another reason, it cancels `shutdown`. `listener` must be non-blocking. Without `certificates` it serves
-/// without TLS, as always on a Unix socket.
+/// connection, answers the calls under way, and cuts the rest after `drain` (a health watch never ends by itself). If
+/// the server ends for another reason, it cancels `shutdown`. `listener` must be non-blocking. Without `certificates`
+/// it serves without TLS, as always on a Unix socket.
 ///
 /// # Errors
 /// If no thread or runtime can be created. Later errors come from [`GrpcThread::ended`].
@@ -179,8 +179,8 @@ impl GrpcThread {
         &self.address
     }
 
-    /// Waits until the server has ended. It may be dropped and awaited again, in a `select!` for example. It returns the
-    /// result once.
+    /// Waits until the server has ended. It may be dropped and awaited again, in a `select!` for example. It returns
+    /// the result once.
     ///
     /// # Errors
     /// If its thread panicked.

@@ -1,4 +1,5 @@
-//! The registry that every module adds its metrics to, and its text formats. A scraper gets the format that it asks for.
+//! The registry that every module adds its metrics to, and its text formats. A scraper gets the format that it asks
+//! for.
 
 use std::{fmt, sync::Arc};
 
@@ -71,8 +72,8 @@ pub(super) fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String
     })
 }
 
-/// Converts OpenMetrics to the Prometheus format. The samples are equal. OpenMetrics names a family without the suffix of
-/// its samples, and it alone has the type `info`, units and an end marker.
+/// Converts OpenMetrics to the Prometheus format. The samples are equal. OpenMetrics names a family without the suffix
+/// of its samples, and it alone has the type `info`, units and an end marker.
 fn to_prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = None;

@@ -1,5 +1,10 @@
 //! The parts of an object that one pass over its JSON reads: its identity and its content, borrowed from the text.
 //! Must never return an identity that `metadata_of` wouldn't: anything unusual is left to that.
+//!
+//! An object that the pass refuses, for example because a field comes twice or a number stands for a text, takes the
+//! careful path: first its identity, leniently, then its content from a JSON tree, into the same types. Tests compare
+//! both over mutilated objects. They differ in one case: a number beyond all bounds, half a surrogate pair or a depth
+//! of more than 128 in a field that nobody reads has no tree, and the single pass doesn't see it.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 

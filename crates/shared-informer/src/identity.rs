@@ -1,5 +1,7 @@
 //! The identity of an object and its version, in as few bytes as possible: an informer may hold a hundred thousand of
-//! these. Must never change a text: it is displayed as the API server sent it.
+//! these. A key is two pointers to interned texts; a uid that is a UUID and a resourceVersion that is a number take 16
+//! bytes each. Tables are sets of pointers that find an object by its own identity; lists are sorted on request. Must
+//! never change a text: it is displayed as the API server sent it.
 
 use std::{fmt, num::NonZeroU64};
 

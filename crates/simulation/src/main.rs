@@ -23,9 +23,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs the whole program under seeds: copies of it, an API, controllers, and who calls them, in virtual time.
 ///
-/// Of the seeds that break a rule the first one is shortened, for each rule, to the shortest story found that still breaks it.
-/// The same seed gives the same world, byte for byte. The exit code is 0 if no rule was broken, 1 if one was, and 2 if a
-/// world couldn't be run.
+/// Of the seeds that break a rule the first one is shortened, for each rule, to the shortest story found that still
+/// breaks it. The same seed gives the same world, byte for byte. The exit code is 0 if no rule was broken, 1 if one
+/// was, and 2 if a world couldn't be run.
 #[derive(Debug, Parser)]
 #[command(version)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -45,8 +45,8 @@ struct Arguments {
     /// Virtual seconds of quiet after them, in which all must come to rest.
     #[arg(long, default_value_t = 900)]
     quiet: u64,
-    /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to join
-    /// or to go; drawn from the seed if not given.
+    /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to
+    /// join or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
     controllers: Option<Habits>,
     /// Puts a MachinePool among the groups of a quarter of the worlds.
@@ -58,11 +58,12 @@ struct Arguments {
     /// Processes at a time; as many as there are processors if not given.
     #[arg(long, value_name = "COUNT")]
     jobs: Option<usize>,
-    /// Ends with the first seed that breaks a rule. Those before it are run to their end, so that it is the first of all.
+    /// Ends with the first seed that breaks a rule. Those before it are run to their end, so that it is the first of
+    /// all.
     #[arg(long)]
     until_found: bool,
-    /// Seconds of processor time for one world: one that goes on for longer stands still, which breaks a rule too. So does
-    /// one that takes ten times as long by the clock.
+    /// Seconds of processor time for one world: one that goes on for longer stands still, which breaks a rule too. So
+    /// does one that takes ten times as long by the clock.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     patience: u64,
     /// Leaves what was found as it is, instead of looking for a shorter story.

@@ -89,8 +89,8 @@ pub enum SyncState {
     NotWaitedFor,
 }
 
-/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if none has come since
-/// the program started.
+/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if none has come
+/// since the program started.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallsState {
@@ -218,8 +218,8 @@ pub struct Group {
     /// The Node that would join; absent if too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// The autoscaling options that it overrides, by the names of their annotations; the values are as Cluster Autoscaler
-    /// gets them.
+    /// The autoscaling options that it overrides, by the names of their annotations; the values are as Cluster
+    /// Autoscaler gets them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
     /// Its problems; the settings that they concern are ignored.

@@ -16,17 +16,18 @@ pub const SOON: Duration = Duration::from_secs(30);
 
 /// An error that no retry can fix.
 #[derive(Debug)]
-pub struct Hopeless(pub String);
+pub struct Permanent(pub String);
 
-impl fmt::Display for Hopeless {
+impl fmt::Display for Permanent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Error for Hopeless {}
+impl Error for Permanent {}
 
-/// Calls `attempt` until it succeeds or is [`Hopeless`], and fails with its last error when that takes longer than `within`.
+/// Calls `attempt` until it succeeds or is [`Permanent`], and fails with its last error when that takes longer than
+/// `within`.
 ///
 /// An attempt that hangs is cancelled at the deadline as well.
 pub async fn eventually<T>(what: &str, within: Duration, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
@@ -46,7 +47,7 @@ pub async fn every<T>(
         let left = end.saturating_duration_since(Instant::now());
         match tokio::time::timeout(left, attempt()).await {
             Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) if error.is::<Hopeless>() => return Err(error.context(what.to_owned())),
+            Ok(Err(error)) if error.is::<Permanent>() => return Err(error.context(what.to_owned())),
             Ok(Err(error)) => last = error,
             Err(_) => {}
         }

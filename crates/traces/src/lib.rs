@@ -1,5 +1,9 @@
 //! Traces over OTLP: a span for each write command, for each API call under it, and for each read that is logged as
 //! slow or failed. It must never wait for a collector, nor send it the content of an object or a header.
+//!
+//! Spans have OpenTelemetry's values and aren't tracing's: a span passes from the gRPC thread through a lane's queue to
+//! another runtime, may belong to several callers, and for a read begins before anybody knows that it is worth one. The
+//! purpose of a task is its OpenTelemetry context, so that modules in between need not know it.
 
 mod endpoint;
 mod metrics;

@@ -5,10 +5,10 @@
 //! know nothing of the program but its promises on the wire.
 
 pub mod binary;
+mod call;
 pub mod loops;
 pub mod record;
 pub mod rules;
-pub mod running;
 mod transcript;
 
 use std::time::Duration;
@@ -61,7 +61,7 @@ const BACKOFF: Duration = Duration::from_secs(3600);
 
 impl Settings {
     /// Returns the driver's settings. The other times are as short as those of the binaries.
-    fn of_driver(self) -> autoscaler::Settings {
+    pub(crate) fn of_driver(self) -> autoscaler::Settings {
         let second = Duration::from_secs(1);
         autoscaler::Settings {
             // The driver computes less than Cluster Autoscaler.

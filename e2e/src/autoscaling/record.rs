@@ -10,11 +10,11 @@ use std::{
     task::{Context, Poll},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use prost::{Message, bytes::Bytes};
+use prost::bytes::Bytes;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::{
     Code, Status,
@@ -24,61 +24,11 @@ use tonic::{
     transport::{Channel, Server, server::TcpIncoming},
 };
 
+pub use super::call::Call;
 use super::transcript;
 
 /// The reason for which a call couldn't be forwarded.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The length of the prefix of a gRPC message: its compressed flag, and its length.
-const PREFIX: usize = 5;
-
-/// A call that has been answered.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// The RPC, such as `Refresh`.
-    pub name: String,
-    /// The time of its start: the number of starts and ends before it.
-    pub began: usize,
-    /// The time of its end, likewise.
-    pub ended: usize,
-    /// The status code of the answer, or `Cancelled` if the caller didn't wait for it.
-    pub code: Code,
-    request: Bytes,
-    response: Bytes,
-}
-
-impl Call {
-    /// Decodes the request.
-    pub fn request<M: Message + Default>(&self) -> Result<M> {
-        message(&self.request)
-    }
-
-    /// Decodes the response.
-    pub fn response<M: Message + Default>(&self) -> Result<M> {
-        message(&self.response)
-    }
-}
-
-#[cfg(test)]
-impl Call {
-    /// Returns a call that a test has made up.
-    pub(super) fn made(
-        name: &str,
-        time: [usize; 2],
-        code: Code,
-        asked: &impl Message,
-        answered: &impl Message,
-    ) -> Self {
-        let body = |message: &[u8]| Bytes::from([&[0; PREFIX], message].concat());
-        let (request, response) = (body(&asked.encode_to_vec()), body(&answered.encode_to_vec()));
-        Self { name: name.to_owned(), began: time[0], ended: time[1], code, request, response }
-    }
-}
-
-fn message<M: Message + Default>(body: &Bytes) -> Result<M> {
-    ensure!(body.len() >= PREFIX, "{} bytes are no message", body.len());
-    Ok(M::decode(body.slice(PREFIX..))?)
-}
 
 /// The calls so far, in the order in which they ended.
 #[derive(Clone, Debug, Default)]
@@ -134,7 +84,7 @@ impl Recorder {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?.to_string();
         let calls = Calls::default();
-        let way = Way { program, calls: calls.clone() };
+        let way = Forwarder { program, calls: calls.clone() };
         let serving = tokio::spawn(async move {
             // The server ends only when it is dropped.
             let _ = Server::builder().add_service(way).serve_with_incoming(TcpIncoming::from(listener)).await;
@@ -153,16 +103,16 @@ impl Drop for Recorder {
 }
 
 #[derive(Clone)]
-struct Way {
+struct Forwarder {
     program: Channel,
     calls: Calls,
 }
 
-impl NamedService for Way {
+impl NamedService for Forwarder {
     const NAME: &'static str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
 }
 
-impl Service<Request<Body>> for Way {
+impl Service<Request<Body>> for Forwarder {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -174,14 +124,14 @@ impl Service<Request<Body>> for Way {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let way = self.clone();
         Box::pin(async move {
-            let handed_on = way.hand_on(request).await;
+            let handed_on = way.forward(request).await;
             Ok(handed_on.unwrap_or_else(|error| Status::unavailable(error.to_string()).into_http()))
         })
     }
 }
 
-impl Way {
-    async fn hand_on(mut self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+impl Forwarder {
+    async fn forward(mut self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let began = self.calls.begin();
         let (mut head, body) = request.into_parts();
         let name = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();

@@ -134,7 +134,7 @@ fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
 
 /// Checks that a decrease that changed nothing isn't repeated: one that is answered with OK counts as a correction and
 /// ends the loop for all groups.
-pub(super) fn loops_are_not_skipped_for_ever(calls: &[Call]) -> Result<()> {
+pub(crate) fn loops_are_not_skipped_for_ever(calls: &[Call]) -> Result<()> {
     let (mut commands, sizes) = by_group(calls)?;
     for (group, commands) in &mut commands {
         // A refused command has changed nothing.

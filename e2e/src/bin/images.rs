@@ -1,5 +1,5 @@
-//! Makes the images of clusters with real Nodes, and prints their names: `cargo run -p e2e --bin images`. It needs root,
-//! Docker and a network.
+//! Makes the images of clusters with real Nodes, and prints their names: `cargo run -p e2e --bin images`. It needs
+//! root, Docker and a network.
 
 use anyhow::Result;
 use e2e::images::Images;

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{Environment, MACHINE_VERSION, TEMPLATE_KIND};
 use crate::{
-    controllers::stage::{LOOK, PATIENCE, infrastructure_reference},
-    objects::Objects,
+    cluster_api::{POLL_INTERVAL, TIMEOUT},
+    objects::{Objects, infrastructure_reference},
     wait::every,
 };
 
@@ -73,7 +73,7 @@ impl Environment {
         for object in objects_to_be {
             objects.create(object).await?;
         }
-        every(LOOK, "an API server in memory", PATIENCE, async || {
+        every(POLL_INTERVAL, "an API server in memory", TIMEOUT, async || {
             let client = client(objects, name).await?;
             // CAPD's API server doesn't answer version requests.
             Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;

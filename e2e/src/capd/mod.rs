@@ -14,7 +14,7 @@ pub use managers::Managers;
 pub const VARIABLE: &str = "CAPD_MANAGER";
 
 /// The kind of its machine templates.
-pub const TEMPLATE_KIND: &str = "DevMachineTemplate";
+pub(crate) const TEMPLATE_KIND: &str = "DevMachineTemplate";
 
 /// The version in the spec of its Machines, which kubeadm requires.
-pub const MACHINE_VERSION: &str = "v1.36.3";
+pub(crate) const MACHINE_VERSION: &str = "v1.36.3";

@@ -25,7 +25,7 @@ impl Authority {
     }
 
     /// Writes a certificate for an address and its key to `tls.crt` and `tls.key` in a directory.
-    pub fn write_server_certificate(&self, address: IpAddr, directory: &Path) -> Result<()> {
+    pub(crate) fn write_server_certificate(&self, address: IpAddr, directory: &Path) -> Result<()> {
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec![address.to_string()])?.signed_by(&key, &self.issuer)?;
         fs::create_dir_all(directory)?;

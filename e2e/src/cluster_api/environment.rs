@@ -58,7 +58,7 @@ impl Environment {
 
     /// Returns access to Nodes, and to the Pods of one namespace.
     #[must_use]
-    pub fn workload_objects(&self, namespace: &str) -> Objects {
+    pub(crate) fn workload_objects(&self, namespace: &str) -> Objects {
         self.workload.objects(namespace)
     }
 

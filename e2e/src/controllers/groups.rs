@@ -1,26 +1,22 @@
 //! Node groups as an administrator creates them: one object and its template. Controllers do the rest.
 
 use anyhow::{Result, ensure};
-use kube::api::DynamicObject;
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
-use super::stage::{Controllers, NODE_POOL, Stage, infrastructure_reference};
-use crate::{capd, pool::Scalable};
+use super::stage::{Controllers, Stage};
+pub use crate::groups::{Group, UNNEEDED};
+use crate::{
+    capd,
+    groups::{MAX, NODE_POOL},
+    objects::infrastructure_reference,
+    pool::Scalable,
+};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
-const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// The annotation with the time for which a lack of capacity is tolerated.
 pub const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
-
-/// The annotation with the time that a group's Nodes must be idle before they are removed.
-pub const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
-
-/// Returns true if Cluster Autoscaler may change the size of an object, by its max size.
-pub(crate) fn is_group(object: &DynamicObject) -> bool {
-    object.metadata.annotations.as_ref().and_then(|all| all.get(MAX)).is_some_and(|max| max != "0")
-}
 
 /// A node group to be created.
 #[derive(Clone, Debug)]
@@ -37,17 +33,6 @@ pub struct Workers {
     sized: bool,
     surge: i32,
     machines: bool,
-}
-
-/// A node group that was created.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// The expected id.
-    pub id: String,
-    /// The kind of the group's object.
-    pub kind: &'static str,
-    /// The name of that object and of its template, and the value of the label `pool` of its Machines.
-    pub name: String,
 }
 
 impl Workers {
@@ -216,7 +201,7 @@ impl Workers {
     pub async fn create_group(&self, stage: &Stage) -> Result<Group> {
         let kind = self.scalable.kind();
         let name = match &stage.controllers {
-            Controllers::Existing(guest) => guest.name(&self.name),
+            Controllers::Existing(tenant) => tenant.name(&self.name),
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => self.name.clone(),
         };
         let group = Group { id: stage.id(kind, &name), kind, name };
@@ -227,8 +212,8 @@ impl Workers {
             annotations.insert(format!("{CAPACITY}/{resource}"), quantity);
         }
         let spec = self.spec(stage, &group)?;
-        if let Controllers::Existing(guest) = &stage.controllers {
-            guest.receive(&group, &mut labels, &mut annotations);
+        if let Controllers::Existing(tenant) = &stage.controllers {
+            tenant.receive(&group, &mut labels, &mut annotations);
         }
         let metadata = json!({ "name": group.name, "labels": labels, "annotations": annotations });
         stage.objects.create(json!({ "kind": kind, "metadata": metadata, "spec": spec })).await?;
@@ -239,7 +224,7 @@ impl Workers {
     fn announced(&self, stage: &Stage) -> Map<String, Value> {
         let mut capacity = match &stage.controllers {
             // There the template publishes its real capacity, which may differ from the wanted one.
-            Controllers::Existing(guest) if self.publishes_capacity && !guest.is_whole(&self.capacity["cpu"]) => {
+            Controllers::Existing(tenant) if self.publishes_capacity && !tenant.is_whole(&self.capacity["cpu"]) => {
                 self.capacity.clone()
             }
             Controllers::Existing(_) if self.sized => stage.capacity(&stage.cpu(1, 1)),
@@ -287,7 +272,7 @@ impl Workers {
     /// Returns the Machine spec of its template.
     fn machine(&self, stage: &Stage, group: &Group) -> Result<Value> {
         match &stage.controllers {
-            Controllers::Existing(guest) => {
+            Controllers::Existing(tenant) => {
                 ensure!(self.scalable != Scalable::MachinePool, "{} is made after a MachineDeployment", group.id);
                 let behaviour = self.labels.get(BEHAVIOUR_LABEL);
                 let joins = behaviour.is_none();
@@ -296,7 +281,7 @@ impl Workers {
                     "Machines of {} can't behave as {behaviour:?}: real ones support never-join alone",
                     group.id
                 );
-                Ok(guest.machine(joins))
+                Ok(tenant.machine(joins))
             }
             Controllers::InMemory(_) if self.scalable != Scalable::MachinePool => Ok(json!({
                 "version": capd::MACHINE_VERSION,
@@ -324,8 +309,8 @@ impl Stage {
     /// with the same content.
     pub async fn roll(&self, group: &Group) -> Result<()> {
         let spec = match &self.controllers {
-            Controllers::Existing(guest) => {
-                json!({ "infrastructureRef": { "name": guest.another_template(group).await? } })
+            Controllers::Existing(tenant) => {
+                json!({ "infrastructureRef": { "name": tenant.another_template(group).await? } })
             }
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
                 json!({ "version": "v1.36.2" })

@@ -7,12 +7,10 @@ use kube::api::DynamicObject;
 
 use super::{
     groups::Group,
-    stage::{LOOK, Stage},
+    stage::{POLL_INTERVAL, Stage},
 };
+pub use crate::groups::HOOK;
 use crate::{proto::ExternalGrpcNode, wait::every};
-
-/// The hook annotation that holds a Machine in deletion before its Node is drained.
-pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
 
 /// The annotation that makes a MachineSet delete a Machine before others.
 const MARK: &str = "cluster.x-k8s.io/delete-machine";
@@ -81,7 +79,7 @@ impl Stage {
         are: impl Fn(&[Machine]) -> bool,
     ) -> Result<Vec<Machine>> {
         let what = format!("{what} of {}", group.id);
-        every(LOOK, &what, self.patience(), async || {
+        every(POLL_INTERVAL, &what, self.timeout(), async || {
             let machines = self.machines(group).await?;
             ensure!(are(&machines), "its Machines are {machines:#?}");
             Ok(machines)

@@ -2,9 +2,13 @@
 //!
 //! Each scenario runs on both and sees only API objects and the program's answers, so that both must behave the same.
 
+mod backend;
 pub mod groups;
+mod host;
 pub mod instances;
 pub mod machines;
+pub mod running;
 pub mod stage;
 pub mod suite;
-mod surroundings;
+
+pub use host::Host;

@@ -4,20 +4,19 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::{Client, Config, config::KubeConfigOptions};
 use sandbox::{Sandbox, SandboxOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     autoscaling::Autoscaler,
     capd,
     cluster_api::environment::Environment,
     control_plane::ControlPlane,
-    existing::{Clusters, Guest},
+    existing::{Clusters, Tenant},
     infrastructure::kinds,
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects},
     process::{tail, text},
@@ -26,15 +25,10 @@ use crate::{
     users::{User, base64},
     wait::every,
 };
-
-/// The time within which idle controllers react on a machine that is not busy.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The interval of polling many objects: polling must not keep the machine busy.
-pub const LOOK: Duration = Duration::from_millis(250);
-
-/// A label of the scenarios' Nodes, which Cluster API propagates to them.
-pub const NODE_POOL: &str = "node.cluster.x-k8s.io/pool";
+pub use crate::{
+    cluster_api::{POLL_INTERVAL, TIMEOUT},
+    groups::NODE_POOL,
+};
 
 /// The controllers in use.
 pub enum Controllers {
@@ -45,7 +39,7 @@ pub enum Controllers {
     /// Cluster API's, with CAPD's machines in memory.
     InMemory(Arc<capd::Environment>),
     /// Those of existing clusters.
-    Existing(Box<Guest>),
+    Existing(Box<Tenant>),
 }
 
 impl Controllers {
@@ -120,25 +114,25 @@ impl Stage {
 
     /// Creates a stage in an existing Cluster. `leave` removes all its objects.
     pub async fn existing(clusters: &Clusters, number: usize, program: PathBuf, logs: PathBuf) -> Result<Self> {
-        let guest = Guest::arrive(clusters, number).await?;
+        let tenant = Tenant::start(clusters, number).await?;
         Ok(Self {
             namespace: clusters.namespace.clone(),
             cluster: clusters.cluster.clone(),
-            objects: guest.objects.clone(),
-            workload: guest.workload.clone(),
+            objects: tenant.objects.clone(),
+            workload: tenant.workload.clone(),
             autoscaler: None,
             user: User::administrator(),
             programs: Programs::new(program, logs),
-            controllers: Controllers::Existing(Box::new(guest)),
+            controllers: Controllers::Existing(Box::new(tenant)),
         })
     }
 
     /// Removes its objects from existing clusters, and writes down their last state before.
     pub async fn leave(&self) -> Result<()> {
         match &self.controllers {
-            Controllers::Existing(guest) => {
-                let written = guest.write_down(self.programs.directory()).await;
-                guest.leave().await.and(written)
+            Controllers::Existing(tenant) => {
+                let written = tenant.dump_objects(self.programs.directory()).await;
+                tenant.leave().await.and(written)
             }
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => Ok(()),
         }
@@ -205,9 +199,9 @@ impl Stage {
     pub async fn cluster_is_up(&self, name: &str) -> Result<()> {
         let secret = format!("{name}-kubeconfig");
         if !self.is_simulated() {
-            self.let_read_secret(&secret).await?;
+            self.grant_secret(&secret).await?;
         }
-        every(LOOK, "the Cluster's control plane", PATIENCE, async || {
+        every(POLL_INTERVAL, "the Cluster's control plane", TIMEOUT, async || {
             self.objects.get("Secret", &secret).await?;
             let cluster = self.objects.get("Cluster", name).await?;
             let phase = &cluster.data["status"]["phase"];
@@ -227,7 +221,7 @@ impl Stage {
         Ok(())
     }
 
-    async fn let_read_secret(&self, name: &str) -> Result<()> {
+    async fn grant_secret(&self, name: &str) -> Result<()> {
         let metadata = json!({ "name": name });
         let group = "rbac.authorization.k8s.io";
         let role = json!({
@@ -272,7 +266,7 @@ impl Stage {
             Controllers::Real(real) => self.write_kubeconfig(&real.management)?,
             Controllers::InMemory(real) => self.write_kubeconfig(&real.management)?,
             Controllers::Simulated(sandbox) => sandbox.management_kubeconfig(),
-            Controllers::Existing(guest) => guest.kubeconfig().to_owned(),
+            Controllers::Existing(tenant) => tenant.kubeconfig().to_owned(),
         };
         let cluster = format!("--cluster={}/{cluster}", self.namespace);
         let mut provider = self.programs.launch(&management, &[&cluster], environment)?;
@@ -304,7 +298,7 @@ impl Stage {
     }
 
     /// Copies the log lines of shared components about this scenario next to its programs' logs.
-    pub fn keep_logs(&self) -> Result<()> {
+    pub(crate) fn keep_logs(&self) -> Result<()> {
         let about = [format!("{}/", self.namespace), format!("\"{}\"", self.namespace)];
         for (name, log) in self.controllers.logs() {
             let text = text(log);
@@ -317,7 +311,7 @@ impl Stage {
 
     /// Returns the last log lines of the scenario's programs, and those of other components about it.
     #[must_use]
-    pub fn last_words(&self) -> String {
+    pub fn log_tails(&self) -> String {
         let directory = self.programs.directory();
         let others = self.controllers.logs();
         let others = others.into_iter().map(|(name, _)| {
@@ -329,7 +323,7 @@ impl Stage {
             format!("\n--- the autoscaler's last lines:\n{tail}")
         });
         let all = format!("\n--- all of it: {}", directory.display());
-        std::iter::once(self.programs.last_words()).chain(autoscaler).chain(others).chain([all]).collect()
+        std::iter::once(self.programs.log_tails()).chain(autoscaler).chain(others).chain([all]).collect()
     }
 }
 
@@ -353,10 +347,4 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
     let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Client::try_from(config).context("a client of the sandbox")
-}
-
-/// Returns a reference to an infrastructure object.
-#[must_use]
-pub fn infrastructure_reference(kind: &str, name: &str) -> Value {
-    json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
 }

@@ -19,15 +19,15 @@ use tokio::{
     sync::{Mutex, Semaphore},
 };
 
-use super::stage::Stage;
+use super::{host::Host, stage::Stage};
 use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
     cluster_api::environment::Environment,
-    existing::{Clusters, Host, MANAGEMENT},
+    existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
-    suite::said,
+    suite::panic_message,
 };
 
 /// The number of concurrent scenarios, more than there are processors since they mostly wait.
@@ -121,19 +121,19 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
     for &scenario in scenarios {
         match scenario.runs {
             Runs::Everywhere => {
-                trials.push(trial(&suite, scenario, "real", Surroundings::Real));
-                trials.push(trial(&suite, scenario, "simulated", Surroundings::Simulated));
+                trials.push(trial(&suite, scenario, "real", Backend::Real));
+                trials.push(trial(&suite, scenario, "simulated", Backend::Simulated));
             }
-            Runs::Real => trials.push(trial(&suite, scenario, "real", Surroundings::Real)),
-            Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Surroundings::RealAlone)),
+            Runs::Real => trials.push(trial(&suite, scenario, "real", Backend::Real)),
+            Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Backend::RealAlone)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
-            Runs::HandedOver => trials.push(trial(&suite, scenario, "handed-over", Surroundings::HandedOver)),
+            Runs::HandedOver => trials.push(trial(&suite, scenario, "handed-over", Backend::HandedOver)),
             Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
             Runs::ScaledAsEach => {
                 trials.extend(scaled(&suite, scenario, &named));
                 trials.extend(DRIVEN_IN_SOME.map(|version| {
-                    let driver = Surroundings::Scaled(Autoscaler::Driver(version));
+                    let driver = Backend::Scaled(Autoscaler::Driver(version));
                     trial(&suite, scenario, &format!("driver::{version}"), driver)
                 }));
             }
@@ -146,11 +146,11 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
 
 /// Returns the trials with the driver and with each named Cluster Autoscaler.
 fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial> {
-    let driver = Surroundings::Scaled(Autoscaler::Driver(DRIVEN));
+    let driver = Backend::Scaled(Autoscaler::Driver(DRIVEN));
     let mut trials = vec![trial(suite, scenario, "driver", driver)];
     for binary in named {
         let who = format!("cluster-autoscaler-{}", binary.version);
-        trials.push(trial(suite, scenario, &who, Surroundings::Scaled(Autoscaler::Binary(binary.clone()))));
+        trials.push(trial(suite, scenario, &who, Backend::Scaled(Autoscaler::Binary(binary.clone()))));
     }
     if named.is_empty() {
         let missing = || Err(format!("{VARIABLE} names no binary of Cluster Autoscaler").into());
@@ -163,7 +163,7 @@ fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial
 /// Returns the trial with Cluster API's development provider, ignored if none is named.
 fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
     if let Some(manager) = env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
-        return trial(suite, scenario, "capd", Surroundings::InMemory(manager.into()));
+        return trial(suite, scenario, "capd", Backend::InMemory(manager.into()));
     }
     let missing = || Err(format!("{} names no manager of CAPD", capd::VARIABLE).into());
     Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
@@ -172,20 +172,20 @@ fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
 /// Returns the trial in the named clusters, ignored if none are named.
 fn in_existing(suite: &Arc<Suite>, scenario: Scenario, named: Option<&Clusters>) -> Trial {
     if let Some(clusters) = named {
-        return trial(suite, scenario, "existing", Surroundings::Existing(clusters.clone()));
+        return trial(suite, scenario, "existing", Backend::Existing(clusters.clone()));
     }
     let missing = || Err(format!("{MANAGEMENT} and its like name no clusters").into());
     Trial::test(format!("existing::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
-fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, surroundings: Surroundings) -> Trial {
+fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, backend: Backend) -> Trial {
     let suite = Arc::clone(suite);
     let name = format!("{whose}::{}", scenario.name);
-    Trial::test(name.clone(), move || suite.try_scenario(scenario, &surroundings, &name))
+    Trial::test(name.clone(), move || suite.try_scenario(scenario, &backend, &name))
 }
 
 /// The controllers and clusters around the program in a trial.
-enum Surroundings {
+enum Backend {
     Real,
     RealAlone,
     Simulated,
@@ -212,7 +212,7 @@ struct Suite {
     autoscalers: Semaphore,
     /// One permit for existing clusters: they have one Cluster Autoscaler and few machines.
     existing: Semaphore,
-    guests: AtomicUsize,
+    tenants: AtomicUsize,
 }
 
 impl Suite {
@@ -226,35 +226,35 @@ impl Suite {
             in_memory: Mutex::default(),
             autoscalers: Semaphore::new(AUTOSCALERS_AT_ONCE),
             existing: Semaphore::new(1),
-            guests: AtomicUsize::new(0),
+            tenants: AtomicUsize::new(0),
         })
     }
 
-    fn try_scenario(&self, scenario: Scenario, surroundings: &Surroundings, name: &str) -> Result<(), Failed> {
-        let _turn = match surroundings {
-            Surroundings::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
-            Surroundings::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
-            Surroundings::Scaled(Autoscaler::Driver(_))
-            | Surroundings::InMemory(_)
-            | Surroundings::HandedOver
-            | Surroundings::Real
-            | Surroundings::RealAlone
-            | Surroundings::Simulated => None,
+    fn try_scenario(&self, scenario: Scenario, backend: &Backend, name: &str) -> Result<(), Failed> {
+        let _turn = match backend {
+            Backend::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
+            Backend::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
+            Backend::Scaled(Autoscaler::Driver(_))
+            | Backend::InMemory(_)
+            | Backend::HandedOver
+            | Backend::Real
+            | Backend::RealAlone
+            | Backend::Simulated => None,
         };
-        let host = match surroundings {
-            Surroundings::HandedOver => Some(self.runtime.block_on(self.host(name)).map_err(|error| failed(&error))?),
-            Surroundings::Existing(_)
-            | Surroundings::Scaled(_)
-            | Surroundings::InMemory(_)
-            | Surroundings::Real
-            | Surroundings::RealAlone
-            | Surroundings::Simulated => None,
+        let host = match backend {
+            Backend::HandedOver => Some(self.runtime.block_on(self.host(name)).map_err(|error| failed(&error))?),
+            Backend::Existing(_)
+            | Backend::Scaled(_)
+            | Backend::InMemory(_)
+            | Backend::Real
+            | Backend::RealAlone
+            | Backend::Simulated => None,
         };
-        let handed_over = host.as_ref().map(|host| Surroundings::Existing(host.clusters.clone()));
-        let stage = self.runtime.block_on(self.stage(handed_over.as_ref().unwrap_or(surroundings), name));
+        let handed_over = host.as_ref().map(|host| Backend::Existing(host.clusters.clone()));
+        let stage = self.runtime.block_on(self.stage(handed_over.as_ref().unwrap_or(backend), name));
         let stage = stage.map_err(|error| failed(&error))?;
         let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
-        let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(said(&*panic)));
+        let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(panic_message(&*panic)));
         // Logs are kept before objects are removed.
         let kept = stage.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
         let kept = kept.context("keeping its logs");
@@ -262,7 +262,7 @@ impl Suite {
         // Tasks that a scenario leaves running end on the runtime.
         let _entered = self.runtime.enter();
         outcome.and(kept).and(left).map_err(|error| {
-            let failure = format!("{error:#}\n{}", stage.last_words());
+            let failure = format!("{error:#}\n{}", stage.log_tails());
             // Other scenarios may run for minutes before this is shown.
             let _ = fs::write(stage.directory().join("failure.txt"), &failure);
             failure.into()
@@ -285,24 +285,24 @@ impl Suite {
         program.clone().map_err(|error| anyhow!(error))
     }
 
-    async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
+    async fn stage(&self, backend: &Backend, name: &str) -> Result<Stage> {
         let program = self.program()?;
         let logs = self.logs.join(name.replace("::", "/"));
         if logs.exists() {
             fs::remove_dir_all(&logs).with_context(|| format!("removing {}", logs.display()))?;
         }
         fs::create_dir_all(&logs)?;
-        let (alone, autoscaler) = match surroundings {
-            Surroundings::Simulated => return Stage::simulated(program, logs).await,
-            Surroundings::Real => (false, None),
-            Surroundings::RealAlone => (true, None),
-            Surroundings::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
-            Surroundings::HandedOver => bail!("nothing has been handed over"),
-            Surroundings::Existing(clusters) => {
-                let number = self.guests.fetch_add(1, Ordering::Relaxed);
+        let (alone, autoscaler) = match backend {
+            Backend::Simulated => return Stage::simulated(program, logs).await,
+            Backend::Real => (false, None),
+            Backend::RealAlone => (true, None),
+            Backend::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
+            Backend::HandedOver => bail!("nothing has been handed over"),
+            Backend::Existing(clusters) => {
+                let number = self.tenants.fetch_add(1, Ordering::Relaxed);
                 return Stage::existing(clusters, number, program, logs).await;
             }
-            Surroundings::InMemory(capd) => {
+            Backend::InMemory(capd) => {
                 let environment = self.shared_in_memory(capd).await?;
                 return Stage::in_memory(environment, program, logs).await;
             }

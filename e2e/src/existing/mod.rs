@@ -2,13 +2,13 @@
 //! their Clusters and remove them again. This module must not touch objects that no scenario has created.
 
 mod clusters;
-mod guest;
-mod host;
 mod model;
 mod status;
+mod tenant;
 
 pub use clusters::{CLUSTER, Clusters, MANAGEMENT, WORKERS, WORKLOAD};
-pub use guest::Guest;
-pub use guest::PATIENCE;
-pub use host::{Host, write_status};
 pub(crate) use status::Status;
+pub use status::write_status;
+pub(crate) use tenant::PODS;
+pub use tenant::TIMEOUT;
+pub use tenant::Tenant;

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{controllers::groups::is_group, objects::Objects};
+use crate::{groups::is_group, objects::Objects};
 
 /// The spec of Machines here, and the capacity of their Nodes.
 #[derive(Clone, Debug)]

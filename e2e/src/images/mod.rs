@@ -82,7 +82,7 @@ impl Images {
     }
 
     /// Builds the load balancer of CAPD's control planes, or returns `None` where CAPD pulls its own.
-    pub async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
+    pub(crate) async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
         match self.source {
             Source::Published => Ok(None),
             Source::Built => haproxy::make(Docker::running()?, &self.directory).await.map(Some),

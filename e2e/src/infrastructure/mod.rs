@@ -115,7 +115,7 @@ impl Infrastructure {
     }
 
     /// Serves another kind of machine with its templates.
-    pub fn serve_machines(&mut self, kind: &str) {
+    pub(crate) fn serve_machines(&mut self, kind: &str) {
         self.control(kind, machines::machine);
         self.control(&format!("{kind}Template"), templates::template);
     }

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The interval of polling the wanted size: a provider gets no event when it changes.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// The kind of a pool's machines.
 const MACHINE: &str = "LoopbackMachine";
@@ -44,7 +44,7 @@ pub(super) async fn pool(world: Arc<World>, pool: Arc<DynamicObject>) -> Outcome
         status["infrastructureMachineKind"] = json!(MACHINE);
     }
     world.write(&pool, json!({ "providerIDList": ids }), status).await?;
-    Ok(Some(LOOK))
+    Ok(Some(POLL_INTERVAL))
 }
 
 /// Creates and deletes Nodes up to the wanted number. Returns their ids.

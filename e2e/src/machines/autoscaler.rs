@@ -22,7 +22,7 @@ use crate::{
     capd,
     helm::{RELEASE, TOPOLOGIES, Values},
     images::{Docker, output},
-    nodes::{LOOK, PATIENCE, Release},
+    nodes::{POLL_INTERVAL, Release, TIMEOUT},
     program,
     wait::every,
 };
@@ -112,7 +112,7 @@ async fn run(management: &Management, program: &Path, flag: Option<&str>) -> Res
     flags.extend(flag.map(str::to_owned));
     objects.create(deployment(&flags)).await?;
     let deployments: Api<Deployment> = Api::namespaced(management.cluster.client(), NAMESPACE);
-    every(LOOK, "the autoscaler's Pod", PATIENCE, async || {
+    every(POLL_INTERVAL, "the autoscaler's Pod", TIMEOUT, async || {
         let status = deployments.get(NAME).await?.status.unwrap_or_default();
         ensure!(status.available_replicas == Some(1), "the Deployment is {status:?}");
         Ok(())

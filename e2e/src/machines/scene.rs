@@ -1,4 +1,4 @@
-//! The surroundings of one scenario: both clusters with the chart and the autoscaler, and a stage for its groups.
+//! The clusters of one scenario: both clusters with the chart and the autoscaler, and a stage for its groups.
 
 use std::{
     env,
@@ -26,7 +26,7 @@ const KEEP: &str = "E2E_KEEP";
 /// The body of a scenario.
 pub type Play = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
-/// The surroundings of one scenario.
+/// The clusters of one scenario.
 pub struct Scene<'a> {
     /// The management cluster, with the chart and the autoscaler.
     pub management: &'a Management,

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use super::Management;
 use crate::{
     capd,
-    existing::{Clusters, PATIENCE},
+    existing::{Clusters, TIMEOUT},
     go, helm,
     images::{Docker, output},
-    nodes::LOOK,
+    nodes::POLL_INTERVAL,
     objects::Objects,
     wait::every,
 };
@@ -56,7 +56,7 @@ impl Workload {
             objects.create(object).await?;
         }
         let kubeconfig = management.directory().join("workload.kubeconfig");
-        let client = every(LOOK, "the control plane", PATIENCE, async || {
+        let client = every(POLL_INTERVAL, "the control plane", TIMEOUT, async || {
             let cluster = objects.get("Cluster", CLUSTER).await?;
             let state = &cluster.data["status"]["initialization"];
             ensure!(state["controlPlaneInitialized"] == true, "initialization is {state}");
@@ -107,7 +107,7 @@ impl Workload {
 
     /// Waits until the control plane's Node is ready and the capacity of the workers is known.
     async fn works(&self) -> Result<()> {
-        every(LOOK, "the control plane's Node and the workers' capacity", PATIENCE, async || {
+        every(POLL_INTERVAL, "the control plane's Node and the workers' capacity", TIMEOUT, async || {
             let nodes = Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await?;
             let conditions = nodes.items.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
             let ready = conditions.flatten().filter(|one| one.type_ == "Ready" && one.status == "True").count();
@@ -129,7 +129,7 @@ impl Workload {
     /// Deletes the Cluster, and waits until its containers are gone.
     pub(super) async fn remove(self) -> Result<()> {
         self.objects.remove("Cluster", CLUSTER).await?;
-        every(LOOK, "the Cluster gone", PATIENCE, async || {
+        every(POLL_INTERVAL, "the Cluster gone", TIMEOUT, async || {
             let found = self.objects.find("Cluster", CLUSTER).await?;
             ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data));
             Ok(())

@@ -28,10 +28,10 @@ use crate::{
 };
 
 /// The time within which Pods start or end on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The interval of looking at a cluster.
-pub const LOOK: Duration = Duration::from_millis(300);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// kind's settings: a directory lists the registries that containerd reaches without TLS.
 const SETTINGS: &str = r#"
@@ -125,7 +125,7 @@ impl Cluster {
     /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after
     /// a definition has come, the API server answers 429 while it prepares the storage.
     async fn works(&self, kinds: &[&str]) -> Result<()> {
-        every(LOOK, "a ready Node and the system's Pods", PATIENCE, async || {
+        every(POLL_INTERVAL, "a ready Node and the system's Pods", TIMEOUT, async || {
             let nodes = Api::<Node>::all(self.client()).list(&ListParams::default()).await?;
             for node in &nodes.items {
                 let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -283,7 +283,7 @@ async fn client(kubeconfig: &str) -> Result<Client> {
 
 /// Waits until an object is gone.
 pub(super) async fn gone(objects: &Objects, kind: &str, name: &str) -> Result<()> {
-    every(LOOK, &format!("{kind} {name} gone"), PATIENCE, async || {
+    every(POLL_INTERVAL, &format!("{kind} {name} gone"), TIMEOUT, async || {
         let found = objects.find(kind, name).await?;
         ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data));
         Ok(())

@@ -72,7 +72,7 @@ impl Group {
 }
 
 /// Removes all Nodes without a machine.
-pub async fn fake_nodes(objects: &Objects) -> Result<()> {
+pub(crate) async fn fake_nodes(objects: &Objects) -> Result<()> {
     for node in objects.list("Node", LABEL).await? {
         objects.remove("Node", &node.metadata.name.context("a Node without name")?).await?;
     }

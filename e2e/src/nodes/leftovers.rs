@@ -38,7 +38,7 @@ impl Leftovers {
     }
 
     /// Fails if there is more now than there was.
-    pub fn assert_none_since(&self, before: &Self) -> Result<()> {
+    pub(crate) fn assert_none_since(&self, before: &Self) -> Result<()> {
         let new: Vec<_> = self.0.difference(&before.0).collect();
         ensure!(new.is_empty(), "left behind: {new:?}");
         Ok(())

@@ -8,9 +8,10 @@ mod release;
 mod stage;
 pub(crate) mod suite;
 
+pub(crate) use self::groups::fake_nodes;
 pub use self::{
-    cluster::{Cluster, LOOK, PATIENCE, Purpose},
-    groups::{Group, fake_nodes},
+    cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
+    groups::Group,
     leftovers::Leftovers,
     release::{Connection, Outside, Release},
     stage::{Play, Stage, run},

@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, LOOK, PATIENCE, is_ready};
+use super::cluster::{Cluster, POLL_INTERVAL, TIMEOUT, is_ready};
 use crate::{
     helm::{RELEASE, Values},
     installed::Connector,
@@ -82,7 +82,7 @@ impl<'a> Release<'a> {
     /// Uninstalls it, and waits until its Pods are gone.
     pub async fn uninstall(&self) -> Result<()> {
         self.helm(&["uninstall", RELEASE])?;
-        every(LOOK, "Pods gone", PATIENCE, async || {
+        every(POLL_INTERVAL, "Pods gone", TIMEOUT, async || {
             let pods = self.pods().await?;
             ensure!(pods.is_empty(), "{} Pods", pods.len());
             Ok(())
@@ -110,7 +110,7 @@ impl<'a> Release<'a> {
 
     /// Waits until as many Pods as wanted are ready, of the latest template, and no other is left.
     pub async fn settled(&self) -> Result<Vec<Pod>> {
-        every(LOOK, "a settled release", PATIENCE, async || {
+        every(POLL_INTERVAL, "a settled release", TIMEOUT, async || {
             let deployment = self.deployment().await?;
             let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
             let status = deployment.status.unwrap_or_default();

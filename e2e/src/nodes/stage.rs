@@ -1,4 +1,4 @@
-//! The surroundings of one scenario with the chart: a namespace in the cluster that all share.
+//! The environment of one scenario with the chart: a namespace in the cluster that all share.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ use crate::objects::Objects;
 /// The body of a scenario.
 pub type Play = for<'a> fn(&'a Stage<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
-/// The surroundings of one scenario.
+/// The environment of one scenario.
 pub struct Stage<'a> {
     /// The cluster, which no other scenario uses at the same time.
     pub cluster: &'a Cluster,

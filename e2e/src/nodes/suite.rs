@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
 
-use super::{LOOK, Leftovers};
+use super::{Leftovers, POLL_INTERVAL};
 use crate::{
     images::Docker,
     wait::{SOON, every},
@@ -135,7 +135,7 @@ impl<S: Shared> Suite<S> {
         }
         let Some(before) = before else { return Ok(()) };
         // Processes of a container end a moment after it.
-        self.runtime.block_on(every(LOOK, "nothing left behind", SOON, async || {
+        self.runtime.block_on(every(POLL_INTERVAL, "nothing left behind", SOON, async || {
             Leftovers::now(Docker::running()?)?.assert_none_since(before)
         }))
     }

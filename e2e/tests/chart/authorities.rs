@@ -13,7 +13,7 @@ use k8s_openapi::ByteString;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::install::{Cluster, Started, release};
+use crate::cluster::{Cluster, Started, release};
 
 /// The template of a chart with one authority for server and clients.
 const FORMER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/former/certificates-helm.yaml");
@@ -35,7 +35,7 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
     ensure!(own["ca.crt"] == of_server["ca.crt"], "Cluster Autoscaler would take the server for another one");
     let mut started = Started::of_release(cluster).await?;
     ensure!(authorities(&started) == ["ca.crt", "former.crt"], "{:?}", started.prepared.flags());
-    started.provider.ready().await.with_context(|| started.programs.last_words())?;
+    started.provider.ready().await.with_context(|| started.programs.log_tails())?;
     for (which, files) in [("old", &of_server), ("new", &own)] {
         let caller = started.prepared.call_with(&started.provider, files)?;
         caller.shows(&[]).await.with_context(|| format!("with its {which} certificate"))?;
@@ -55,7 +55,7 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
     ensure!(client(cluster).await? == own, "the client's certificate was made anew");
     let mut started = Started::of_release(cluster).await?;
     ensure!(authorities(&started) == ["ca.crt"], "{:?}", started.prepared.flags());
-    started.provider.ready().await.with_context(|| started.programs.last_words())?;
+    started.provider.ready().await.with_context(|| started.programs.log_tails())?;
     started.prepared.call_with(&started.provider, &own)?.shows(&[]).await?;
     // The certificate has an accepted name, and is issued by the server's authority.
     let refused: Caller = started.prepared.call_with(&started.provider, &of_server)?;

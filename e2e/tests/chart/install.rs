@@ -3,68 +3,16 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    control_plane::ControlPlane,
-    crds::Installed as Kinds,
-    go,
-    helm::{Helm, RELEASE, Values},
-    installed::{Installed, Prepared},
-    objects::{Contract, Objects},
-    program::{self, Programs},
-    provider::Provider,
+    helm::{RELEASE, Values},
     users::{User, base64},
 };
-use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
-use tempfile::TempDir;
+use serde_json::json;
 
-use crate::{authorities, topologies::EXAMPLES};
-
-/// A server for one test, and helm for it as administrator.
-pub(crate) struct Cluster {
-    pub(crate) plane: ControlPlane,
-    pub(crate) objects: Objects,
-    pub(crate) helm: Helm,
-}
-
-/// The suffixes of the names of a release's Secrets.
-const SECRETS: [&str; 4] = ["ca", "server", "client-ca", "client"];
-
-impl Cluster {
-    pub(crate) async fn start() -> Result<Self> {
-        let components = Arc::new(go::components()?);
-        let plane = ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?;
-        let helm = Helm::on(&plane.kubeconfig(&User::administrator()))?;
-        let objects = plane.objects("team-a");
-        for namespace in ["team-a", "autoscaling"] {
-            objects.create(json!({ "kind": "Namespace", "metadata": { "name": namespace } })).await?;
-        }
-        Ok(Self { plane, objects, helm })
-    }
-
-    /// Returns the data of the release's Secrets, by the suffix of their names.
-    async fn certificates(&self) -> Result<BTreeMap<&'static str, Value>> {
-        let mut all = BTreeMap::new();
-        for of in SECRETS {
-            let secret = self.objects.get("Secret", &format!("{RELEASE}-{of}")).await?;
-            all.insert(of, secret.data["data"].clone());
-        }
-        Ok(all)
-    }
-
-    /// Deletes the Secrets of earlier releases in the namespace team-a, so that the next one creates them anew.
-    pub(crate) async fn forget_certificates(&self) -> Result<()> {
-        for of in SECRETS {
-            self.objects.remove("Secret", &format!("{RELEASE}-{of}")).await?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns a release for one Cluster of the management cluster in which it is installed.
-pub(crate) fn release() -> Values {
-    let values = json!({ "clusterAPIMode": "kubeconfig-incluster", "autoDiscovery": { "clusterName": "prod" } });
-    Values::new("team-a", values)
-}
+use crate::{
+    authorities,
+    cluster::{Cluster, SECRETS, Started, release},
+    topologies::EXAMPLES,
+};
 
 /// One test on one API server, since starting it costs more than all the checks.
 #[tokio::test(flavor = "multi_thread")]
@@ -131,28 +79,8 @@ async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
 async fn the_program_serves_with_what_the_chart_made(cluster: &Cluster) -> Result<()> {
     workload_is_known(cluster).await?;
     let mut started = Started::of_release(cluster).await?;
-    started.provider.ready().await.with_context(|| started.programs.last_words())?;
-    started.provider.shows(&[]).await.with_context(|| started.programs.last_words())
-}
-
-/// The running program of the release in team-a.
-pub(crate) struct Started {
-    pub(crate) programs: Programs,
-    pub(crate) prepared: Prepared,
-    pub(crate) provider: Provider,
-    _directory: TempDir,
-}
-
-impl Started {
-    pub(crate) async fn of_release(cluster: &Cluster) -> Result<Self> {
-        let installed = Installed::read(&cluster.plane, "team-a").await?;
-        let directory = tempfile::tempdir()?;
-        let programs = Programs::new(program::build()?, directory.path().to_owned());
-        let own = installed.kubeconfig(&cluster.plane).await?;
-        let prepared = installed.prepare(directory.path(), &own).await?;
-        let provider = prepared.serve(&programs, &[])?;
-        Ok(Self { programs, prepared, provider, _directory: directory })
-    }
+    started.provider.ready().await.with_context(|| started.programs.log_tails())?;
+    started.provider.shows(&[]).await.with_context(|| started.programs.log_tails())
 }
 
 async fn workload_is_known(cluster: &Cluster) -> Result<()> {

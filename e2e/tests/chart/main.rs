@@ -5,6 +5,7 @@
 
 mod authorities;
 mod capd;
+mod cluster;
 mod install;
 mod issuers;
 mod metrics;

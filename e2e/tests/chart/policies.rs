@@ -12,7 +12,7 @@ use e2e::{helm::Values, objects::CAPI_GROUP, wait::SOON};
 use serde_json::{Value, json};
 
 use self::api::Api;
-use crate::install::{Cluster, release};
+use crate::cluster::{Cluster, release};
 
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const REPLACED: &str = "capi-autoscaler-provider.io/replaced";

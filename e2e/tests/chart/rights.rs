@@ -42,7 +42,7 @@ const NOT_INSTALLED: &str = "vmware.infrastructure.cluster.x-k8s.io";
 /// The kind of infrastructure template that the node groups here name.
 const TEMPLATES: &str = "devmachinetemplates";
 /// The maximum time for `check`, which doesn't wait for refused requests.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of parts into which the rows of a mode are divided, each with a release of its own.
 const PARTS: usize = 3;
 
@@ -189,7 +189,7 @@ impl Release {
         let programs = Programs::new(program, directory.path().to_owned());
         every_kind_of_group(&world).await?;
         let mut provider = prepared.serve(&programs, &[])?;
-        provider.ready().await.with_context(|| programs.last_words())?;
+        provider.ready().await.with_context(|| programs.log_tails())?;
         let release = Self { world, granted, prepared, programs, proxy, provider, _directory: directory };
         release.shows("MachineDeployment", "empty").await?;
         Ok(release)
@@ -217,21 +217,21 @@ impl Release {
     async fn without(&mut self, grant: &Grant) -> Result<()> {
         let breaks = Breaks::of(grant).context("it is granted, and no test needs it")?;
         let resource = tried_on(grant);
-        let before = self.granted.take_away(grant, resource).await?;
+        let before = self.granted.revoke(grant, resource).await?;
         let row = async {
             self.check_names(grant, breaks.word())?;
             breaks.shows(self, grant).await.with_context(|| format!("{} doesn't break", breaks.word()))
         };
         let row = row.await;
         self.proxy.release_watches();
-        self.granted.give_back(grant, resource, before).await?;
+        self.granted.restore(grant, resource, before).await?;
         row
     }
 
     fn check(&self) -> Result<(Option<i32>, Value)> {
         let begun = Instant::now();
-        let checked = self.prepared.check(&self.programs, &[&format!("--timeout={}s", PATIENCE.as_secs())])?;
-        ensure!(begun.elapsed() < PATIENCE, "check waited for what doesn't come");
+        let checked = self.prepared.check(&self.programs, &[&format!("--timeout={}s", TIMEOUT.as_secs())])?;
+        ensure!(begun.elapsed() < TIMEOUT, "check waited for what doesn't come");
         Ok(checked)
     }
 

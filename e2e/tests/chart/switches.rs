@@ -268,11 +268,14 @@ fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() 
     assert!(arguments(&render(&values)).ends_with(&expected.map(str::to_owned)));
 }
 
-/// Returns the flags of a subcommand, from the page that is generated from its help texts.
+/// Returns the flags of a subcommand, its own and those that it shares, from the page that is generated from help
+/// texts.
 fn flags_of(command: &str) -> BTreeSet<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md")).unwrap();
-    let section = page.split(&format!("## `{command}`\n")).nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
-    let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let sections = page.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
+    let sections = sections.filter(|(title, _)| title.contains(&format!("`{command}`")) || *title == "Shared by all");
+    let lines = sections.flat_map(|(_, section)| section.lines());
+    let cells = lines.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     // Some have a short form before the long one.
     cells.map(|(flag, _)| flag.split(' ').find(|word| word.starts_with("--")).unwrap_or(flag).to_owned()).collect()
 }

@@ -47,7 +47,7 @@ pub(crate) async fn a_host_that_comes_late_is_waited_for(stage: &Stage) -> Resul
     let machines = stage.machines_that(&first, "a Machine", |machines| machines.len() == 1).await?;
     lacks_capacity(stage, &machines[0]).await?;
     // Otherwise it would be deleted in the first of them.
-    autoscaling.looks(4).await?;
+    autoscaling.wait_for_loops(4).await?;
     let label = json!({ "spec": { "template": { "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: "joins" } } } } });
     stage.objects.patch(first.kind, &first.name, label).await?;
     pods_run(stage, &mut autoscaling, 1).await?;

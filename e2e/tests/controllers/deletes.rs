@@ -8,7 +8,7 @@ use e2e::{
         groups::{Group, Workers},
         instances::target_size_is,
         machines::{HOOK, Machine, names},
-        stage::{LOOK, Stage},
+        stage::{POLL_INTERVAL, Stage},
     },
     pool::Scalable,
     provider::Provider,
@@ -55,9 +55,10 @@ async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize
         nodes.push(stage.node_of(&machines[index]).await?);
     }
     if parallel {
-        try_join_all(nodes.iter().map(|node| provider.delete_at_last(&group.id, std::slice::from_ref(node)))).await?;
+        try_join_all(nodes.iter().map(|node| provider.delete_with_retries(&group.id, std::slice::from_ref(node))))
+            .await?;
     } else {
-        provider.delete_at_last(&group.id, &nodes).await?;
+        provider.delete_with_retries(&group.id, &nodes).await?;
     }
     let mut expected = names(&machines);
     for &index in named {
@@ -85,7 +86,7 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage
             machines.iter().any(|machine| machine.name == held.name && machine.deleting)
         })
         .await?;
-    provider.delete_at_last(&group.id, &[node]).await?;
+    provider.delete_with_retries(&group.id, &[node]).await?;
     target_size_is(&provider, &group.id, 2).await?;
     stage
         .machines_that(&group, "the named Machine gone", |left| {
@@ -112,7 +113,7 @@ pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(
     stage.objects.annotate("MachineSet", set, json!({ NOTE: "mine" })).await?;
     stage.objects.annotate("Machine", &named.name, json!({ HOOK: "held" })).await?;
 
-    provider.delete_at_last(&group.id, &[stage.node_of(named).await?]).await?;
+    provider.delete_with_retries(&group.id, &[stage.node_of(named).await?]).await?;
     for (kind, name) in [("MachineDeployment", &group.name), ("MachineSet", set)] {
         annotations_that(stage, kind, name, "the log", |annotations| annotations.contains_key(LOG)).await?;
     }
@@ -135,7 +136,7 @@ pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructu
     let object = stage.objects.get("Machine", &broken.name).await?;
     let lost = object.data["spec"]["infrastructureRef"]["name"].as_str().context("a Machine without infrastructure")?;
     stage.objects.delete("LoopbackMachine", lost).await?;
-    every(LOOK, &format!("{lost} gone"), stage.patience(), async || {
+    every(POLL_INTERVAL, &format!("{lost} gone"), stage.timeout(), async || {
         ensure!(stage.objects.find("LoopbackMachine", lost).await?.is_none(), "it is there");
         Ok(())
     })
@@ -143,7 +144,8 @@ pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructu
     goes_and_leaves_no_log(stage, &provider, &group, named).await
 }
 
-/// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its Machines.
+/// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its
+/// Machines.
 pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_refused(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").replicas(3).create(stage).await?;
     let provider = stage.serve().await?;
@@ -166,7 +168,7 @@ pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_re
 }
 
 async fn goes_and_leaves_no_log(stage: &Stage, provider: &Provider, group: &Group, named: &Machine) -> Result<()> {
-    provider.delete_at_last(&group.id, &[stage.node_of(named).await?]).await?;
+    provider.delete_with_retries(&group.id, &[stage.node_of(named).await?]).await?;
     stage.machines_that(group, "the named Machine gone", |left| !names(left).contains(&named.name)).await?;
     let no_log = |annotations: &BTreeMap<String, String>| !annotations.contains_key(LOG);
     let left = annotations_that(stage, group.kind, &group.name, "no log", no_log).await;
@@ -205,7 +207,7 @@ async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
     });
     stage.objects.create(policy).await?;
     stage.objects.create(binding).await?;
-    every(LOOK, "a refused delete", stage.patience(), async || {
+    every(POLL_INTERVAL, "a refused delete", stage.timeout(), async || {
         let refused = stage.objects.try_delete("Machine", &machine.name).await.err();
         ensure!(refused.is_some(), "nothing is refused");
         Ok(())
@@ -224,7 +226,7 @@ pub(crate) async fn annotations_that(
     what: &str,
     are: impl Fn(&BTreeMap<String, String>) -> bool,
 ) -> Result<()> {
-    every(LOOK, &format!("{what} in annotations of {kind} {name}"), stage.patience(), async || {
+    every(POLL_INTERVAL, &format!("{what} in annotations of {kind} {name}"), stage.timeout(), async || {
         let annotations = stage.objects.get(kind, name).await?.metadata.annotations.unwrap_or_default();
         ensure!(are(&annotations), "they are {annotations:?}");
         Ok(())

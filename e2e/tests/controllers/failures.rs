@@ -6,7 +6,7 @@ use e2e::{
         groups::{GRACE, Group, Workers},
         instances::{instances_are, target_size_is},
         machines::{Machine, names},
-        stage::{PATIENCE, Stage},
+        stage::{Stage, TIMEOUT},
     },
     proto::instance_status::InstanceState::{InstanceCreating, InstanceRunning},
     provider::{Provider, made_up_node},
@@ -37,7 +37,7 @@ pub(crate) async fn a_machine_with_the_words_of_a_failure_is_creating_until_it_i
     provider.shows(&[&group.id]).await?;
     let machines = stage.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
     for machine in &machines {
-        eventually("the words of a failure", PATIENCE, async || {
+        eventually("the words of a failure", TIMEOUT, async || {
             let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
             ensure!(status["deprecated"]["v1beta1"]["failureMessage"].is_string(), "its status is {status}");
             Ok(())
@@ -86,7 +86,7 @@ pub(crate) async fn a_lack_of_capacity_is_waited_for_before_it_is_reported(stage
 
 /// Waits until Cluster API reports the lack of capacity of a Machine.
 pub(crate) async fn lacks_capacity(stage: &Stage, machine: &Machine) -> Result<()> {
-    eventually("a Machine without capacity", PATIENCE, async || {
+    eventually("a Machine without capacity", TIMEOUT, async || {
         let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let ready = conditions.find(|condition| condition["type"] == "InfrastructureReady");
@@ -109,7 +109,7 @@ pub(crate) async fn a_machine_that_never_joins_is_replaced_at_the_minimum(stage:
         .await?;
     let pending = placeholder("pending", stage, &first[0]);
     instances_are(&provider, &group.id, [(pending.clone(), (InstanceCreating, None))]).await?;
-    provider.delete_at_last(&group.id, &[made_up_node(&pending)]).await?;
+    provider.delete_with_retries(&group.id, &[made_up_node(&pending)]).await?;
     stage
         .machines_that(&group, "another Machine", |machines| {
             machines.len() == 1 && !machines[0].deleting && machines[0].name != first[0].name
@@ -129,7 +129,7 @@ async fn takes_back(
     let made_up = made_up_node(&placeholder(prefix, stage, &machines[0]));
     let found = provider.group_of(&made_up).await?.map(|group| group.id);
     assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {made_up:?}");
-    provider.delete_at_last(&group.id, &[made_up]).await?;
+    provider.delete_with_retries(&group.id, &[made_up]).await?;
     let left = stage.machines_that(group, "one Machine less", |left| left.len() + 1 == machines.len()).await?;
     assert_eq!(names(&left), names(&machines[1..]));
     target_size_is(provider, &group.id, i32::try_from(left.len())?).await

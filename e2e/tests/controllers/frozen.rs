@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    autoscaling::{Settings, record::Call, running::Autoscaling},
+    autoscaling::{Settings, record::Call},
     controllers::{
         groups::{GRACE, Group, Workers},
-        instances::{Seen, instances, instances_are, target_size_is},
+        instances::{ObservedInstance, instances, instances_are, target_size_is},
         machines::{Machine, names},
-        stage::{LOOK, PATIENCE, Stage},
+        running::Autoscaling,
+        stage::{POLL_INTERVAL, Stage, TIMEOUT},
     },
     proto::{
         NodeGroupDecreaseTargetSizeRequest,
@@ -52,7 +53,7 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(st
     let found = provider.group_of(&made_up).await?.map(|group| group.id);
     ensure!(found.as_deref() == Some(group.id.as_str()), "{placeholder} is of {found:?}");
 
-    provider.delete_at_last(&group.id, &[made_up]).await?;
+    provider.delete_with_retries(&group.id, &[made_up]).await?;
     target_size_is(&provider, &group.id, 1).await?;
     instances_are(&provider, &group.id, [running(stays)?, deleting]).await?;
     let_go(stage, hanging).await?;
@@ -198,7 +199,7 @@ impl Scene {
             stage.running(group, size).await?;
             autoscaling.sizes(&[(&group.id, i32::try_from(size)?)]).await?;
         }
-        autoscaling.looks(4).await?;
+        autoscaling.wait_for_loops(4).await?;
         for &(group, size) in others {
             stage.running(group, size).await?;
         }
@@ -215,7 +216,7 @@ fn nothing_is_corrected(calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
-fn running(machine: &Machine) -> Result<(String, Seen)> {
+fn running(machine: &Machine) -> Result<(String, ObservedInstance)> {
     let id = machine.provider_id.clone().with_context(|| format!("{machine:?} has no providerID"))?;
     Ok((id, (InstanceRunning, None)))
 }
@@ -227,7 +228,7 @@ async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
     stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
     stage.objects.delete("Machine", &machine.name).await?;
     let node = machine.node.as_deref().context("a Machine without Node")?;
-    every(LOOK, &format!("Node {node} gone"), PATIENCE, async || {
+    every(POLL_INTERVAL, &format!("Node {node} gone"), TIMEOUT, async || {
         let left = stage.workload.find("Node", node).await?;
         ensure!(left.is_none(), "it is there");
         let hanging = stage.objects.get("Machine", &machine.name).await?;
@@ -242,7 +243,7 @@ async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
 /// Releases a hanging Machine, and waits until it is gone.
 async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
     stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": null } })).await?;
-    every(LOOK, &format!("Machine {} gone", machine.name), PATIENCE, async || {
+    every(POLL_INTERVAL, &format!("Machine {} gone", machine.name), TIMEOUT, async || {
         let left = stage.objects.find("Machine", &machine.name).await?;
         ensure!(left.is_none(), "it is there");
         Ok(())
@@ -253,7 +254,7 @@ async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
 /// Waits until Cluster API reports that the infrastructure of a Machine of a group failed, or has no capacity.
 async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -> Result<()> {
     let failed = ["ImageNotFound", "ProvisioningFailed"];
-    every(LOOK, &format!("a Machine of {} that failed", group.id), PATIENCE, async || {
+    every(POLL_INTERVAL, &format!("a Machine of {} that failed", group.id), TIMEOUT, async || {
         let machines = stage.machines(group).await?;
         let machine = machines.iter().find(|machine| is_it(machine)).context("there is none")?;
         let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();

@@ -9,7 +9,7 @@ use e2e::{
     controllers::{
         groups::UNNEEDED,
         machines::{HOOK, Machine, names},
-        stage::{LOOK, Stage},
+        stage::{POLL_INTERVAL, Stage},
     },
     proto::NodeGroupDeleteNodesRequest,
     wait::every,
@@ -50,7 +50,7 @@ pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(stage: 
     let mut autoscaling = stage.autoscale(Settings::default()).await?;
     autoscaling.sizes(&[(&least.id, 1), (&patient.id, 1)]).await?;
     stage.running(&least, 1).await?;
-    autoscaling.looks(4).await?;
+    autoscaling.wait_for_loops(4).await?;
     autoscaling.sizes(&[(&least.id, 1), (&patient.id, 1)]).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     for call in calls.iter().filter(|call| call.name == "NodeGroupDeleteNodes") {
@@ -72,7 +72,7 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(stage: &Stage) -> Resul
         |machines: &[Machine]| machines.iter().any(held) && machines.iter().filter(|one| one.runs()).count() > 1;
     stage.machines_that(&group, "an old one held in deletion, and a new one", begun).await?;
     let mut autoscaling = stage.autoscale(Settings::default()).await?;
-    autoscaling.looks(6).await?;
+    autoscaling.wait_for_loops(6).await?;
     ensure!(autoscaling.calls.of("NodeGroupDeleteNodes").is_empty(), "a Node was chosen");
     let marked = stage.machines(&group).await?.into_iter().filter(|machine| machine.marked);
     ensure!(marked.count() == 0, "a Machine was marked");
@@ -93,7 +93,7 @@ pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(
     for number in 0..2 {
         create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
     }
-    let nodes = every(LOOK, "two busy Nodes", stage.patience(), async || {
+    let nodes = every(POLL_INTERVAL, "two busy Nodes", stage.timeout(), async || {
         let nodes = busy_nodes(stage).await?;
         ensure!(nodes.len() == 2, "pods are on {nodes:?}");
         Ok(nodes)
@@ -158,7 +158,7 @@ pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(stage: 
     }
     let mut autoscaling = stage.autoscale(Settings::default()).await?;
     pods_run(stage, &mut autoscaling, 3).await?;
-    autoscaling.looks(6).await?;
+    autoscaling.wait_for_loops(6).await?;
     let version = autoscaling.version().context("no version")?;
     let calls = autoscaling.end().await?.context("no calls")?;
     let loops = loops::whole(&calls)?;

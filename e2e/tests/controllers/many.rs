@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use e2e::{
     controllers::{
         groups::{Group, Workers},
-        stage::{LOOK, PATIENCE, Stage},
+        stage::{POLL_INTERVAL, Stage, TIMEOUT},
     },
     provider::Provider,
     wait::every,
@@ -34,7 +34,7 @@ async fn grow(provider: &Provider, group: &Group) -> Result<()> {
                 _ => bail!("{}: {status}", group.id),
             },
         }
-        let grown = every(LOOK, "the size", PATIENCE / 4, async || {
+        let grown = every(POLL_INTERVAL, "the size", TIMEOUT / 4, async || {
             let size = provider.target_size(&group.id).await?;
             ensure!(size == 1, "{size}");
             Ok(())
@@ -57,7 +57,7 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) ->
     let groups = &groups[..growing];
     let increase = async |group: &Group| grow(&provider, group).await;
     stream::iter(groups).map(increase).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    every(4 * LOOK, "a running Machine for each group", 4 * PATIENCE, async || {
+    every(4 * POLL_INTERVAL, "a running Machine for each group", 4 * TIMEOUT, async || {
         let machines = stage.objects.list("Machine", "").await?;
         let running = machines.iter().filter(|machine| machine.data["status"]["phase"] == "Running").count();
         ensure!(machines.len() == growing && running == growing, "{running} of {} run", machines.len());
@@ -71,9 +71,9 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) ->
     }
     // The caller's next loop repeats a call that times out, and must not take another Machine then.
     let delete =
-        async |(group, node): &(&Group, _)| provider.delete_at_last(&group.id, std::slice::from_ref(node)).await;
+        async |(group, node): &(&Group, _)| provider.delete_with_retries(&group.id, std::slice::from_ref(node)).await;
     stream::iter(&nodes).map(delete).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    every(4 * LOOK, "no Machine", 4 * PATIENCE, async || {
+    every(4 * POLL_INTERVAL, "no Machine", 4 * TIMEOUT, async || {
         let machines = stage.objects.list("Machine", "").await?;
         ensure!(machines.is_empty(), "{} are left", machines.len());
         Ok(())

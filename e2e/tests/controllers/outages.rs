@@ -5,7 +5,7 @@ use e2e::{
     controllers::{
         groups::Workers,
         instances::instances_are,
-        stage::{Controllers, PATIENCE, Stage},
+        stage::{Controllers, Stage, TIMEOUT},
     },
     provider::assert_refused,
     wait::eventually,
@@ -26,7 +26,7 @@ pub(crate) async fn api_servers_that_restart_are_followed(stage: &Stage) -> Resu
     assert_eq!(provider.target_size(&group.id).await?, 1);
     assert_refused(provider.increase(&group.id, 1).await, Code::Unavailable, &[])?;
     environment.management.start_api_server().await?;
-    eventually("an increase after the restart", PATIENCE, async || Ok(provider.increase(&group.id, 1).await?)).await?;
+    eventually("an increase after the restart", TIMEOUT, async || Ok(provider.increase(&group.id, 1).await?)).await?;
     let machines = stage.running(&group, 2).await?;
     instances_are(&provider, &group.id, running(&machines)).await?;
 
@@ -37,7 +37,7 @@ pub(crate) async fn api_servers_that_restart_are_followed(stage: &Stage) -> Resu
     instances_are(&provider, &group.id, running(&machines)).await?;
     for machine in &machines {
         let node = stage.node_of(machine).await?;
-        eventually("the group of a Node", PATIENCE, async || {
+        eventually("the group of a Node", TIMEOUT, async || {
             let found = provider.group_of(&node).await?.map(|group| group.id);
             anyhow::ensure!(found.as_deref() == Some(group.id.as_str()), "{node:?} is of {found:?}");
             Ok(())

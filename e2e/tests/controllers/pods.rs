@@ -2,9 +2,10 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    autoscaling::{Expander, Settings, record::Call, running::Autoscaling},
+    autoscaling::{Expander, Settings, record::Call},
     controllers::{
         groups::Workers,
+        running::Autoscaling,
         stage::{NODE_POOL, Stage},
     },
     pool::Scalable,
@@ -98,7 +99,7 @@ pub(crate) async fn a_paused_group_grows_once_it_goes_on(stage: &Stage) -> Resul
     stage.objects.annotate(group.kind, &group.name, paused(json!("true"))).await?;
     let mut autoscaling = stage.autoscale(Settings::default()).await?;
     create_pod(stage, "web", &stage.cpu(3, 4)).await?;
-    autoscaling.looks(4).await?;
+    autoscaling.wait_for_loops(4).await?;
     ensure!(autoscaling.calls.of("NodeGroupIncreaseSize").is_empty(), "a paused group was increased");
     ensure!(stage.objects.scale(group.kind, &group.name).await? == 0, "a paused group has another size");
     stage.objects.annotate(group.kind, &group.name, paused(Value::Null)).await?;

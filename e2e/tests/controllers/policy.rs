@@ -5,7 +5,7 @@ use e2e::{
     controllers::{
         groups::{Group, Workers},
         machines::{HOOK, names},
-        stage::{LOOK, Stage},
+        stage::{POLL_INTERVAL, Stage},
     },
     helm::{Helm, Values},
     users::User,
@@ -36,7 +36,7 @@ pub(crate) async fn a_named_machine_goes_while_a_policy_keeps_the_log_to_its_wri
 }
 
 async fn goes(stage: &Stage, group: &Group) -> Result<()> {
-    every(LOOK, "the policy in force", stage.patience(), async || {
+    every(POLL_INTERVAL, "the policy in force", stage.timeout(), async || {
         let status = log_written_by_somebody(stage, group).await?;
         ensure!(status == 403, "anybody may write the log: {status}");
         Ok(())
@@ -47,7 +47,7 @@ async fn goes(stage: &Stage, group: &Group) -> Result<()> {
     let machines = stage.running(group, 2).await?;
     let (named, set) = (&machines[0], &machines[0].owner);
     stage.objects.annotate("Machine", &named.name, json!({ HOOK: "held" })).await?;
-    provider.delete_at_last(&group.id, &[stage.node_of(named).await?]).await?;
+    provider.delete_with_retries(&group.id, &[stage.node_of(named).await?]).await?;
     let both = [("MachineDeployment", &group.name), ("MachineSet", set)];
     for (kind, name) in both {
         annotations_that(stage, kind, name, "the log", |annotations| annotations.contains_key(LOG)).await?;

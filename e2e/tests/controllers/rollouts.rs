@@ -5,7 +5,7 @@ use e2e::controllers::{
     groups::Workers,
     instances::{instances, target_size_is},
     machines::{Machine, names},
-    stage::{PATIENCE, Stage},
+    stage::{Stage, TIMEOUT},
 };
 use e2e::{provider::assert_refused, wait::eventually};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &St
             machines.len() == 3 && machines.iter().filter(|machine| machine.phase == "Provisioned").count() == 1
         })
         .await?;
-    eventually("all three Machines as instances", PATIENCE, async || {
+    eventually("all three Machines as instances", TIMEOUT, async || {
         let seen = instances(&provider, &group.id).await?;
         anyhow::ensure!(seen.len() == 3, "instances are {seen:?}");
         for (id, state) in running(&old) {
@@ -60,7 +60,7 @@ pub(crate) async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_not
     roll(stage, &group.name, "never-join").await?;
     stage.machines_that(&group, "one new Machine beside the old ones", |machines| machines.len() == 3).await?;
     let node = stage.node_of(&old[0]).await?;
-    eventually("a refusal", PATIENCE, async || {
+    eventually("a refusal", TIMEOUT, async || {
         let refused = provider.delete(&group.id, std::slice::from_ref(&node)).await;
         assert_refused(refused, Code::FailedPrecondition, &["rolling out"])
     })
@@ -74,7 +74,7 @@ pub(crate) async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_not
         .machines_that(&group, "two new Machines", |machines| machines.len() == 2 && machines.iter().all(is_new))
         .await?;
     let node = stage.node_of(&new[1]).await?;
-    eventually("a delete after the rollout", PATIENCE, async || {
+    eventually("a delete after the rollout", TIMEOUT, async || {
         Ok(provider.delete(&group.id, std::slice::from_ref(&node)).await?)
     })
     .await?;

@@ -8,7 +8,7 @@ use e2e::{
         groups::{Group, Workers},
         instances::{instances_are, target_size_is},
         machines::Machine,
-        stage::{PATIENCE, Stage},
+        stage::{Stage, TIMEOUT},
     },
     pool::Scalable,
     proto::instance_status::InstanceState::InstanceRunning,
@@ -84,7 +84,7 @@ pub(crate) async fn a_machine_pool_grows_and_shrinks_by_number(stage: &Stage) ->
     let ids = provider_ids(stage, &group, 2).await?;
     instances_are(&provider, &group.id, ids.iter().map(|id| (id.clone(), (InstanceRunning, None)))).await?;
     for id in &ids {
-        let node = eventually("the pool's Node", PATIENCE, async || {
+        let node = eventually("the pool's Node", TIMEOUT, async || {
             let nodes = stage.workload.list("Node", "").await?;
             nodes.into_iter().find(|node| node.data["spec"]["providerID"] == *id).context("it is not there")
         })
@@ -101,7 +101,7 @@ pub(crate) async fn a_machine_pool_grows_and_shrinks_by_number(stage: &Stage) ->
 }
 
 async fn provider_ids(stage: &Stage, group: &Group, count: usize) -> Result<Vec<String>> {
-    eventually("ids of the pool", PATIENCE, async || {
+    eventually("ids of the pool", TIMEOUT, async || {
         let pool = stage.objects.get("MachinePool", &group.name).await?;
         let ids = pool.data["spec"]["providerIDList"].as_array().cloned().unwrap_or_default();
         ensure!(ids.len() == count, "they are {ids:?}");
@@ -120,7 +120,7 @@ async fn from_zero_to_zero(stage: &Stage, group: &Group, size: usize) -> Result<
         let node = stage.node_of(machine).await?;
         let found = provider.group_of(&node).await?.map(|group| group.id);
         assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {node:?}");
-        provider.delete_at_last(&group.id, &[node]).await?;
+        provider.delete_with_retries(&group.id, &[node]).await?;
     }
     stage.running(group, 0).await?;
     instances_are(&provider, &group.id, []).await?;
@@ -128,7 +128,7 @@ async fn from_zero_to_zero(stage: &Stage, group: &Group, size: usize) -> Result<
 }
 
 /// Returns the expected instances of running Machines.
-pub(crate) fn running(machines: &[Machine]) -> Vec<(String, e2e::controllers::instances::Seen)> {
+pub(crate) fn running(machines: &[Machine]) -> Vec<(String, e2e::controllers::instances::ObservedInstance)> {
     machines.iter().map(|machine| (machine.provider_id.clone().unwrap_or_default(), (InstanceRunning, None))).collect()
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_prom
     provider.increase(&group.id, 1).await?;
     let machine = stage.running(&group, 1).await?.remove(0);
     let name = machine.node.context("no Node")?;
-    eventually("labels and taints of the Node", e2e::controllers::stage::PATIENCE, async || {
+    eventually("labels and taints of the Node", e2e::controllers::stage::TIMEOUT, async || {
         let node = stage.workload.get("Node", &name).await?;
         let there = node.metadata.labels.clone().unwrap_or_default();
         for (key, _) in labels {

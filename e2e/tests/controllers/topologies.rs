@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     controllers::{
         groups::Group,
-        stage::{LOOK, PATIENCE, Stage},
+        stage::{POLL_INTERVAL, Stage, TIMEOUT},
     },
     objects::{Contract, Place},
     wait::every,
@@ -33,13 +33,13 @@ pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_r
     provider.increase(&free.id, 2).await?;
     let machines = stage.running(&free, 2).await?;
     let node = stage.node_of(&machines[0]).await?;
-    provider.delete_at_last(&free.id, &[node]).await?;
+    provider.delete_with_retries(&free.id, &[node]).await?;
     let left = stage.running(&free, 1).await?;
     assert_eq!(left[0].name, machines[1].name, "the Machine that is left");
 
     stage.running(&fixed, 1).await?;
     provider.increase(&fixed.id, 1).await?;
-    every(LOOK, "the size put back by the topology", PATIENCE, async || {
+    every(POLL_INTERVAL, "the size put back by the topology", TIMEOUT, async || {
         let size = provider.target_size(&fixed.id).await?;
         ensure!(size == 1, "it is {size}");
         Ok(())
@@ -107,7 +107,7 @@ async fn create_cluster(stage: &Stage, name: &str) -> Result<()> {
 /// Returns the MachineDeployment that the topology has created under this name.
 async fn group(stage: &Stage, name: &str) -> Result<Group> {
     let selector = format!("{IN_TOPOLOGY}={name}");
-    every(LOOK, "a MachineDeployment of the topology", PATIENCE, async || {
+    every(POLL_INTERVAL, "a MachineDeployment of the topology", TIMEOUT, async || {
         let found = stage.objects.list("MachineDeployment", &selector).await?.into_iter().next();
         let object = found.with_context(|| format!("none for {name}"))?;
         let object = object.metadata.name.context("no name")?;

@@ -6,9 +6,9 @@ use anyhow::{Result, ensure};
 use e2e::{
     controllers::{
         groups::{GRACE, Workers},
-        instances::{Seen, instances},
+        instances::{ObservedInstance, instances},
         machines::Machine,
-        stage::{LOOK, PATIENCE, Stage},
+        stage::{POLL_INTERVAL, Stage, TIMEOUT},
     },
     pool::Scalable,
     proto::NodeGroupTemplateNodeInfoResponse,
@@ -36,7 +36,7 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
     let provisioned = |machines: &[Machine]| machines.iter().any(|machine| machine.phase == "Provisioned");
     stage.machines_that(&groups[1], "a provisioned Machine", provisioned).await?;
 
-    let classes = every(LOOK, "the same answers", PATIENCE, async || {
+    let classes = every(POLL_INTERVAL, "the same answers", TIMEOUT, async || {
         let (answers, expected) = (answers(&old, &ids).await?, answers(&new, &ids).await?);
         ensure!(answers == expected, "v1beta1: {answers:#?}\nv1beta2: {expected:#?}");
         let classes: Vec<_> = ids.iter().flat_map(|id| expected[*id].values().map(|(_, class)| *class)).collect();
@@ -47,7 +47,7 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
     // A failure message alone means nothing in either version.
     assert_eq!(classes, [None, None, None, Some(1), None]);
     // Each program watches the kinds of templates by itself, and one may be later than the other.
-    every(LOOK, "the same templates", PATIENCE, async || {
+    every(POLL_INTERVAL, "the same templates", TIMEOUT, async || {
         for id in &ids {
             let (old, new) = (old.template(id).await, new.template(id).await);
             let bytes = |answer: Result<NodeGroupTemplateNodeInfoResponse, Status>| {
@@ -61,7 +61,7 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
     .await
 }
 
-async fn answers(provider: &Provider, ids: &[&str]) -> Result<BTreeMap<String, BTreeMap<String, Seen>>> {
+async fn answers(provider: &Provider, ids: &[&str]) -> Result<BTreeMap<String, BTreeMap<String, ObservedInstance>>> {
     let mut answers = BTreeMap::new();
     for id in ids {
         answers.insert((*id).to_owned(), instances(provider, id).await?);

@@ -32,7 +32,7 @@ pub(crate) async fn a_copy_that_is_behind_adds_to_what_the_other_has_logged(worl
         behind.delete(&group.id, &group.nodes[1..2]).await?;
         // Each call names a Node whose deletion the other copy has already done.
         behind.delete(&group.id, &group.nodes[..1]).await?;
-        ahead.delete_at_last(&group.id, &group.nodes[1..2]).await?;
+        ahead.delete_with_retries(&group.id, &group.nodes[1..2]).await?;
         assert_scale(world, group, 4).await?;
         assert_eq!(behind.target_size(&group.id).await?, 4);
     }
@@ -61,7 +61,7 @@ pub(crate) async fn nodes_named_to_both_copies_at_once_are_counted_once(world: &
     for group in &groups {
         for node in &group.nodes[..5] {
             for copy in &copies {
-                calls.push(copy.delete_at_last(&group.id, std::slice::from_ref(node)));
+                calls.push(copy.delete_with_retries(&group.id, std::slice::from_ref(node)));
             }
         }
     }
@@ -86,7 +86,7 @@ pub(crate) async fn increases_by_both_copies_at_once_add_up(world: &World) -> Re
         e2e::wait::eventually("an increase", e2e::wait::SOON, async || {
             copies[number % 2].increase(&group.id, 1).await.map_err(|status| match status.code() {
                 tonic::Code::Aborted => status.into(),
-                _ => e2e::wait::Hopeless(status.to_string()).into(),
+                _ => e2e::wait::Permanent(status.to_string()).into(),
             })
         })
         .await

@@ -160,13 +160,13 @@ pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(worl
     provider.shows(&[&group.id]).await?;
     let found = provider.group_of(&group.nodes[1]).await?.map(|group| group.id);
     assert_eq!(found.as_deref(), Some(group.id.as_str()));
-    provider.delete_at_last(&group.id, &group.nodes[1..2]).await?;
+    provider.delete_with_retries(&group.id, &group.nodes[1..2]).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&["spot-1"]).await?;
 
     // It is already being deleted: naming it again deletes nothing more.
-    provider.delete_at_last(&group.id, &group.nodes[1..2]).await?;
+    provider.delete_with_retries(&group.id, &group.nodes[1..2]).await?;
     assert_scale(world, &group, 2).await?;
     world.objects.assert_marked(&["spot-1"]).await
 }

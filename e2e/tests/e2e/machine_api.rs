@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result, ensure};
 use e2e::{
-    fixtures::Recorded,
-    machine_api,
+    fixtures::{Recorded, load_machine_api},
     objects::MACHINE_API_GROUP,
     proto::{ExternalGrpcNode, instance_status::InstanceState},
     provider::Provider,
@@ -142,7 +141,7 @@ pub(crate) async fn failures_are_reported(world: &World) -> Result<()> {
 
 /// Kinds that aren't served, and a scope that needs one of them.
 pub(crate) async fn check_says_what_is_missing(world: &World) -> Result<()> {
-    machine_api::load(world).await?;
+    load_machine_api(world).await?;
     let group = [("CAPI_GROUP", MACHINE_API_GROUP)];
     let (code, report) = world.check(&[&world.scope()], &group)?;
     ensure!(code == Some(0), "check ends with {code:?}: {report:#}");
@@ -186,7 +185,7 @@ struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     async fn new(world: &'a World) -> Result<Self> {
-        let recorded = machine_api::load(world).await?;
+        let recorded = load_machine_api(world).await?;
         let mut provider = world.spawn_bare(&[&world.scope()], &[("CAPI_GROUP", MACHINE_API_GROUP)])?;
         provider.ready().await?;
         let stage = Self { world, recorded, provider };

@@ -1,5 +1,5 @@
-//! The cost of commands on a real API server, in ratio to bare PATCHes of the same run. Run by hand, since times say nothing on
-//! a busy machine; the figures are in docs/design/performance.md.
+//! The cost of commands on a real API server, in ratio to bare PATCHes of the same run. Run by hand, since times say
+//! nothing on a busy machine; the figures are in docs/design/performance.md.
 
 use std::time::{Duration, Instant};
 

@@ -54,8 +54,8 @@ pub(crate) async fn a_node_that_is_asked_about_before_the_first_refresh_has_its_
     Ok(())
 }
 
-/// Its connection has moved to another copy, where no other caller is in a loop. Groups that it pins there last until its
-/// next Refresh.
+/// Its connection has moved to another copy, where no other caller is in a loop. Groups that it pins there last until
+/// its next Refresh.
 pub(crate) async fn a_caller_that_comes_in_mid_loop_meets_what_there_is(world: &World) -> Result<()> {
     let other = Pool::new("other").running(1).create(world).await?;
     let provider = world.serve().await?;

@@ -107,7 +107,7 @@ pub(crate) async fn the_version_of_the_contract_can_be_fixed(world: &World) -> R
 /// The program reports the missing rights, and continues by itself once they are granted.
 pub(crate) async fn missing_rights_are_named_until_they_are_given(world: &World) -> Result<()> {
     let mut world = world.neighbour().await?;
-    world.user = User::stranger();
+    world.user = User::unprivileged();
     let group = Pool::new("workers").running(1).create(&world).await?;
     let mut provider = world.spawn(&[])?;
     eventually("a page that says what is forbidden", SOON, async || {
@@ -122,7 +122,7 @@ pub(crate) async fn missing_rights_are_named_until_they_are_given(world: &World)
     .await?;
     assert_refused(provider.refresh().await, Code::Unavailable, &["machinedeployments", "nodes"])?;
 
-    world.objects.create(users::let_in(&world.user)).await?;
+    world.objects.create(users::bind_role(&world.user)).await?;
     provider.ready().await?;
     provider.shows(&[&group.id]).await
 }

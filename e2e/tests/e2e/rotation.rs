@@ -34,7 +34,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     let way = world.plane.proxy().await?;
     let account = User { name: format!("system:serviceaccount:{}:{ACCOUNT}", world.namespace) };
     world.objects.create(json!({ "kind": "ServiceAccount", "metadata": { "name": ACCOUNT } })).await?;
-    world.objects.create(users::let_in(&account)).await?;
+    world.objects.create(users::bind_role(&account)).await?;
     let kubeconfig = |token: &str| with_token(world.plane.kubeconfig_through(&way, &account), token);
 
     world.share_kubeconfig(&kubeconfig(&token(world, "first").await?)).await?;
@@ -124,7 +124,7 @@ pub(crate) async fn sizes_are_written_while_the_kubeconfig_file_is_exchanged(wor
     fs::write(&new, world.plane.kubeconfig(&next).to_string())?;
     fs::rename(&new, &path)?;
     eventually("writes by the new user", SOON, async || {
-        provider.increase(&group.id, 1).await.map_err(|status| e2e::wait::Hopeless(status.to_string()))?;
+        provider.increase(&group.id, 1).await.map_err(|status| e2e::wait::Permanent(status.to_string()))?;
         size += 1;
         let writes = answered(world, &next)?;
         ensure!(writes.iter().any(|it| it.resource == "machinedeployments/scale"), "it has written nothing");

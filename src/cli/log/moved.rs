@@ -28,8 +28,8 @@ const MOVED: [(&str, &str); 22] = [
     ("shared_informer::stream", "shared_informer::informer::stream"),
 ];
 
-/// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come last,
-/// since the later of two directives for one target wins.
+/// Returns the filter with a directive for each new target whose old one it names. The filter's own directives come
+/// last, since the later of two directives for one target wins.
 pub(super) fn with_new_targets(filter: &str) -> String {
     let mut added: Vec<(usize, String)> = Vec::new();
     let mut pending: VecDeque<_> = directives(filter).into_iter().map(str::to_owned).collect();

@@ -23,13 +23,13 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN", value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
     pub listen: String,
 
-    /// With a Unix socket, its mode in octal digits: who may write it may connect, and scale and delete Machines. Without the
-    /// flag it is 0600
+    /// With a Unix socket, its mode in octal digits: who may write it may connect, and scale and delete Machines.
+    /// Without the flag it is 0600
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", value_name = "MODE")]
     pub listen_socket_mode: Option<String>,
 
-    /// With a Unix socket, the ids of its user and group. Without the flag they are those of this process, which needs the
-    /// capability CHOWN for a user that isn't its own
+    /// With a Unix socket, the ids of its user and group. Without the flag they are those of this process, which needs
+    /// the capability CHOWN for a user that isn't its own
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_OWNER", value_name = "UID[:GID]")]
     pub listen_socket_owner: Option<String>,
 
@@ -41,13 +41,13 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN)]
     pub http_listen: String,
 
-    /// Address to serve probes alone on, over HTTP, so that nobody who reads metrics can keep them waiting; none turns it
-    /// off. Probes are served on --http-listen too
+    /// Address to serve probes alone on, over HTTP, so that nobody who reads metrics can keep them waiting; none turns
+    /// it off. Probes are served on --http-listen too
     #[arg(long, env = "CAPI_AUTOSCALER_PROBE_LISTEN", value_name = "IP:PORT", default_value = NONE)]
     pub probe_listen: String,
 
-    /// Address to serve the status page on, and /debug/state for the subcommand groups, over HTTP; none turns them off. An
-    /// address that isn't loopback needs --admin-allow-remote
+    /// Address to serve the status page on, and /debug/state for the subcommand groups, over HTTP; none turns them off.
+    /// An address that isn't loopback needs --admin-allow-remote
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_ADMIN_LISTEN)]
     pub admin_listen: String,
 
@@ -56,8 +56,8 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOW_REMOTE", value_parser = parse_bool)]
     pub admin_allow_remote: bool,
 
-    /// Answer requests on --admin-listen that name this host too: a DNS name or an IP address, such as that of a proxy in
-    /// front of it. Others than loopback's and the address itself are refused. Repeatable; several in one value are
+    /// Answer requests on --admin-listen that name this host too: a DNS name or an IP address, such as that of a proxy
+    /// in front of it. Others than loopback's and the address itself are refused. Repeatable; several in one value are
     /// separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", value_name = "HOST")]
     pub admin_allowed_hosts: Vec<String>,
@@ -70,18 +70,18 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_SLOW_RPC", value_name = "DURATION", default_value = DEFAULT_SLOW_RPC)]
     pub slow_rpc: String,
 
-    /// URL of an OTLP collector that takes gRPC, such as http://otel-collector:4317, to send traces of writes to, and of
-    /// reads that are slow or fail. Headers that it wants stand in OTEL_EXPORTER_OTLP_HEADERS
+    /// URL of an OTLP collector that takes gRPC, such as http://otel-collector:4317, to send traces of writes to, and
+    /// of reads that are slow or fail. Headers that it wants stand in OTEL_EXPORTER_OTLP_HEADERS
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 
-    /// Leave out of /metrics what has a series per node group, so that their number doesn't grow with the fleet; sums over
-    /// all node groups stay
+    /// Leave out of /metrics what has a series per node group, so that their number doesn't grow with the fleet; sums
+    /// over all node groups stay
     #[arg(long, env = "CAPI_AUTOSCALER_NO_GROUP_METRICS", value_parser = parse_bool)]
     pub no_group_metrics: bool,
 
-    /// Answer everything and write nothing, to compare before moving over: sizes and deletions are refused with what would
-    /// have been done, and Cluster Autoscaler is kept from scaling down
+    /// Answer everything and write nothing, to compare before moving over: sizes and deletions are refused with what
+    /// would have been done, and Cluster Autoscaler is kept from scaling down
     #[arg(long, env = "CAPI_AUTOSCALER_READ_ONLY", value_parser = parse_bool)]
     pub read_only: bool,
 
@@ -89,14 +89,14 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
     pub no_events: bool,
 
-    /// At a group's minimum size, refuse to delete Machines that never became a Node, instead of replacing one of them from
-    /// time to time
+    /// At a group's minimum size, refuse to delete Machines that never became a Node, instead of replacing one of them
+    /// from time to time
     #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool)]
     pub no_replacement: bool,
 
-    /// How long a Machine may lack capacity that others may give back until that is an error, by which Cluster Autoscaler
-    /// deletes it and backs its group off: a Go duration, 0 or "never". Quotas and what isn't offered at all are errors at
-    /// once. An annotation of a group is stronger
+    /// How long a Machine may lack capacity that others may give back until that is an error, by which Cluster
+    /// Autoscaler deletes it and backs its group off: a Go duration, 0 or "never". Quotas and what isn't offered at all
+    /// are errors at once. An annotation of a group is stronger
     #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE", value_name = "DURATION", default_value = DEFAULT_CAPACITY_ERROR_GRACE)]
     pub capacity_error_grace: String,
 

@@ -23,24 +23,24 @@ pub struct TlsArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_KEY_FILE", value_name = "FILE")]
     pub tls_key_file: Option<String>,
 
-    /// Take only clients whose certificate an authority in this PEM file has issued. Repeatable: an authority in any of the
-    /// files is good
+    /// Take only clients whose certificate an authority in this PEM file has issued. Repeatable: an authority in any of
+    /// the files is good
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE")]
     pub tls_client_ca_file: Vec<String>,
 
-    /// With --tls-client-ca-file, take only clients whose certificate has this subject alternative name: a DNS name, or a
-    /// URI such as spiffe://domain/path. Repeatable; several in one value are separated by spaces
+    /// With --tls-client-ca-file, take only clients whose certificate has this subject alternative name: a DNS name, or
+    /// a URI such as spiffe://domain/path. Repeatable; several in one value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME")]
     pub tls_allowed_client_names: Vec<String>,
 
-    /// With --tls-client-ca-file, take clients with one of these subject alternative names too, but only to read: they can
-    /// change no size and delete nothing, whatever other names their certificate has. Repeatable; several in one value are
-    /// separated by spaces
+    /// With --tls-client-ca-file, take clients with one of these subject alternative names too, but only to read: they
+    /// can change no size and delete nothing, whatever other names their certificate has. Repeatable; several in one
+    /// value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME")]
     pub tls_read_only_client_names: Vec<String>,
 
-    /// With --tls-client-ca-file, take only clients whose certificate has one of these public keys: the SHA-256 digest of its
-    /// SubjectPublicKeyInfo, in hexadecimal digits. Repeatable; several in one value are separated by spaces
+    /// With --tls-client-ca-file, take only clients whose certificate has one of these public keys: the SHA-256 digest
+    /// of its SubjectPublicKeyInfo, in hexadecimal digits. Repeatable; several in one value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", value_name = "SHA256")]
     pub tls_allowed_client_keys: Vec<String>,
 

@@ -12,12 +12,13 @@ use capi::DEFAULT_GROUP;
 pub struct WatchArgs {
     /// What to watch, by plural, singular, short name or kind, with its group and version where that is needed:
     /// machines, md, Machine.cluster.x-k8s.io, deployments.v1.apps. Several are separated by space or commas. Default:
-    /// Cluster API's Clusters, MachineDeployments, MachineSets, Machines and MachinePools; with --target workload, Nodes
+    /// Cluster API's Clusters, MachineDeployments, MachineSets, Machines and MachinePools; with --target workload,
+    /// Nodes
     #[arg(value_name = "RESOURCE")]
     pub resources: Vec<String>,
 
-    /// Namespaces to watch, separated by commas. Default: that of --cluster, else that of the kubeconfig's context; with
-    /// --target workload, all of them
+    /// Namespaces to watch, separated by commas. Default: that of --cluster, else that of the kubeconfig's context;
+    /// with --target workload, all of them
     #[arg(short, long, value_name = "NS[,NS]", conflicts_with = "all_namespaces")]
     pub namespace: Vec<String>,
 
@@ -45,8 +46,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
 
-    /// Leave out what is at this path, a JSON pointer in which * stands for every key or item: /status/conditions/*/message.
-    /// Repeatable; noise such as heartbeats is left out anyway
+    /// Leave out what is at this path, a JSON pointer in which * stands for every key or item:
+    /// /status/conditions/*/message. Repeatable; noise such as heartbeats is left out anyway
     #[arg(long, value_name = "PATH")]
     pub ignore: Vec<String>,
 
@@ -85,9 +86,9 @@ pub struct WatchArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = "Clusters")]
     pub workload_kubeconfig: Option<String>,
 
-    /// Watch Cluster API's own kinds only of this Cluster, named as a RESOURCE or not (any other RESOURCE is watched in its
-    /// namespace, whatever Cluster it is of); --target workload reaches its workload cluster by the kubeconfig in its
-    /// Secret NAME-kubeconfig, unless --workload-kubeconfig is given
+    /// Watch Cluster API's own kinds only of this Cluster, named as a RESOURCE or not (any other RESOURCE is watched in
+    /// its namespace, whatever Cluster it is of); --target workload reaches its workload cluster by the kubeconfig in
+    /// its Secret NAME-kubeconfig, unless --workload-kubeconfig is given
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = "Clusters")]
     pub cluster: Option<String>,
 

@@ -1,5 +1,5 @@
-//! Followed clusters over a minimal API server, for tests: the cluster module with an API whose objects and answers a test
-//! sets.
+//! Followed clusters over a minimal API server, for tests: the cluster module with an API whose objects and answers a
+//! test sets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

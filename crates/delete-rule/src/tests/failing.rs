@@ -7,7 +7,7 @@ use std::{
 
 use proptest::{collection::vec, prelude::*};
 
-use super::steps::world::{Failed, Version};
+use super::steps::text::{Failed, Version};
 use super::*;
 use crate::steps::{
     Call, CallerId, Decrease, Deletion, Details, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome,

@@ -3,8 +3,9 @@
 mod marks;
 mod replacing;
 mod settling;
+pub(super) mod text;
 mod words;
-pub(super) mod world;
+mod world;
 
 use self::{
     words::answers,

@@ -1,5 +1,5 @@
-//! The fields of every message by number and wire type, which Cluster Autoscaler's own generated code reads. The expected
-//! bytes are written here by hand, and not by the generated code.
+//! The fields of every message by number and wire type, which Cluster Autoscaler's own generated code reads. The
+//! expected bytes are written here by hand, and not by the generated code.
 
 use std::collections::HashMap;
 

@@ -23,12 +23,13 @@ impl Selection {
     }
 
     /// Adds a label selector, given as text.
-    pub fn with_labels(self, labels: &str) -> Result<Self, Refusal> {
+    #[cfg(test)]
+    pub(crate) fn with_labels(self, labels: &str) -> Result<Self, Refusal> {
         Ok(Self { labels: LabelSelector::parse(labels)?, ..self })
     }
 
     /// Adds a field selector, given as text.
-    pub fn with_fields(self, fields: &str) -> Result<Self, Refusal> {
+    pub(crate) fn with_fields(self, fields: &str) -> Result<Self, Refusal> {
         Ok(Self { fields: FieldSelector::parse(fields)?, ..self })
     }
 

@@ -36,7 +36,7 @@ pub use subject::Subject;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A function that makes all resource versions so far too old to be read or watched from.
-pub type ForgetHistory = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
+pub(crate) type ForgetHistory = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// The function of a case.
 pub type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;

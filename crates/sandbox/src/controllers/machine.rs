@@ -232,23 +232,23 @@ impl Reconcile<'_> {
         let is_known = joining == Joining::Together || self.wanted.text("/status/nodeRef/name").is_some();
         let node = self.inputs.node.filter(|_| is_known);
         if is_known && is_held(&self.wanted, keys::PRE_DRAIN_HOOK) {
-            say_deleting(&mut self.wanted, "WaitingForPreDrainHook", context);
+            set_deleting_condition(&mut self.wanted, "WaitingForPreDrainHook", context);
             return;
         }
         let since = *self.steps.deleting.get_or_insert(now);
         // Without a Node there is nothing to drain.
         let drained = if node.is_some() && self.steps.released.is_none() { after(since, times.drain) } else { since };
         if !self.is_due(drained) {
-            say_deleting(&mut self.wanted, "DrainingNode", context);
+            set_deleting_condition(&mut self.wanted, "DrainingNode", context);
             self.cordon(node);
             return;
         }
         if is_held(&self.wanted, keys::PRE_TERMINATE_HOOK) {
-            say_deleting(&mut self.wanted, "WaitingForPreTerminateHook", context);
+            set_deleting_condition(&mut self.wanted, "WaitingForPreTerminateHook", context);
             self.steps.was_held = true;
             return;
         }
-        say_deleting(&mut self.wanted, "WaitingForInfrastructureDeletion", context);
+        set_deleting_condition(&mut self.wanted, "WaitingForInfrastructureDeletion", context);
         let released = if self.steps.was_held { now } else { drained };
         let gone = after(*self.steps.released.get_or_insert(released), times.terminate);
         if !self.is_due(gone) {
@@ -334,7 +334,7 @@ fn is_held(machine: &Value, hook: &str) -> bool {
     annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(hook)))
 }
 
-fn say_deleting(machine: &mut Value, reason: &'static str, context: &Context<'_>) {
+fn set_deleting_condition(machine: &mut Value, reason: &'static str, context: &Context<'_>) {
     let (contract, now) = (context.settings.contract, context.now);
     machine.set("/status/phase", json!("Deleting"));
     conditions::set(machine, contract, &ConditionContent::new("Deleting", true, reason), now);

@@ -13,8 +13,8 @@ use super::{
     machine_set::DefaultSize as _,
     names,
     object::{self, Object},
-    passed_on,
     plan::{Plan, Side},
+    propagation,
     rollout::{Size, Strategy, scale_only, step},
 };
 use crate::settings::Contract;
@@ -213,7 +213,7 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
 
 /// Sets the size of a MachineSet, and its annotations: the copied ones, and those about the MachineDeployment's size.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
-    passed_on::pass_on(set, deployment);
+    propagation::propagate(set, deployment);
     rescale(set, deployment, replicas, strategy);
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
         return plan;
     }
     set_defaults(&mut after);
-    pass_on(&mut plan, &after, machines);
+    propagate(&mut plan, &after, machines);
     let wanted = usize::try_from(after.number("/spec/replicas")).unwrap_or_default();
     let missing = wanted.saturating_sub(machines.len());
     for _ in 0..missing {
@@ -50,7 +50,7 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
 }
 
 /// Propagates labels and annotations of the template to the existing Machines.
-fn pass_on(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
+fn propagate(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
     let passed = [("labels", machine_labels(set)), ("annotations", template_annotations(set))];
     for machine in machines.iter().filter(|machine| !machine.deleting()) {
         let lacking = passed.iter().flat_map(|(field, all)| all.iter().map(move |(key, value)| (field, key, value)));

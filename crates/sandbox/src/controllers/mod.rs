@@ -13,9 +13,9 @@ pub(crate) mod machine_set;
 pub(crate) mod names;
 pub(crate) mod node;
 pub(crate) mod object;
-pub(crate) mod passed_on;
 pub(crate) mod plan;
 pub(crate) mod pool_machines;
+pub(crate) mod propagation;
 mod rollout;
 mod version;
 

@@ -140,7 +140,7 @@ impl Watch {
 
     async fn next(&mut self) -> Option<Result<Bytes, Cut>> {
         loop {
-            self.meet_faults();
+            self.apply_faults();
             let stalled = self.is_met(WatchFault::Stall);
             if !stalled {
                 if self.pending.is_empty() && self.state == Flow::Open {
@@ -229,7 +229,7 @@ impl Watch {
         self.count();
     }
 
-    fn meet_faults(&mut self) {
+    fn apply_faults(&mut self) {
         let WatchQuery { method, target, token, .. } = &self.query;
         let about = About { method, verb: "watch", target, token: token.as_deref() };
         let known: Vec<u64> = self.met.keys().copied().collect();

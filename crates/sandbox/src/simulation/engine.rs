@@ -22,8 +22,8 @@ use crate::{
         CapiVersion, Context, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
         names::Names,
         object::Object,
-        passed_on,
         plan::{Plan, Side, Write},
+        propagation,
     },
     settings::{Contract, Settings, Times},
 };
@@ -63,7 +63,7 @@ impl Engine {
     pub(super) fn new(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         let kinds = Kind::ALL.map(|kind| resource(kind, settings.contract)).to_vec();
         Self {
-            management: Port::new(management.as_manager(passed_on::MANAGER), kinds),
+            management: Port::new(management.as_manager(propagation::MANAGER), kinds),
             workload: Port::new(workload.as_manager("kubelets"), vec![nodes()]),
             clock,
             settings,

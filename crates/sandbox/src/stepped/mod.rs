@@ -48,7 +48,7 @@ use crate::{
     api::Api,
     clock::Clock,
     controllers::{
-        CapiVersion, machine, machine_pool, names::Names, object::Object as _, passed_on, plan::Side, pool_machines,
+        CapiVersion, machine, machine_pool, names::Names, object::Object as _, plan::Side, pool_machines, propagation,
     },
     settings::Settings,
 };
@@ -75,7 +75,7 @@ impl Default for Options {
 }
 
 /// The function that decides the fate of a Machine when it is first seen.
-pub type Fates = Box<dyn FnMut(&Value) -> Fate + Send>;
+pub(crate) type Fates = Box<dyn FnMut(&Value) -> Fate + Send>;
 
 /// The controllers of an API.
 pub struct Controllers {
@@ -117,8 +117,8 @@ impl Controllers {
     /// Creates controllers that have just started: their views are up to date, and all objects are queued.
     #[must_use]
     pub fn new(management: &Api, workload: &Api, clock: Clock, options: Options, fates: Fates) -> Self {
-        let management = management.as_manager(passed_on::MANAGER);
-        let workload = workload.as_manager(passed_on::MANAGER);
+        let management = management.as_manager(propagation::MANAGER);
+        let workload = workload.as_manager(propagation::MANAGER);
         let feeds = Kind::ALL.map(|kind| {
             let api = if kind.side() == Side::Workload { &workload } else { &management };
             Feed::new(api.clone(), kind.resource(options.settings.contract))

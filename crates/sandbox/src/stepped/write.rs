@@ -15,8 +15,8 @@ use crate::{
     controllers::{
         CapiVersion, keys,
         object::{Object as _, annotation},
-        passed_on,
         plan::{Plan, Side, Write},
+        propagation,
     },
 };
 
@@ -235,7 +235,7 @@ fn resize(ops: &mut VecDeque<Op>, side: Side, before: &Value, after: &Value, wis
         }
         return;
     }
-    for (key, value) in passed_on::wanted(wish.deployment) {
+    for (key, value) in propagation::wanted(wish.deployment) {
         body.set(&annotation(&key), value);
     }
     let is_apart = wish.version.sizes_machine_set_apart() || wish.deployment["spec"]["paused"] == true;

@@ -1,5 +1,5 @@
-//! Limits how many Events are posted: a burst and then a rate, for each group and for all groups together. A refusal that
-//! comes with every loop of the caller must not flood the API server.
+//! Limits how many Events are posted: a burst and then a rate, for each group and for all groups together. A refusal
+//! that comes with every loop of the caller must not flood the API server.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,8 +1,8 @@
 //! Kubernetes Events on node groups, for changes and refusals. A separate task posts them from a bounded queue. It must
 //! never delay or fail a command: an Event that can't be posted is counted and dropped.
 //!
-//! kube's own recorder merges Events that differ only in their note, so that `size 2 → 5` would stand for every later size;
-//! it also waits for each answer and has no limits.
+//! kube's own recorder merges Events that differ only in their note, so that `size 2 → 5` would stand for every later
+//! size; it also waits for each answer and has no limits.
 
 mod limit;
 mod post;

@@ -131,8 +131,8 @@ impl EventContent {
         Self { reason, note }
     }
 
-    /// Returns the content for a command that was refused or failed. `None` where only the caller is concerned: its request
-    /// made no sense, or it gave way to another write.
+    /// Returns the content for a command that was refused or failed. `None` where only the caller is concerned: its
+    /// request made no sense, or it gave way to another write.
     pub(crate) fn of_error(scales_up: bool, error: &ScaleError) -> Option<Self> {
         let reason = match (error, scales_up) {
             (ScaleError::FailedPrecondition(_), true) => EventReason::ScaleUpRefused,

@@ -1,5 +1,5 @@
-//! Repeated Events: one that equals an earlier one, note included, is counted in its series instead of being posted again.
-//! The counts are sent from time to time.
+//! Repeated Events: one that equals an earlier one, note included, is counted in its series instead of being posted
+//! again. The counts are sent from time to time.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -173,7 +173,8 @@ impl Publisher {
         self.metrics.count_events(result, u64::try_from(count).unwrap_or_default());
     }
 
-    /// Forgets series that are over. If there are too many, it forgets all that are fully counted, and then all others too.
+    /// Forgets series that are over. If there are too many, it forgets all that are fully counted, and then all others
+    /// too.
     fn forget(&mut self, now: Instant) {
         let crowded = self.series.len() >= MOST_SERIES;
         self.series.retain(|_, series| series.unreported > 0 || (!crowded && series.seen + QUIET_FOR > now));

@@ -1,5 +1,5 @@
-//! A fake API server: the sandbox's API without controllers, with faults on demand and with the writes of controllers and
-//! others.
+//! A fake API server: the sandbox's API without controllers, with faults on demand and with the writes of controllers
+//! and others.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -132,8 +132,9 @@ impl World {
         self.index.apply_quietly(Change::Node(Arc::new(node)));
     }
 
-    /// Runs a command of one Machine whose log is written, answered with an error, and taken back by another copy before it
-    /// is read. Returns the ticket of that log, and the one under which it is logged when the call `mark` arrives.
+    /// Runs a command of one Machine whose log is written, answered with an error, and taken back by another copy
+    /// before it is read. Returns the ticket of that log, and the one under which it is logged when the call `mark`
+    /// arrives.
     pub async fn tickets_of_a_log_taken_back(
         &self,
         command: impl Future<Output = Result<(), ScaleError>> + Send + 'static,

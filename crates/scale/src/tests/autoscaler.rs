@@ -278,8 +278,8 @@ async fn a_failed_machine_that_is_not_let_go_freezes_nobody(
         world.api.fault(call, Fault::Answer(code, status(code, message)));
     }
     assert!(one_loop(&world, FAILED_FOR_GOOD).await.failed.is_some(), "it is tried");
-    // It counts as one that may still come until it has been without an error for longer than Cluster Autoscaler waits for
-    // a Node.
+    // It counts as one that may still come until it has been without an error for longer than Cluster Autoscaler waits
+    // for a Node.
     let (minute, mut quiet, mut longest) = (std::time::Duration::from_secs(60), 0, 0);
     for _ in 0..12 * 60 {
         world.watch();

@@ -1,5 +1,5 @@
-//! Deletes with a write that is refused, lost or late: each is carried out entirely, taken back entirely, or left in the
-//! log.
+//! Deletes with a write that is refused, lost or late: each is carried out entirely, taken back entirely, or left in
+//! the log.
 
 use rstest::rstest;
 use serde_json::json;
@@ -121,7 +121,8 @@ async fn a_fault_of_either_write_of_the_group_is_got_over(#[case] fault: Fault, 
     assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b lowered".to_owned()]));
 }
 
-/// Cluster Autoscaler would take it for a final refusal and make the Node schedulable again, while a finisher deletes it.
+/// Cluster Autoscaler would take it for a final refusal and make the Node schedulable again, while a finisher deletes
+/// it.
 #[tokio::test]
 async fn a_log_write_without_an_answer_that_cannot_be_looked_at_is_not_refused() {
     let world = World::new(4, &ABCD);

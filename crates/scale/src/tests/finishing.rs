@@ -333,8 +333,8 @@ async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_n
     assert!(!is_deleting(&world, "pa") && !is_deleting(&world, "pc"));
 }
 
-/// As an instance that isn't a Machine it would lower the size without a mark, and its infrastructure provider would remove
-/// another one.
+/// As an instance that isn't a Machine it would lower the size without a mark, and its infrastructure provider would
+/// remove another one.
 #[tokio::test]
 async fn an_instance_of_a_pool_of_machines_whose_own_is_not_known_yet_is_asked_for_again() {
     let world = World::new(1, &["a"]);
@@ -421,8 +421,8 @@ async fn a_mark_stays_when_its_machine_has_come_to_have_an_entry_meanwhile() {
     assert_eq!(world.api.mark_of("b").as_deref(), Some("capi-autoscaler-provider new"));
 }
 
-/// Since Cluster API 1.11 a MachineSet's observedGeneration stays as it is while its reconciles fail, for example for one
-/// Machine without its infrastructure object.
+/// Since Cluster API 1.11 a MachineSet's observedGeneration stays as it is while its reconciles fail, for example for
+/// one Machine without its infrastructure object.
 #[tokio::test(start_paused = true)]
 async fn an_entry_leaves_though_the_reconciles_of_its_machine_set_end_with_errors() {
     let world = World::new(4, &ABCD);

@@ -1,5 +1,5 @@
-//! Machines that have joined although their nodeRef doesn't show it: Cluster API can't reach the workload cluster, or the
-//! watch of Machines lags. Nothing that gives up Machines that never joined may remove them.
+//! Machines that have joined although their nodeRef doesn't show it: Cluster API can't reach the workload cluster, or
+//! the watch of Machines lags. Nothing that gives up Machines that never joined may remove them.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -108,7 +108,8 @@ async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
 }
 
-/// Its Node comes while the log is written, and its nodeRef lags, so the mark tests the version that was read and passes.
+/// Its Node comes while the log is written, and its nodeRef lags, so the mark tests the version that was read and
+/// passes.
 #[tokio::test]
 async fn a_machine_whose_node_is_shown_before_it_is_marked_stays() {
     let world = World::new(3, &["a", "c"]);
@@ -253,8 +254,8 @@ async fn a_machine_that_joins_while_its_copy_is_down_stays() {
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
 }
 
-/// Its entry is wanted and it is marked: a smaller size in flight for another Machine may remove it by now, so the size is
-/// lowered for it too. If its entry were taken back, it would run with a mark and without an entry.
+/// Its entry is wanted and it is marked: a smaller size in flight for another Machine may remove it by now, so the size
+/// is lowered for it too. If its entry were taken back, it would run with a mark and without an entry.
 #[rstest]
 #[case::named("named")]
 #[case::chosen("chosen")]

@@ -1,5 +1,5 @@
-//! Deletes that arrive while others of their group are being marked: they join them, one smaller size is written for all,
-//! and nothing is read for them.
+//! Deletes that arrive while others of their group are being marked: they join them, one smaller size is written for
+//! all, and nothing is read for them.
 
 use std::time::Duration;
 
@@ -175,8 +175,8 @@ async fn a_replica_without_a_machine_joins_and_lowers_the_size_by_itself() {
     assert_eq!(world.api.replicas(), 3);
 }
 
-/// The size that is lowered for b may be counted for a Machine that would replace it, so the earlier state of c can't be
-/// trusted any more.
+/// The size that is lowered for b may be counted for a Machine that would replace it, so the earlier state of c can't
+/// be trusted any more.
 #[tokio::test]
 async fn after_one_that_was_being_deleted_those_who_join_are_read() {
     let world = World::new(5, &ABCDE);

@@ -1,5 +1,5 @@
-//! Machines that somebody else has deleted without the watch showing it: the answers to their marks show it, and the size
-//! is lowered for them only where no other Machine has replaced them.
+//! Machines that somebody else has deleted without the watch showing it: the answers to their marks show it, and the
+//! size is lowered for them only where no other Machine has replaced them.
 
 use rstest::rstest;
 use serde_json::json;

@@ -80,7 +80,8 @@ async fn an_increase_works() {
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// Builds a group that began to roll out after `b` was deleted: only the newer MachineSet has received the smaller size.
+/// Builds a group that began to roll out after `b` was deleted: only the newer MachineSet has received the smaller
+/// size.
 async fn rolling_out_after_a_delete() -> World {
     let world = World::new(4, &ABCD);
     world.node("a", Some("cloud:///a"), &json!({}));

@@ -1,5 +1,5 @@
-//! Each write leads to the client that asked for it, also where another copy has made it: by the ticket, which the log line
-//! of the acceptance has together with the client.
+//! Each write leads to the client that asked for it, also where another copy has made it: by the ticket, which the log
+//! line of the acceptance has together with the client.
 
 use super::{
     ABCD,

@@ -1,4 +1,5 @@
-//! TLS as clients see it: which clients are accepted or refused, and new files that come into force without a failed call.
+//! TLS as clients see it: which clients are accepted or refused, and new files that come into force without a failed
+//! call.
 
 mod identity;
 mod rotation;

@@ -1,6 +1,6 @@
-//! Connections with a completed TLS handshake. Handshakes run concurrently, with limits on their number and time, and none
-//! waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are counted
-//! separately, so that silent ones take no place from others.
+//! Connections with a completed TLS handshake. Handshakes run concurrently, with limits on their number and time, and
+//! none waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are
+//! counted separately, so that silent ones take no place from others.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -30,8 +30,8 @@ const OF_ONE_ADDRESS: usize = 16;
 /// A connection with a completed handshake, and its peer.
 type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
 
-/// Returns the connections of `incoming` once their handshakes are completed. It needs a running Tokio runtime. Dropping
-/// the stream ends it with all handshakes under way.
+/// Returns the connections of `incoming` once their handshakes are completed. It needs a running Tokio runtime.
+/// Dropping the stream ends it with all handshakes under way.
 pub(crate) fn accept(
     incoming: impl Stream<Item = io::Result<TcpStream>> + Send + Unpin + 'static,
     certificates: Certificates,

@@ -1,4 +1,5 @@
-//! The configuration in force. New connections use the newest one that could be loaded; existing ones must be left alone.
+//! The configuration in force. New connections use the newest one that could be loaded; existing ones must be left
+//! alone.
 
 use std::{fmt, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The reasons why TLS can't be served from files. Each message names the file, the defect and the remedy, and must never
-//! show the content of a key file.
+//! The reasons why TLS can't be served from files. Each message names the file, the defect and the remedy, and must
+//! never show the content of a key file.
 
 use std::{io, path::PathBuf};
 

@@ -22,8 +22,8 @@ impl Certificates {
     /// Loads the files, and follows them in a task on the current Tokio runtime until `ended` is cancelled.
     ///
     /// # Errors
-    /// If a file can't be read or used now. Later a bad file leaves the configuration in force, which is logged and shown
-    /// by a metric.
+    /// If a file can't be read or used now. Later a bad file leaves the configuration in force, which is logged and
+    /// shown by a metric.
     pub fn follow(files: TlsFiles, metrics: TlsMetrics, ended: CancellationToken) -> Result<Self, TlsError> {
         Self::follow_every(PERIOD, files, metrics, ended)
     }

@@ -145,8 +145,8 @@ fn valid_until(path: &Path, certificate: &CertificateDer<'_>, now: Timestamp) ->
     Err(TlsError::Dates { path: path.to_owned(), from, until })
 }
 
-/// Returns the latest expiry of the authorities. An expired one is no error beside a valid one: bundles keep the old one
-/// for a while.
+/// Returns the latest expiry of the authorities. An expired one is no error beside a valid one: bundles keep the old
+/// one for a while.
 fn latest(authorities: &[InFile<'_>], now: Timestamp) -> Result<Timestamp, TlsError> {
     let until = |(path, authority): &InFile<'_>| valid_until(path, authority, now);
     let mut latest = until(&authorities[0]);

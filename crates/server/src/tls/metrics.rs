@@ -1,5 +1,5 @@
-//! Metrics of TLS: the expiry of certificates, the result of reloads, and the reasons for refused clients. All labels are
-//! closed sets.
+//! Metrics of TLS: the expiry of certificates, the result of reloads, and the reasons for refused clients. All labels
+//! are closed sets.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,

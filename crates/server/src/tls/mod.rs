@@ -1,6 +1,6 @@
-//! TLS of the gRPC listener: certificate, key and client authority from files that are followed when they change, and the
-//! client names that may connect. A bad new file must never replace a working one, and the content of a key file must never
-//! be logged or returned.
+//! TLS of the gRPC listener: certificate, key and client authority from files that are followed when they change, and
+//! the client names that may connect. A bad new file must never replace a working one, and the content of a key file
+//! must never be logged or returned.
 
 mod accept;
 mod certificates;
@@ -51,7 +51,8 @@ pub struct AllowedClients {
 pub enum ClientFiles {
     /// Any client that reaches the listener.
     Any,
-    /// Clients with a certificate of an authority in these PEM files; if names or keys are given, also with one of each.
+    /// Clients with a certificate of an authority in these PEM files; if names or keys are given, also with one of
+    /// each.
     Authority {
         /// The files; at least one.
         files: Vec<PathBuf>,

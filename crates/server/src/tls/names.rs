@@ -1,5 +1,5 @@
-//! The client names that may connect: after a certificate has been verified, one of its subject alternative names must be
-//! allowed. The common name doesn't count, as in every current TLS stack.
+//! The client names that may connect: after a certificate has been verified, one of its subject alternative names must
+//! be allowed. The common name doesn't count, as in every current TLS stack.
 
 use std::{fmt, str::FromStr, sync::Arc};
 

@@ -40,8 +40,8 @@ pub(super) struct Asked {
     pub(super) decided: BTreeSet<String>,
     /// True if its first write was sent after its caller had left, since its copy stood still: the command goes on.
     pub(super) began_late: bool,
-    /// The Machines named by a delete that were wanted when its caller left: it had joined their deletion, so that its size
-    /// write goes on.
+    /// The Machines named by a delete that were wanted when its caller left: it had joined their deletion, so that its
+    /// size write goes on.
     pub(super) joined: BTreeSet<String>,
 }
 

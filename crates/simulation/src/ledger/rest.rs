@@ -10,7 +10,8 @@ const LONG_LEFT: Nanos = 400 * SECOND;
 /// drained and take long to end, one after the other.
 const GOES_WITHIN: Nanos = 800 * SECOND;
 
-/// The time in deletion after which a Machine may have made a scale-up time out: Cluster Autoscaler waits for at least 180 s.
+/// The time in deletion after which a Machine may have made a scale-up time out: Cluster Autoscaler waits for at least
+/// 180 s.
 const HANGS: Nanos = 100 * SECOND;
 
 impl Ledger {
@@ -88,8 +89,8 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a Machine of a group has hung in deletion since faults ended: its MachineSet makes no other one as
-    /// long as it counts it, so that a scale-up times out.
+    /// Returns true if a Machine of a group has hung in deletion since faults ended: its MachineSet makes no other one
+    /// as long as it counts it, so that a scale-up times out.
     pub(crate) fn hung_in_deletion(&self, group: &str) -> bool {
         let hung = |machine: &Machine| {
             let since = machine.deleting_since?;

@@ -6,8 +6,8 @@ use text::visible;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Formats bytes in the largest binary unit that leaves at least 1, to one decimal. A text that isn't a quantity stays as
-/// it is.
+/// Formats bytes in the largest binary unit that leaves at least 1, to one decimal. A text that isn't a quantity stays
+/// as it is.
 #[must_use]
 pub fn bytes(quantity: &str) -> String {
     let Ok(parsed) = quantity.parse::<Quantity>() else { return visible(quantity).into_owned() };

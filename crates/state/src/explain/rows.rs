@@ -1,6 +1,6 @@
-//! The report in lines for people: a name, a value, its source and the values that it overrode. The terminal and the status
-//! page show these same lines. All texts come from clusters or manifests, so control characters must be made visible here;
-//! a page escapes the texts as well.
+//! The report in lines for people: a name, a value, its source and the values that it overrode. The terminal and the
+//! status page show these same lines. All texts come from clusters or manifests, so control characters must be made
+//! visible here; a page escapes the texts as well.
 
 use std::fmt::Write as _;
 

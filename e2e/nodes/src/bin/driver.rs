@@ -27,8 +27,8 @@ async fn main() -> Result<()> {
     let channel = e2e::installed::channel(&cloud_config)?;
     let settings = settings(&flags)?;
     let drive = async |caller, workload| {
-        let (version, chance) = (Version::new(37, 0), fastrand::Rng::with_seed(0));
-        Driver::new(caller, workload, version, settings, chance, |line: &str| println!("{line}")).run().await;
+        let (version, rng) = (Version::new(37, 0), fastrand::Rng::with_seed(0));
+        Driver::new(caller, workload, version, settings, rng, |line: &str| println!("{line}")).run().await;
     };
     if let Some(kubeconfig) = flags.get("kubeconfig") {
         let kubeconfig = Kubeconfig::read_from(kubeconfig)?;

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::{
     controllers::machines::names,
     machines::Scene,
-    nodes::{LOOK, PATIENCE},
+    nodes::{POLL_INTERVAL, TIMEOUT},
     wait::every,
 };
 
@@ -22,12 +22,13 @@ pub(crate) async fn a_group_grows_from_two_to_three_and_shrinks_to_two(scene: &S
     .await
 }
 
-/// A rollout replaces all Machines. While it goes on the group may have one more; at its end it has as many as Pods need.
+/// A rollout replaces all Machines. While it goes on the group may have one more; at its end it has as many as Pods
+/// need.
 pub(crate) async fn a_rollout_ends_with_as_many_machines(scene: &Scene<'_>) -> Result<()> {
     with_pods(scene, 2, async |load| {
         let before = load.runs(2).await?;
         scene.stage.roll(&load.group).await?;
-        every(LOOK, "all Machines anew", 3 * PATIENCE, async || {
+        every(POLL_INTERVAL, "all Machines anew", 3 * TIMEOUT, async || {
             let now = scene.stage.machines(&load.group).await?;
             let old = names(&before);
             ensure!(now.len() == 2 && now.iter().all(|one| one.runs() && !old.contains(&one.name)), "{now:?}");
@@ -47,7 +48,7 @@ pub(crate) async fn a_machine_deleted_by_hand_is_replaced(scene: &Scene<'_>) -> 
         let before = load.runs(2).await?;
         let victim = &before[0].name;
         scene.stage.objects.delete("Machine", victim).await?;
-        every(LOOK, "the Machine gone", PATIENCE, async || {
+        every(POLL_INTERVAL, "the Machine gone", TIMEOUT, async || {
             let found = scene.stage.objects.find("Machine", victim).await?;
             ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data));
             Ok(())

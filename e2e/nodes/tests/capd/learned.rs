@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     machines::{NAMESPACE, Scene},
-    nodes::{LOOK, PATIENCE, Release},
+    nodes::{POLL_INTERVAL, Release, TIMEOUT},
     provider::Caller,
     wait::every,
 };
@@ -44,7 +44,7 @@ async fn caller(scene: &Scene<'_>) -> Result<Caller> {
 }
 
 async fn promises(caller: &Caller, group: &str, reported: &BTreeMap<&str, u64>) -> Result<()> {
-    every(LOOK, "the kubelet's figures in the template", PATIENCE, async || {
+    every(POLL_INTERVAL, "the kubelet's figures in the template", TIMEOUT, async || {
         let bytes = caller.template(group).await?.node_bytes;
         let status = Node::decode(&*bytes)?.status.context("a template without status")?;
         let promised = status.allocatable.into_iter().map(|(name, quantity)| (name, json!(quantity.string)));

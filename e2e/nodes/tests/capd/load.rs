@@ -2,10 +2,11 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    autoscaling::{Settings, running::Autoscaling},
+    autoscaling::Settings,
     controllers::{
         groups::{Group, Workers},
         machines::Machine,
+        running::Autoscaling,
         stage::{NODE_POOL, Stage},
     },
     machines::Scene,

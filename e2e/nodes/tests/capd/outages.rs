@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     images::Docker,
     machines::{NAMESPACE, Scene},
-    nodes::{LOOK, PATIENCE, Release},
+    nodes::{POLL_INTERVAL, Release, TIMEOUT},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -22,7 +22,7 @@ pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'
         let node = victim.node.as_deref().context("no Node")?;
         Docker::running()?.run(&["kill", node])?;
         // Cluster Autoscaler before 1.35 takes a quarter of an hour.
-        every(LOOK, "the dead Node gone", 6 * PATIENCE, async || {
+        every(POLL_INTERVAL, "the dead Node gone", 6 * TIMEOUT, async || {
             let found = scene.stage.workload.find("Node", node).await?;
             ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data["spec"].clone()));
             let found = scene.stage.objects.find("Machine", &victim.name).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> 
         let before = server()?;
         load.want(2).await?;
         cluster.on_node(&["pkill", "-KILL", "-x", "kube-apiserver"])?;
-        every(LOOK, "the API server again", PATIENCE, async || {
+        every(POLL_INTERVAL, "the API server again", TIMEOUT, async || {
             let now = server()?;
             ensure!(now != before, "process {now} is the old one");
             scene.stage.objects.get("Cluster", &scene.stage.cluster).await
@@ -66,7 +66,7 @@ pub(crate) async fn the_providers_pods_may_be_evicted(scene: &Scene<'_>) -> Resu
             load.want(count).await?;
             for name in &pods {
                 release.pod_api().evict(name, &EvictParams::default()).await?;
-                every(LOOK, "another Pod", PATIENCE, async || {
+                every(POLL_INTERVAL, "another Pod", TIMEOUT, async || {
                     let now = names(&release.settled().await?);
                     ensure!(!now.contains(name), "{name} is still there in round {round}");
                     Ok(())

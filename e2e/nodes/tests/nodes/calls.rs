@@ -13,19 +13,13 @@ use anyhow::{Context as _, Result, ensure};
 use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
     helm::RELEASE,
-    nodes::{Connection, Group, PATIENCE, Stage},
+    nodes::{Connection, Group, Stage, TIMEOUT},
     wait::every,
 };
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
-use crate::{
-    lifecycle::{name, uids},
-    pods::process,
-};
-
-/// The interval of polling, and the time within which a change becomes visible in a cluster.
-pub(crate) const SEEN: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(120));
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, name, process, uids};
 
 /// A running driver, which makes Cluster Autoscaler's calls, and its notes.
 struct Autoscaler {
@@ -47,8 +41,8 @@ impl Autoscaler {
         };
         let caller = autoscaler::Caller::new(connection.caller().channel());
         let workload = Workload::of_namespace(stage.cluster.client(), &stage.namespace);
-        let chance = fastrand::Rng::with_seed(0);
-        let driver = Driver::new(caller, workload, Version::new(37, 0), settings, chance, note);
+        let rng = fastrand::Rng::with_seed(0);
+        let driver = Driver::new(caller, workload, Version::new(37, 0), settings, rng, note);
         Self { task: tokio::spawn(driver.run()), notes }
     }
 }
@@ -87,7 +81,7 @@ impl Calls {
     /// Waits for some more calls, ends, and fails if any failed.
     async fn end(self) -> Result<usize> {
         let until = self.made.load(Ordering::Relaxed) + 20;
-        every(SEEN.0, "some more calls", SEEN.1, async || {
+        every(INTERVAL, "some more calls", VISIBLE_WITHIN, async || {
             ensure!(self.made.load(Ordering::Relaxed) >= until, "{:?} calls", self.made);
             Ok(())
         })
@@ -108,9 +102,9 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     connection.caller().shows(&[&group.id]).await?;
     let before = connection.certificate().await?;
     let autoscaler = Autoscaler::start(stage, &connection);
-    waits(stage, "before").await?;
+    create_pending(stage, "before").await?;
     let size = async |expected: i32| {
-        every(SEEN.0, "the size for the Pods that wait", SEEN.1, async || {
+        every(INTERVAL, "the size for the Pods that wait", VISIBLE_WITHIN, async || {
             let size = stage.objects.scale("MachineDeployment", &group.name).await?;
             ensure!(size == expected, "the size is {size}, not {expected}");
             Ok(())
@@ -126,7 +120,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     ensure!(uids(&after) == uids(&pods), "new Pods were made for a certificate that the old ones read");
     // Each Pod has its own copy; connections reach either.
     let mut seen_in_a_row = 0;
-    every(SEEN.0, "the new certificate at all Pods", PATIENCE, async || {
+    every(INTERVAL, "the new certificate at all Pods", TIMEOUT, async || {
         let new = connection.certificate().await? != before;
         seen_in_a_row = if new { seen_in_a_row + 1 } else { 0 };
         ensure!(seen_in_a_row >= 20, "the new certificate was shown {seen_in_a_row} times in a row");
@@ -137,35 +131,13 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     ensure!(made > 100, "only {made} calls");
 
     // The driver has kept its connection, and scales on.
-    waits(stage, "after").await?;
+    create_pending(stage, "after").await?;
     let grown = size(2).await;
     let notes = autoscaler.notes.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
     std::fs::write(stage.logs.join("driver.log"), &notes)?;
     autoscaler.task.abort();
     grown?;
     ensure!(!notes.contains("loop left"), "a loop of the driver has failed: {notes}");
-    Ok(())
-}
-
-/// Creates a Pod that fits on no existing Node and would fit on a new Node of the group.
-pub(crate) async fn waits(stage: &Stage<'_>, name: &str) -> Result<()> {
-    let pod = json!({
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            // The Node of this cluster doesn't have it, however many processors the machine has.
-            "nodeSelector": { "node.cluster.x-k8s.io/pool": "workers" },
-            "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
-            "containers": [{
-                "name": "waits",
-                "image": stage.cluster.images.project.name,
-                "imagePullPolicy": "Never",
-                "resources": { "requests": { "cpu": "3" } },
-                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-            }],
-        },
-    });
-    stage.objects.create(pod).await?;
     Ok(())
 }
 
@@ -195,14 +167,14 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     let victim = pods.first().context("no Pod")?;
     stage.objects.patch("Pod", name(victim)?, json!({ "metadata": { "labels": { "victim": "yes" } } })).await?;
     let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
-    every(SEEN.0, "the Service of the one Pod", SEEN.1, async || Ok(only.refresh().await?)).await?;
+    every(INTERVAL, "the Service of the one Pod", VISIBLE_WITHIN, async || Ok(only.refresh().await?)).await?;
 
     // The kernel completes connections to it, and nothing reads from them.
     let silent = TcpListener::bind((stage.cluster.gateway()?, 0))?;
     let webhook = format!("{}-holds-sizes", stage.namespace);
     stage.objects.create(holds_sizes(&webhook, &stage.namespace, &silent.local_addr()?.to_string())).await?;
     let probe = json!({ "spec": { "replicas": 3 } });
-    every(SEEN.0, "the webhook at work", SEEN.1, async || {
+    every(INTERVAL, "the webhook at work", VISIBLE_WITHIN, async || {
         let lowered = stage.objects.try_patch("MachineDeployment", &group.name, &probe);
         ensure!(timeout(Duration::from_secs(2), lowered).await.is_err(), "sizes can be lowered");
         Ok(())
@@ -214,7 +186,7 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
         let (only, id, node) = (only.clone(), group.id.clone(), node.clone());
         tokio::spawn(async move { only.delete(&id, &[node]).await })
     };
-    every(SEEN.0, "the mark", SEEN.1, async || {
+    every(INTERVAL, "the mark", VISIBLE_WITHIN, async || {
         stage.objects.deletion_mark(machine).await?.context("the Machine isn't marked")
     })
     .await?;
@@ -222,18 +194,18 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     ensure!(deleting.await?.is_err(), "a delete that was killed has succeeded");
     ensure!(stage.objects.scale("MachineDeployment", &group.name).await? == 4, "the size was lowered");
     stage.objects.remove("ValidatingWebhookConfiguration", &webhook).await?;
-    every(SEEN.0, "the webhook gone", SEEN.1, async || {
+    every(INTERVAL, "the webhook gone", VISIBLE_WITHIN, async || {
         timeout(Duration::from_secs(2), stage.objects.try_patch("MachineDeployment", &group.name, &probe)).await?
     })
     .await?;
     drop(silent);
 
     // Cluster Autoscaler asks again; either Pod answers.
-    every(SEEN.0, "the delete", PATIENCE, async || {
+    every(INTERVAL, "the delete", TIMEOUT, async || {
         Ok(all.caller().delete(&group.id, std::slice::from_ref(&node)).await?)
     })
     .await?;
-    every(SEEN.0, "the size", SEEN.1, async || {
+    every(INTERVAL, "the size", VISIBLE_WITHIN, async || {
         let size = stage.objects.scale("MachineDeployment", &group.name).await?;
         ensure!(size == 3, "the size is {size}");
         Ok(())

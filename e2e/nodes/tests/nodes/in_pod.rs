@@ -14,10 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::LogParams};
 use serde_json::{Value, json};
 
-use crate::{
-    calls::{SEEN, waits},
-    lifecycle::name,
-};
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, create_pending, name};
 
 /// The image of the driver.
 const IMAGE: &str = "capi-autoscaler-provider-e2e/driver:e2e";
@@ -55,8 +52,8 @@ async fn scales(stage: &Stage<'_>, group: &Group) -> Result<()> {
             let pod = pods.get(round).context("one Pod is missing")?;
             stage.objects.remove("Pod", name(pod)?).await?;
         }
-        waits(stage, &format!("waits-{number}")).await?;
-        every(SEEN.0, "the size for the Pods that wait", SEEN.1, async || {
+        create_pending(stage, &format!("waits-{number}")).await?;
+        every(INTERVAL, "the size for the Pods that wait", VISIBLE_WITHIN, async || {
             let size = stage.objects.scale("MachineDeployment", &group.name).await?;
             ensure!(size == expected, "the size is {size}, not {expected}");
             Ok(())

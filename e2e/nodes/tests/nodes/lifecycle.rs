@@ -1,6 +1,6 @@
 //! A release from its installation to its end.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::{
     helm::RELEASE,
     nodes::{Group, Stage},
@@ -14,9 +14,9 @@ use k8s_openapi::api::{
 use kube::{Api, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::{collections::BTreeSet, fmt::Debug};
+use std::fmt::Debug;
 
-use crate::calls::SEEN;
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, uids};
 
 pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release();
@@ -47,7 +47,7 @@ pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     assert_gone::<PodDisruptionBudget>(stage, &labels).await?;
     // Uninstalling keeps the certificates, so that the first client can call the next installation.
     release.apply("install", &release.values()).await?;
-    every(SEEN.0, "calls with the kept certificate", SEEN.1, async || {
+    every(INTERVAL, "calls with the kept certificate", VISIBLE_WITHIN, async || {
         ensure!(caller.refreshed_ids().await? == [group.id.as_str()], "other groups");
         Ok(())
     })
@@ -65,7 +65,7 @@ pub(crate) async fn a_broken_upgrade_leaves_the_old_pods_serving(stage: &Stage<'
     // A flag that the program refuses: its message ends in the status of the container.
     let broken = release.values().set("extraArgs", json!({ "no-such-flag": "1" }));
     stage.cluster.helm.apply("upgrade", &broken)?;
-    every(SEEN.0, "a new Pod that fails", SEEN.1, async || {
+    every(INTERVAL, "a new Pod that fails", VISIBLE_WITHIN, async || {
         let pods = release.pods().await?;
         let restarted = pods.iter().any(|pod| {
             let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
@@ -96,18 +96,8 @@ where
     Ok(())
 }
 
-/// Returns the uids of Pods.
-pub(crate) fn uids(pods: &[Pod]) -> BTreeSet<String> {
-    pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect()
-}
-
 /// Returns the flags of the first Pod.
 fn flags(pods: &[Pod]) -> String {
     let container = pods.first().and_then(|pod| pod.spec.as_ref()).and_then(|spec| spec.containers.first());
     container.and_then(|container| container.args.clone()).unwrap_or_default().join(" ")
-}
-
-/// Returns the name of a Pod.
-pub(crate) fn name(pod: &Pod) -> Result<&str> {
-    pod.metadata.name.as_deref().context("a Pod without name")
 }

@@ -2,12 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{Group, PATIENCE, Stage},
+    nodes::{Group, Stage, TIMEOUT},
     wait::every,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::calls::SEEN;
+use crate::pod::INTERVAL;
 
 const GROUPS: usize = 1000;
 
@@ -25,7 +25,7 @@ pub(crate) async fn a_thousand_groups_fit_the_default_limits(stage: &Stage<'_>) 
     expected.sort_unstable();
     caller.shows(&expected).await?;
     // A loop of Cluster Autoscaler over all of them.
-    every(SEEN.0, "all groups read", PATIENCE, async || {
+    every(INTERVAL, "all groups read", TIMEOUT, async || {
         for group in &made {
             ensure!(caller.target_size(&group.id).await? == 1, "{}", group.id);
             ensure!(caller.instances(&group.id).await?.len() == 1, "{}", group.id);
@@ -34,7 +34,7 @@ pub(crate) async fn a_thousand_groups_fit_the_default_limits(stage: &Stage<'_>) 
     })
     .await?;
     for pod in &pods {
-        let process = crate::pods::process(stage, pod)?;
+        let process = crate::pod::process(stage, pod)?;
         let status = stage.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
         let peak: u64 = peak.trim().trim_end_matches(" kB").parse().with_context(|| format!("VmHWM is {peak}"))?;

@@ -1,5 +1,5 @@
-//! The project's image and chart on a cluster whose kubelet is real. Everything here needs root, Docker and a network, and
-//! is listed as ignored unless the environment variable `E2E_DOCKER` is set.
+//! The project's image and chart on a cluster whose kubelet is real. Everything here needs root, Docker and a network,
+//! and is listed as ignored unless the environment variable `E2E_DOCKER` is set.
 
 mod calls;
 mod image;
@@ -8,6 +8,7 @@ mod lifecycle;
 mod limits;
 mod metrics;
 mod node;
+mod pod;
 mod pods;
 mod release;
 mod token;

@@ -16,10 +16,10 @@ use e2e::{
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::{calls::SEEN, lifecycle::name};
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, name};
 
 /// The interval of scraping and evaluating.
-const INTERVAL: Duration = Duration::from_secs(1);
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The dashboard's queries without a result here, by panel and letter: retried commands, failed lists and watches, and
 /// undecodable objects. Without their comparison with 0 they have series.
@@ -56,7 +56,7 @@ impl Prometheus {
         }
         let directory = stage.logs.join("prometheus");
         fs::create_dir_all(&directory)?;
-        let seconds = format!("{}s", INTERVAL.as_secs());
+        let seconds = format!("{}s", SCRAPE_INTERVAL.as_secs());
         let settings = json!({
             "global": { "scrape_interval": seconds, "scrape_timeout": seconds, "evaluation_interval": seconds },
             "rule_files": [Path::new(CHART).join("files/alerts.yaml").canonicalize()?],
@@ -71,7 +71,7 @@ impl Prometheus {
         let process = Process::start("prometheus", command, &directory.join("prometheus.log"))?;
         let mut prometheus = Self { port, process };
         let all = pods.len().to_string();
-        every(SEEN.0, "Prometheus", SEEN.1, async || {
+        every(INTERVAL, "Prometheus", VISIBLE_WITHIN, async || {
             prometheus.process.still_running()?;
             let up = prometheus.query("sum(up)").await?;
             ensure!(up.first().is_some_and(|up| up["value"][1] == all), "{up:?}");
@@ -143,11 +143,11 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
         ensure!(caller.increase(&closed.id, 1).await.is_err(), "no policy is in force yet");
         Ok(())
     };
-    every(SEEN.0, "the first answer", SEEN.1, async || Ok(caller.refresh().await?)).await?;
+    every(INTERVAL, "the first answer", VISIBLE_WITHIN, async || Ok(caller.refresh().await?)).await?;
     let node = group.nodes.first().context("a group without Nodes")?;
     caller.delete(&group.id, std::slice::from_ref(node)).await?;
     let queries = queries(&stage.namespace)?;
-    every(INTERVAL, "series for every query", SEEN.1, async || {
+    every(SCRAPE_INTERVAL, "series for every query", VISIBLE_WITHIN, async || {
         calls().await?;
         let mut empty = BTreeSet::new();
         let mut results = String::new();
@@ -170,7 +170,7 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
     let written = fs::read_to_string(Path::new(CHART).join("files/alerts.yaml"))?;
     let written: Value = serde_yaml::from_str(&written)?;
     let expected = written["groups"][0]["rules"].as_array().context("no alerts")?.len();
-    every(INTERVAL, "the alerts for what is wrong", SEEN.1, async || {
+    every(SCRAPE_INTERVAL, "the alerts for what is wrong", VISIBLE_WITHIN, async || {
         let alerts = prometheus.alerts().await?;
         ensure!(alerts.len() == expected, "{} of {expected} alerts: {alerts:?}", alerts.len());
         let active = alerts.iter().filter(|(_, state)| state != "inactive");
@@ -182,7 +182,7 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
 
     // Without Pods one more alert becomes pending.
     stage.objects.patch("Deployment", RELEASE, json!({ "spec": { "replicas": 0 } })).await?;
-    every(SEEN.0, "the alert for absent Pods", SEEN.1, async || {
+    every(INTERVAL, "the alert for absent Pods", VISIBLE_WITHIN, async || {
         let alerts = prometheus.alerts().await?;
         let absent = alerts.iter().find(|(name, _)| name == "CapiAutoscalerProviderAbsent");
         let known = absent.map(|(_, known)| known.as_str());

@@ -1,12 +1,12 @@
 //! Compares a kubelet's Node with the recorded one, which the sandbox's kubelets must match.
 
 use anyhow::{Result, ensure};
-use e2e::nodes::{PATIENCE, Stage};
+use e2e::nodes::{Stage, TIMEOUT};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
 use sandbox::conformance::node::{recorded, shape};
 
-use crate::calls::SEEN;
+use crate::pod::INTERVAL;
 
 pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(stage: &Stage<'_>) -> Result<()> {
     is_as_recorded(stage, "ready").await?;
@@ -20,7 +20,7 @@ pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(stage: &Stage<'
 
 async fn is_as_recorded(stage: &Stage<'_>, recording: &str) -> Result<()> {
     let nodes = Api::<Node>::all(stage.cluster.client());
-    e2e::wait::every(SEEN.0, recording, PATIENCE, async || {
+    e2e::wait::every(INTERVAL, recording, TIMEOUT, async || {
         for node in nodes.list(&ListParams::default()).await? {
             let mut recorded = recorded(recording);
             // Where no Node is ready, the node lifecycle controller evicts nothing: the record is of one of two Nodes.

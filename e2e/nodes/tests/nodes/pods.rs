@@ -1,10 +1,10 @@
 //! Pods as the kubelet runs them: their rights, probes and termination.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{Group, PATIENCE, Stage},
+    nodes::{Group, Stage, TIMEOUT},
     provider::Caller,
     wait::every,
 };
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 
-use crate::{calls::SEEN, lifecycle::name};
+use crate::pod::{INTERVAL, VISIBLE_WITHIN, name, process};
 
 pub(crate) async fn they_run_under_restricted_pod_security_without_rights(stage: &Stage<'_>) -> Result<()> {
     let release = stage.release();
@@ -62,7 +62,7 @@ pub(crate) async fn probes_and_metrics_answer_the_kubelet(stage: &Stage<'_>) -> 
     let hung = process(stage, pod)?;
     stage.cluster.on_node(&["kill", "-STOP", &hung])?;
     let api = release.pod_api();
-    every(SEEN.0, "a restart of the container that hangs", PATIENCE, async || {
+    every(INTERVAL, "a restart of the container that hangs", TIMEOUT, async || {
         let pod = api.get(name(pod)?).await?;
         let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
         let restarts = statuses.and_then(|statuses| statuses.first()).map_or(0, |status| status.restart_count);
@@ -80,7 +80,7 @@ pub(crate) async fn a_disruption_budget_lets_one_of_two_go(stage: &Stage<'_>) ->
     let api = release.pod_api();
     let [first, second] = pods.as_slice() else { anyhow::bail!("{} Pods", pods.len()) };
     // The budget is counted a moment after Pods are ready.
-    every(SEEN.0, "the first eviction", SEEN.1, async || {
+    every(INTERVAL, "the first eviction", VISIBLE_WITHIN, async || {
         api.evict(name(first)?, &EvictParams::default()).await?;
         Ok(())
     })
@@ -90,7 +90,7 @@ pub(crate) async fn a_disruption_budget_lets_one_of_two_go(stage: &Stage<'_>) ->
     ensure!(status.code == 429, "the second eviction answers {status:?}");
     let settled = release.settled().await?;
     ensure!(settled.iter().any(|pod| pod.metadata.uid == second.metadata.uid), "the second Pod has gone too");
-    every(SEEN.0, "the second eviction", SEEN.1, async || {
+    every(INTERVAL, "the second eviction", VISIBLE_WITHIN, async || {
         api.evict(name(second)?, &EvictParams::default()).await?;
         Ok(())
     })
@@ -150,7 +150,7 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
     });
     let created = stage.objects.create(pod).await?;
     let api: Api<Pod> = Api::namespaced(stage.cluster.client(), &stage.namespace);
-    let running = every(SEEN.0, "both containers", PATIENCE, async || {
+    let running = every(INTERVAL, "both containers", TIMEOUT, async || {
         let pod = api.get("autoscaler").await?;
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
@@ -175,18 +175,6 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     }));
     Caller::by(channel).shows(&[&group.id]).await
-}
-
-/// Returns the id of the program's process of a Pod, on the Node.
-pub(crate) fn process(stage: &Stage<'_>, pod: &Pod) -> Result<String> {
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
-    let id =
-        status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
-    let listed = stage.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
-    let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();
-    tasks.get(id).cloned().with_context(|| format!("no task {id} in {listed}"))
 }
 
 /// Returns the answer to a GET of the Node, which reaches Pods as their kubelet does.

@@ -17,7 +17,7 @@ use e2e::{
 };
 use serde_json::Value;
 
-use crate::calls::SEEN;
+use crate::pod::{INTERVAL, VISIBLE_WITHIN};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -36,7 +36,7 @@ impl Registry {
         let mut command = Command::new(&programs.crane);
         command.args(["registry", "serve", "--address", &format!("{}:0", stage.cluster.gateway()?)]);
         let mut process = Process::start("registry", command, &stage.logs.join("registry.log"))?;
-        let port = every(SEEN.0, "the registry", SEEN.1, async || {
+        let port = every(INTERVAL, "the registry", VISIBLE_WITHIN, async || {
             process.still_running()?;
             let output = process.output();
             let port = output.lines().find_map(|line| line.split_once("serving on port ")).context("no port yet")?;

@@ -15,7 +15,7 @@ use super::{
     both, group,
     texts::{self, CapturedLog, ROWS},
 };
-use crate::install::Cluster;
+use crate::cluster::Cluster;
 
 const WORDS: &str =
     "set aside by capi-autoscaler-provider, since the value has another form than docs/reference/annotations.md says: ";

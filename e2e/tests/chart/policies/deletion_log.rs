@@ -9,7 +9,7 @@ use super::{
     api::{Answer, Api},
     both, group,
 };
-use crate::install::Cluster;
+use crate::cluster::Cluster;
 
 const PROGRAM: &str = "system:serviceaccount:team-a:capi-autoscaler-provider";
 const CLUSTER_API: &str = "system:serviceaccount:capi-system:capi-manager";

@@ -1,7 +1,8 @@
 //! The mark of one Machine, call by call.
 
 use super::{
-    world::{Failed, Happens, Owner, Shown, World},
+    text::Failed,
+    world::{Happens, Owner, Shown, World},
     *,
 };
 use crate::steps::{Mark, NotMarked, SIDE_BY_SIDE, Steps as _};

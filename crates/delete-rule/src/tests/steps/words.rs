@@ -1,6 +1,6 @@
 //! The calls and answers as strings.
 
-use super::{world::Failed, *};
+use super::{text::Failed, *};
 use crate::steps::{Call, CallerId, MarkCall, NotReplaced};
 
 /// Formats a call.

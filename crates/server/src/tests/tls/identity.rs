@@ -1,4 +1,5 @@
-//! The identity of a client: its sessions end with its connection, its key may be pinned, and it has a name for the log.
+//! The identity of a client: its sessions end with its connection, its key may be pinned, and it has a name for the
+//! log.
 
 use rustls::HandshakeKind;
 use x509_parser::prelude::{FromDer, X509Certificate};

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Clients that trust both authorities call without pause, on one connection and on new ones, while certificate, key and
-/// client authority change several times.
+/// Clients that trust both authorities call without pause, on one connection and on new ones, while certificate, key
+/// and client authority change several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotation_under_load_fails_no_call() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));

@@ -20,11 +20,11 @@ use simulation::Habits;
 
 use self::switch::{Changes, Switched};
 
-/// Puts known mistakes back, one at a time, and prints a row for each: the mistake, how many seeds it took to find it, and
-/// the rule that was broken.
+/// Puts known mistakes back, one at a time, and prints a row for each: the mistake, how many seeds it took to find it,
+/// and the rule that was broken.
 ///
-/// Worlds are as `simulation` makes them, from seed 1. A seed that breaks a rule without the mistake too doesn't count. The
-/// exit code is 0 if each was found, 1 if one wasn't, and 2 if one couldn't be looked for.
+/// Worlds are as `simulation` makes them, from seed 1. A seed that breaks a rule without the mistake too doesn't count.
+/// The exit code is 0 if each was found, 1 if one wasn't, and 2 if one couldn't be looked for.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -40,8 +40,8 @@ struct Arguments {
     /// Checks that each mistake still compiles, and ends.
     #[arg(long, conflicts_with_all = ["list", "only"])]
     check: bool,
-    /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to join
-    /// or to go; drawn from the seed if not given.
+    /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to
+    /// join or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
     controllers: Option<Habits>,
     /// Puts a MachinePool among the groups of a quarter of the worlds.

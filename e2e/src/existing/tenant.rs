@@ -16,17 +16,14 @@ use super::{
     model::{Model, milli},
 };
 use crate::{
-    controllers::{
-        groups::{Group, UNNEEDED},
-        machines::HOOK,
-        stage::{LOOK, NODE_POOL},
-    },
+    cluster_api::POLL_INTERVAL,
+    groups::{Group, HOOK, NODE_POOL, UNNEEDED},
     objects::{Contract, Objects},
     wait::every,
 };
 
 /// The time within which real machines come or go.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+pub const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The label of objects that scenarios create. Its value names the scenario.
 const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
@@ -35,13 +32,13 @@ const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
 const MARK: &str = "e2e-";
 
 /// The namespace of its Pods.
-pub(super) const PODS: &str = "default";
+pub(crate) const PODS: &str = "default";
 
 /// The unneeded time that keeps idle Nodes of a group until the scenario allows scaling.
-const NOBODY_SCALES_YET: &str = "10h";
+const HOLD: &str = "10h";
 
 /// One scenario in shared clusters.
-pub struct Guest {
+pub struct Tenant {
     /// A kubeconfig of the management cluster.
     kubeconfig: PathBuf,
     /// Distinguishes its objects, Nodes and Pods from all others.
@@ -54,25 +51,25 @@ pub struct Guest {
     /// Nodes, and Pods of the namespace that its Pods are in.
     pub(crate) workload: Objects,
     workload_client: Client,
-    made: Mutex<Vec<Made>>,
+    made: Mutex<Vec<Created>>,
 }
 
 /// An object that it has created.
 #[derive(Clone, Debug)]
-enum Made {
+enum Created {
     Group { group: Group, held: bool },
     Template(String),
 }
 
-impl Guest {
+impl Tenant {
     /// Checks that all prerequisites exist, and that no objects of an earlier scenario are left.
-    pub async fn arrive(clusters: &Clusters, number: usize) -> Result<Self> {
+    pub async fn start(clusters: &Clusters, number: usize) -> Result<Self> {
         let (management, workload) = clusters.clients().await?;
         let objects = Objects::new(management, Contract::V1Beta2, &clusters.namespace);
         let model = Model::read(&objects, &clusters.workers).await.with_context(|| format!("what {WORKERS} names"))?;
         let cluster = objects.get("Cluster", &clusters.cluster).await?;
         ensure!(cluster.data["spec"]["paused"] != true, "Cluster {} is paused: nothing would happen", clusters.cluster);
-        let guest = Self {
+        let tenant = Self {
             kubeconfig: clusters.management.clone(),
             mark: mark(number),
             cluster: clusters.cluster.clone(),
@@ -83,8 +80,8 @@ impl Guest {
             objects,
             model,
         };
-        let mut left = guest.marked(SCENARIO).await?;
-        for pod in guest.workload.list("Pod", NODE_POOL).await? {
+        let mut left = tenant.marked(SCENARIO).await?;
+        for pod in tenant.workload.list("Pod", NODE_POOL).await? {
             let name = pod.metadata.name.unwrap_or_default();
             let labels = pod.metadata.labels.unwrap_or_default();
             if labels.get(NODE_POOL).is_some_and(|mark| mark.starts_with(MARK)) {
@@ -92,7 +89,7 @@ impl Guest {
             }
         }
         ensure!(left.is_empty(), "left by an earlier run, and to be deleted first: {}", left.join(", "));
-        Ok(guest)
+        Ok(tenant)
     }
 
     /// A kubeconfig of the management cluster.
@@ -130,7 +127,8 @@ impl Guest {
         &self.model.template_kind
     }
 
-    /// Returns the Machine spec of its groups. A Machine that isn't to join waits for bootstrap data that nobody creates.
+    /// Returns the Machine spec of its groups. A Machine that isn't to join waits for bootstrap data that nobody
+    /// creates.
     pub(crate) fn machine(&self, joins: bool) -> Value {
         let mut machine = self.model.machine.clone();
         if !joins {
@@ -144,15 +142,15 @@ impl Guest {
         labels.insert(SCENARIO.to_owned(), json!(self.mark));
         let held = !annotations.contains_key(UNNEEDED);
         if held {
-            annotations.insert(UNNEEDED.to_owned(), json!(NOBODY_SCALES_YET));
+            annotations.insert(UNNEEDED.to_owned(), json!(HOLD));
         }
-        self.remember(Made::Group { group: group.clone(), held });
+        self.remember(Created::Group { group: group.clone(), held });
     }
 
     /// Allows scaling.
-    pub(crate) async fn let_scale(&self) -> Result<()> {
+    pub(crate) async fn allow_scaling(&self) -> Result<()> {
         for made in self.made() {
-            if let Made::Group { group, held: true } = made {
+            if let Created::Group { group, held: true } = made {
                 self.objects.annotate(group.kind, &group.name, json!({ UNNEEDED: null })).await?;
             }
         }
@@ -162,14 +160,14 @@ impl Guest {
     /// Creates another infrastructure template of the same machines, and returns its name.
     pub(crate) async fn another_template(&self, group: &Group) -> Result<String> {
         let name = format!("{}-anew", group.name);
-        self.remember(Made::Template(name.clone()));
+        self.remember(Created::Template(name.clone()));
         let metadata = json!({ "name": name, "labels": { SCENARIO: self.mark } });
         self.objects.create(self.model.template(&metadata)).await?;
         Ok(name)
     }
 
     /// Writes down the current objects, to find the cause of a failure afterwards.
-    pub(crate) async fn write_down(&self, directory: &Path) -> Result<()> {
+    pub(crate) async fn dump_objects(&self, directory: &Path) -> Result<()> {
         let mut all = Vec::new();
         for kind in ["MachineDeployment", "MachineSet", "Machine"] {
             all.extend(self.objects.list(kind, "").await?);
@@ -192,14 +190,14 @@ impl Guest {
         }
         let made = self.made();
         for made in &made {
-            if let Made::Group { group, .. } = made {
-                self.take_away(group).await?;
+            if let Created::Group { group, .. } = made {
+                self.delete_group(group).await?;
             }
         }
-        every(LOOK, "what the scenario has made gone", PATIENCE, async || {
+        every(POLL_INTERVAL, "what the scenario has made gone", TIMEOUT, async || {
             for made in &made {
-                if let Made::Group { group, .. } = made {
-                    self.let_go(group).await?;
+                if let Created::Group { group, .. } = made {
+                    self.release_machines(group).await?;
                     let there = self.objects.find(group.kind, &group.name).await?;
                     ensure!(there.is_none(), "{} is still there", group.id);
                 }
@@ -213,7 +211,7 @@ impl Guest {
         })
         .await?;
         for made in made {
-            if let Made::Template(name) = made {
+            if let Created::Template(name) = made {
                 self.objects.remove(&self.model.template_kind, &name).await?;
             }
         }
@@ -224,7 +222,7 @@ impl Guest {
     }
 
     /// Deletes a group, which may be paused.
-    async fn take_away(&self, group: &Group) -> Result<()> {
+    async fn delete_group(&self, group: &Group) -> Result<()> {
         if self.objects.find(group.kind, &group.name).await?.is_none() {
             return Ok(());
         }
@@ -233,7 +231,7 @@ impl Guest {
     }
 
     /// Releases Machines that are held in deletion. Fails as long as any Machine is left.
-    async fn let_go(&self, group: &Group) -> Result<()> {
+    async fn release_machines(&self, group: &Group) -> Result<()> {
         let machines = self.objects.list("Machine", &format!("pool={}", group.name)).await?;
         for machine in &machines {
             let annotations = machine.metadata.annotations.as_ref();
@@ -257,11 +255,11 @@ impl Guest {
         Ok(marked)
     }
 
-    fn remember(&self, made: Made) {
+    fn remember(&self, made: Created) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
     }
 
-    fn made(&self) -> Vec<Made> {
+    fn made(&self) -> Vec<Created> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -12,17 +12,13 @@ use anyhow::Result;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::{Clusters, guest::PODS, status::NAME};
+use super::{groups::Workers, running::Autoscaling, stage::Stage};
 use crate::{
-    autoscaling::{Autoscaler, Settings, record::Calls, running::Autoscaling},
+    autoscaling::{Autoscaler, Settings},
     capd,
     cluster_api::environment::Environment,
-    controllers::{
-        groups::Workers,
-        stage::{LOOK, Stage},
-    },
+    existing::{Clusters, PODS, write_status},
     go::Components,
-    objects::Objects,
     users::User,
 };
 
@@ -83,7 +79,7 @@ impl Host {
     }
 
     /// Keeps the logs of the components, as a scenario does.
-    pub fn keep_logs(&self) -> Result<()> {
+    pub(crate) fn keep_logs(&self) -> Result<()> {
         self.stage.keep_logs()
     }
 }
@@ -100,26 +96,4 @@ impl Drop for Host {
 async fn create_model(stage: &Stage) -> Result<String> {
     let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
     Ok(Workers::new("model").bounds(0, 0).publishing(capacity).create(stage).await?.name)
-}
-
-/// Writes a status with each loop for the driver, as Cluster Autoscaler does itself.
-pub async fn write_status(objects: Objects, calls: Calls) {
-    let mut recorded = 0;
-    loop {
-        let looks = calls.of("Refresh").len();
-        if looks != recorded {
-            let status =
-                json!({ "kind": "ConfigMap", "metadata": { "name": NAME }, "data": { "looks": looks.to_string() } });
-            let written = match objects.find("ConfigMap", NAME).await {
-                Ok(None) => objects.create(status).await.map(drop),
-                Ok(Some(_)) => objects.patch("ConfigMap", NAME, status).await,
-                Err(error) => Err(error),
-            };
-            // A failed write is repeated with the next loop.
-            if written.is_ok() {
-                recorded = looks;
-            }
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }

@@ -14,12 +14,12 @@ use super::{
 pub(crate) const MANAGER: &str = "capi-controllers";
 
 /// The annotations that aren't propagated, because they describe the object that has them.
-const NOT_PASSED_ON: [&str; 4] = [keys::LAST_APPLIED, keys::REVISION, keys::DESIRED_REPLICAS, keys::MAX_REPLICAS];
+const NOT_PROPAGATED: [&str; 4] = [keys::LAST_APPLIED, keys::REVISION, keys::DESIRED_REPLICAS, keys::MAX_REPLICAS];
 
 /// Updates the annotations of a MachineSet to those that its MachineDeployment has now.
-pub(super) fn pass_on(set: &mut Value, deployment: &Value) {
+pub(super) fn propagate(set: &mut Value, deployment: &Value) {
     let wanted = wanted(deployment);
-    for key in applied(set).iter().filter(|key| is_passed_on(key) && !wanted.contains_key(key.as_str())) {
+    for key in applied(set).iter().filter(|key| is_propagated(key) && !wanted.contains_key(key.as_str())) {
         set.unset(&object::annotation(key));
     }
     if set.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(Map::is_empty) {
@@ -33,12 +33,12 @@ pub(super) fn pass_on(set: &mut Value, deployment: &Value) {
 /// Returns the annotations that a MachineDeployment propagates.
 pub(crate) fn wanted(deployment: &Value) -> Map<String, Value> {
     let mut wanted = deployment.map("/metadata/annotations");
-    wanted.retain(|key, _| is_passed_on(key));
+    wanted.retain(|key, _| is_propagated(key));
     wanted
 }
 
-fn is_passed_on(key: &str) -> bool {
-    !NOT_PASSED_ON.contains(&key)
+fn is_propagated(key: &str) -> bool {
+    !NOT_PROPAGATED.contains(&key)
 }
 
 /// Returns the annotations of an object that the controllers have written.
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn an_annotation_that_the_machine_deployment_has_lost_goes() {
         let mut set = annotated_by(MANAGER);
-        pass_on(&mut set, &testing::machine_deployment("workers", 1));
+        propagate(&mut set, &testing::machine_deployment("workers", 1));
         assert_eq!(set.pointer("/metadata/annotations"), None);
     }
 
     #[test]
     fn an_annotation_of_somebody_else_stays() {
         let mut set = annotated_by("kubectl-annotate");
-        pass_on(&mut set, &testing::machine_deployment("workers", 1));
+        propagate(&mut set, &testing::machine_deployment("workers", 1));
         assert_eq!(set.annotation(LOG), Some("machine-a"));
     }
 
@@ -85,7 +85,7 @@ mod tests {
         let mut set = annotated_by("kubectl-annotate");
         let mut deployment = testing::machine_deployment("workers", 1);
         deployment.set(&object::annotation(LOG), json!("machine-b"));
-        pass_on(&mut set, &deployment);
+        propagate(&mut set, &deployment);
         assert_eq!(set.annotation(LOG), Some("machine-b"));
     }
 
@@ -97,7 +97,7 @@ mod tests {
         set.set("/metadata/managedFields", json!([{ "manager": MANAGER, "operation": "Update", "fieldsV1": fields }]));
         let mut deployment = testing::machine_deployment("workers", 1);
         deployment.set(&object::annotation(keys::DESIRED_REPLICAS), json!("7"));
-        pass_on(&mut set, &deployment);
+        propagate(&mut set, &deployment);
         assert_eq!((set.annotation(keys::REVISION), set.annotation(keys::DESIRED_REPLICAS)), (Some("1"), None));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::uses::circles;
+use crate::{source::read_crate, uses::circles};
 
 /// Returns the circles of a crate of these files, without the places of uses.
 fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
@@ -12,7 +12,7 @@ fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, text).unwrap();
     }
-    let circles = circles(&dir.path().join("lib.rs"));
+    let circles = circles(&read_crate(&dir.path().join("lib.rs")).unwrap());
     let without_places = circles.iter().map(|circle| {
         let mut lines: Vec<_> = circle.lines().map(|line| line.split(" (").next().unwrap().trim()).collect();
         lines.dedup();
@@ -52,8 +52,12 @@ fn each_kind_of_use_is_followed() {
         "#[cfg(test)] mod tests; use super::a::A;",
     ];
     for text in uses {
-        let files =
-            [("lib.rs", "mod a; mod b; pub use a::A;"), ("a.rs", "use super::b::B; pub struct A;"), ("b.rs", text)];
+        let files = [
+            ("lib.rs", "mod a; mod b; pub use a::A;"),
+            ("a.rs", "use super::b::B; pub struct A;"),
+            ("b.rs", text),
+            ("b/tests.rs", ""),
+        ];
         assert_eq!(circles_of(&files), ["in crate::, a uses b, b uses a"], "{text}");
     }
 }
@@ -110,4 +114,24 @@ fn an_import_through_the_parent_leads_to_the_file_that_declares() {
         ("c.rs", "use super::b::B; pub struct C;"),
     ];
     assert_eq!(circles_of(&files), ["in crate::, a uses b, b uses a", "in crate::, c uses b, b uses c"]);
+}
+
+#[test]
+fn files_of_a_module_of_tests_are_held_to_each_other_and_those_elsewhere_are_found() {
+    let tests = [
+        ("lib.rs", "mod a; #[cfg(test)] mod tests;"),
+        ("a.rs", "#[cfg(test)] #[allow(dead_code)] pub(crate) mod tests;"),
+        ("a/tests.rs", "use crate::tests::x::X;"),
+        ("tests/mod.rs", "mod x; mod y;"),
+        ("tests/x.rs", "use super::y::Y; use crate::a::tests::A; pub struct X;"),
+        ("tests/y.rs", "use crate::tests::x::X;"),
+    ];
+    assert_eq!(circles_of(&tests), ["in crate::tests, x uses y, y uses x"]);
+    let elsewhere = [
+        ("lib.rs", "#[path = \"other/b.rs\"] #[allow(dead_code)] mod a; mod c;"),
+        ("other/b.rs", "mod d; use super::c::C; pub struct A;"),
+        ("other/d.rs", ""),
+        ("c.rs", "use super::a::A;"),
+    ];
+    assert_eq!(circles_of(&elsewhere), ["in crate::, a uses c, c uses a"]);
 }

@@ -1,25 +1,23 @@
 //! Finds the files of each module that use each other.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::source::{Module, read_crate};
+use crate::source::Module;
 
 /// A child of a module that uses another one, and the places where it does so.
 type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Returns the circles in each module of a crate. Each is written as its uses, one a line.
-pub(super) fn circles(root: &Path) -> Vec<String> {
-    let uses = uses(&read_crate(root));
-    uses.iter()
+pub(crate) fn circles(modules: &[Module]) -> Vec<String> {
+    uses(modules)
+        .iter()
         .flat_map(|(parent, uses)| circles_of(uses).into_iter().map(move |circle| written(parent, uses, &circle)))
         .collect()
 }
 
-/// Returns the uses between the children of each module.
-pub(super) fn uses(modules: &[Module]) -> BTreeMap<String, Uses> {
+/// Returns the uses between the children of each module. Those of code for tests count among the files of a module of
+/// tests: others can't be part of a circle, since no other code uses it.
+pub(crate) fn uses(modules: &[Module]) -> BTreeMap<String, Uses> {
     let mut all: BTreeMap<String, Uses> = BTreeMap::new();
     for (at, module) in modules.iter().enumerate() {
         let from = file_path(modules, at);
@@ -27,7 +25,8 @@ pub(super) fn uses(modules: &[Module]) -> BTreeMap<String, Uses> {
             let Some(target) = resolve(modules, at, path, 0) else { continue };
             let to = file_path(modules, target);
             let shared = from.iter().zip(to).take_while(|(one, other)| one == other).count();
-            if let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) {
+            let outside = (module.for_tests || modules[target].for_tests) && !all_for_tests(modules, at, shared);
+            if let (Some(one), Some(other), false) = (from.get(shared), to.get(shared), outside) {
                 let place = format!("{}: {}", module.file.display(), path.join("::"));
                 let uses = all.entry(from[..shared].join("::")).or_default();
                 uses.entry(one.clone()).or_default().entry(other.clone()).or_default().insert(place);
@@ -39,10 +38,18 @@ pub(super) fn uses(modules: &[Module]) -> BTreeMap<String, Uses> {
 
 /// Returns the path of the file that holds a module.
 fn file_path(modules: &[Module], mut at: usize) -> &[String] {
-    while modules[at].inline {
-        at = modules[at].parent.unwrap();
+    while let (true, Some(parent)) = (modules[at].inline, modules[at].parent) {
+        at = parent;
     }
     &modules[at].path
+}
+
+/// Returns whether the module around another one, at a depth from the crate's root, is for tests alone.
+fn all_for_tests(modules: &[Module], mut at: usize, depth: usize) -> bool {
+    while let (true, Some(parent)) = (modules[at].path.len() > depth, modules[at].parent) {
+        at = parent;
+    }
+    modules[at].for_tests
 }
 
 /// The deepest chain of imports that is followed. Imports of each other would never end.

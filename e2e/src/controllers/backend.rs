@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::stage::{Controllers, PATIENCE, Stage};
+use super::stage::{Controllers, Stage, TIMEOUT};
 use crate::{capd, existing};
 
 impl Stage {
@@ -16,7 +16,7 @@ impl Stage {
 
     /// Returns true with CAPD's machines in memory.
     #[must_use]
-    pub fn is_in_memory(&self) -> bool {
+    pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.controllers, Controllers::InMemory(_))
     }
 
@@ -28,8 +28,8 @@ impl Stage {
 
     /// Returns the time within which idle controllers and machines react here.
     #[must_use]
-    pub fn patience(&self) -> Duration {
-        if self.is_existing() { existing::PATIENCE } else { PATIENCE }
+    pub fn timeout(&self) -> Duration {
+        if self.is_existing() { existing::TIMEOUT } else { TIMEOUT }
     }
 
     /// Returns the default kind of infrastructure template of groups.
@@ -37,7 +37,7 @@ impl Stage {
     pub fn template_kind(&self) -> &str {
         match &self.controllers {
             Controllers::InMemory(_) => capd::TEMPLATE_KIND,
-            Controllers::Existing(guest) => guest.template_kind(),
+            Controllers::Existing(tenant) => tenant.template_kind(),
             Controllers::Real(_) | Controllers::Simulated(_) => "LoopbackMachineTemplate",
         }
     }
@@ -46,7 +46,7 @@ impl Stage {
     #[must_use]
     pub fn mark(&self) -> &str {
         match &self.controllers {
-            Controllers::Existing(guest) => &guest.mark,
+            Controllers::Existing(tenant) => &tenant.mark,
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => &self.namespace,
         }
     }
@@ -56,7 +56,7 @@ impl Stage {
     #[must_use]
     pub fn cpu(&self, cpus: i64, of: i64) -> String {
         match &self.controllers {
-            Controllers::Existing(guest) => format!("{}m", guest.cpu() * cpus / of),
+            Controllers::Existing(tenant) => format!("{}m", tenant.cpu() * cpus / of),
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => cpus.to_string(),
         }
     }
@@ -65,7 +65,7 @@ impl Stage {
     #[must_use]
     pub fn capacity(&self, cpu: &str) -> Value {
         match &self.controllers {
-            Controllers::Existing(guest) => json!({ "cpu": cpu, "memory": guest.memory() }),
+            Controllers::Existing(tenant) => json!({ "cpu": cpu, "memory": tenant.memory() }),
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
                 json!({ "cpu": cpu, "memory": "64Gi", "pods": "110" })
             }

@@ -1,5 +1,5 @@
-//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Code of tests is left
-//! out.
+//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Code for tests is
+//! left out where it stands among other code; modules of tests that are files are read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,63 +7,91 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Context as _, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A module: a file, or a `mod name { … }` within one.
 #[derive(Default)]
-pub(super) struct Module {
+pub(crate) struct Module {
     /// The file that holds it, from the crate's root.
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     /// The module's names from the crate's root on.
-    pub(super) path: Vec<String>,
+    pub(crate) path: Vec<String>,
     /// The number of its last name, unless it is a file of its own.
-    pub(super) inline: bool,
-    pub(super) parent: Option<usize>,
-    pub(super) children: BTreeMap<String, usize>,
+    pub(crate) inline: bool,
+    /// It is compiled for tests alone, by itself or by a module around it.
+    pub(crate) for_tests: bool,
+    pub(crate) parent: Option<usize>,
+    pub(crate) children: BTreeMap<String, usize>,
     /// The paths of the names that it imports.
-    pub(super) imports: BTreeMap<String, Vec<String>>,
+    pub(crate) imports: BTreeMap<String, Vec<String>>,
     /// The paths that it imports everything from.
-    pub(super) globs: Vec<Vec<String>>,
-    pub(super) items: BTreeSet<String>,
+    pub(crate) globs: Vec<Vec<String>>,
+    pub(crate) items: BTreeSet<String>,
     /// All paths of more than one segment, those of its imports included.
-    pub(super) paths: BTreeSet<Vec<String>>,
+    pub(crate) paths: BTreeSet<Vec<String>>,
 }
 
 /// Reads the modules of a crate, its root first.
-pub(super) fn read_crate(root: &Path) -> Vec<Module> {
+pub(crate) fn read_crate(root: &Path) -> Result<Vec<Module>> {
     let mut modules = vec![Module { file: root.to_owned(), ..Module::default() }];
-    let children = root.parent().unwrap().to_owned();
-    read_file(&mut modules, 0, &children);
-    modules
+    read_file(&mut modules, 0, &folder(root))?;
+    Ok(modules)
+}
+
+fn folder(file: &Path) -> PathBuf {
+    file.parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// Reads the file of a module whose children lie in a folder.
-fn read_file(modules: &mut Vec<Module>, at: usize, children: &Path) {
-    let text = fs::read_to_string(&modules[at].file).unwrap();
-    let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{}: {error}", modules[at].file.display()));
-    Reader { modules, at, children }.body(&tokens.into_iter().collect::<Vec<_>>(), true);
+fn read_file(modules: &mut Vec<Module>, at: usize, children: &Path) -> Result<()> {
+    let file = &modules[at].file;
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let tokens: TokenStream = text.parse().map_err(|error| anyhow!("{}: {error}", file.display()))?;
+    let tokens: Vec<_> = tokens.into_iter().collect();
+    Reader { modules, at, children, attributes: Attributes::default() }.body(&tokens, true)
 }
 
 struct Reader<'modules> {
     modules: &'modules mut Vec<Module>,
     at: usize,
     children: &'modules Path,
+    /// Those of the module that comes next.
+    attributes: Attributes,
+}
+
+#[derive(Default)]
+struct Attributes {
+    for_tests: bool,
+    /// The place of its file, if another than its name says.
+    path: Option<String>,
 }
 
 impl Reader<'_> {
     /// Reads what stands between two braces. Items are declared at the outermost level of a module alone.
-    fn body(&mut self, tokens: &[TokenTree], outermost: bool) {
+    fn body(&mut self, tokens: &[TokenTree], outermost: bool) -> Result<()> {
         let mut next = 0;
         while let Some(token) = tokens.get(next) {
             let ahead = &tokens[next..];
             next += match token {
-                TokenTree::Punct(punct) if punct.as_char() == '#' && is_for_tests(ahead) => length_of_item(ahead),
+                TokenTree::Punct(punct) if punct.as_char() == '#' && is_for_tests(ahead) => {
+                    if is_file(ahead) {
+                        self.attributes.for_tests = true;
+                        2
+                    } else {
+                        length_of_item(ahead)
+                    }
+                }
+                TokenTree::Punct(punct) if punct.as_char() == '#' && place(ahead).is_some() => {
+                    self.attributes.path = place(ahead);
+                    2
+                }
                 // A field or a method, no path.
                 TokenTree::Punct(punct) if punct.as_char() == '.' && is_ident(ahead.get(1)) => 2,
                 // A path from outside the crate, or the rest of one with generics.
                 TokenTree::Punct(_) if is_separator(ahead) => 2 + path(&ahead[2..]).1,
                 TokenTree::Ident(word) if word == "use" => self.import(ahead),
-                TokenTree::Ident(word) if word == "mod" && is_ident(ahead.get(1)) => self.child(ahead),
+                TokenTree::Ident(word) if word == "mod" && is_ident(ahead.get(1)) => self.child(ahead)?,
                 TokenTree::Ident(word) => {
                     if outermost && declares(&word.to_string()) {
                         self.modules[self.at].items.extend(ahead.get(1).map(ToString::to_string));
@@ -75,12 +103,13 @@ impl Reader<'_> {
                     length
                 }
                 TokenTree::Group(group) => {
-                    self.body(&group.stream().into_iter().collect::<Vec<_>>(), false);
+                    self.body(&group.stream().into_iter().collect::<Vec<_>>(), false)?;
                     1
                 }
                 TokenTree::Punct(_) | TokenTree::Literal(_) => 1,
             };
         }
+        Ok(())
     }
 
     /// Reads `use tree;` and returns its length.
@@ -117,37 +146,46 @@ impl Reader<'_> {
                     whole.pop();
                 }
                 // After `as`.
-                let name = more.get(1).map(ToString::to_string).or_else(|| whole.last().cloned()).unwrap();
+                let name = more.get(1).map(ToString::to_string).or_else(|| whole.last().cloned());
                 module.paths.insert(whole.clone());
-                module.imports.insert(name, whole);
+                module.imports.extend(name.map(|name| (name, whole)));
             }
         }
     }
 
     /// Reads `mod name;` or `mod name { … }` and returns its length.
-    fn child(&mut self, tokens: &[TokenTree]) -> usize {
+    fn child(&mut self, tokens: &[TokenTree]) -> Result<usize> {
         let name = tokens[1].to_string();
+        let attributes = std::mem::take(&mut self.attributes);
         let parent = &self.modules[self.at];
-        let child = Module {
+        let mut child = Module {
             file: parent.file.clone(),
             path: [parent.path.as_slice(), std::slice::from_ref(&name)].concat(),
             parent: Some(self.at),
+            for_tests: parent.for_tests || attributes.for_tests,
             ..Module::default()
         };
         let at = self.modules.len();
+        let mut children = self.children.join(&name);
         self.modules[self.at].children.insert(name.clone(), at);
-        self.modules.push(child);
-        let children = self.children.join(&name);
         if let Some(TokenTree::Group(body)) = tokens.get(2) {
-            self.modules[at].inline = true;
+            child.inline = true;
+            self.modules.push(child);
             let body: Vec<_> = body.stream().into_iter().collect();
-            Reader { modules: self.modules, at, children: &children }.body(&body, true);
+            let attributes = Attributes::default();
+            Reader { modules: self.modules, at, children: &children, attributes }.body(&body, true)?;
         } else {
             let flat = self.children.join(format!("{name}.rs"));
-            self.modules[at].file = if flat.exists() { flat } else { children.join("mod.rs") };
-            read_file(self.modules, at, &children);
+            if let Some(place) = attributes.path {
+                child.file = folder(&child.file).join(place);
+                children = folder(&child.file);
+            } else {
+                child.file = if flat.exists() { flat } else { children.join("mod.rs") };
+            }
+            self.modules.push(child);
+            read_file(self.modules, at, &children)?;
         }
-        3
+        Ok(3)
     }
 }
 
@@ -187,6 +225,33 @@ fn is_for_tests(tokens: &[TokenTree]) -> bool {
     let text = attribute.stream().to_string();
     let words: Vec<_> = text.split(|letter: char| !letter.is_alphanumeric()).collect();
     words.first() == Some(&"cfg") && words.contains(&"test") && !words.contains(&"not")
+}
+
+/// Returns whether attributes stand before a module that is a file of its own.
+fn is_file(tokens: &[TokenTree]) -> bool {
+    let mut words = tokens;
+    while is_punct(words.first(), '#') {
+        words = words.get(2..).unwrap_or_default();
+    }
+    if matches!(words.first(), Some(TokenTree::Ident(word)) if word == "pub") {
+        words = &words[1..];
+        if matches!(words.first(), Some(TokenTree::Group(_))) {
+            words = &words[1..];
+        }
+    }
+    matches!(words, [TokenTree::Ident(word), TokenTree::Ident(_), end, ..] if word == "mod" && is_punct(Some(end), ';'))
+}
+
+/// Returns the file that an attribute `#[path = "file"]` names.
+fn place(tokens: &[TokenTree]) -> Option<String> {
+    let Some(TokenTree::Group(attribute)) = tokens.get(1) else { return None };
+    let attribute: Vec<_> = attribute.stream().into_iter().collect();
+    match attribute.as_slice() {
+        [TokenTree::Ident(name), _, TokenTree::Literal(file)] if name == "path" => {
+            Some(file.to_string().trim_matches('"').to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// Returns the length of an item, field or statement with its attributes.

@@ -7,19 +7,19 @@ use autoscaler::{Driver, Workload};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::{
-    Autoscaler, Settings, Version,
-    record::{Call, Calls, Recorder},
-    rules,
-};
+use super::stage::{Controllers, POLL_INTERVAL, Stage, TIMEOUT};
 use crate::{
-    controllers::stage::{Controllers, LOOK, PATIENCE, Stage},
+    autoscaling::{
+        Autoscaler, Settings, Version,
+        record::{Call, Calls, Recorder},
+        rules,
+    },
     existing::Status,
     objects::Objects,
     process::Process,
     provider::{Caller, Provider},
     users::User,
-    wait::{Hopeless, eventually, every},
+    wait::{Permanent, eventually, every},
 };
 
 /// A running autoscaler and program. Dropping it ends both, except those that were running before.
@@ -27,7 +27,7 @@ pub struct Autoscaling {
     /// The calls of the autoscaler, empty for one that was running before.
     pub calls: Calls,
     objects: Objects,
-    patience: Duration,
+    timeout: Duration,
     running: Running,
     /// The program, for the scenario's own calls, which aren't recorded. `None` if it was running before.
     started: Option<Started>,
@@ -55,7 +55,7 @@ impl Running {
         }
         // Checking all calls is slow, and few scenarios have several decreases.
         if calls.of("NodeGroupDecreaseTargetSize").len() > 1 {
-            rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Hopeless(format!("{error:#}")))?;
+            rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Permanent(format!("{error:#}")))?;
         }
         Ok(())
     }
@@ -73,14 +73,15 @@ impl Drop for Running {
 impl Stage {
     /// Starts the program and the autoscaler. Existing ones keep their settings.
     pub async fn autoscale(&self, settings: Settings) -> Result<Autoscaling> {
-        if let Controllers::Existing(guest) = &self.controllers {
-            let status = guest.status();
-            every(LOOK, "the status of Cluster Autoscaler", self.patience(), async || status.version().await).await?;
-            guest.let_scale().await?;
+        if let Controllers::Existing(tenant) = &self.controllers {
+            let status = tenant.status();
+            every(POLL_INTERVAL, "the status of Cluster Autoscaler", self.timeout(), async || status.version().await)
+                .await?;
+            tenant.allow_scaling().await?;
             return Ok(Autoscaling {
                 calls: Calls::default(),
                 objects: self.objects.clone(),
-                patience: self.patience(),
+                timeout: self.timeout(),
                 running: Running::Installed(status),
                 started: None,
             });
@@ -102,8 +103,8 @@ impl Stage {
                     // A missing log is noticed by its reader.
                     let _ = writeln!(&log, "{line}");
                 };
-                let chance = fastrand::Rng::with_seed(0);
-                let driver = Driver::new(caller, workload, *version, settings.of_driver(), chance, note);
+                let rng = fastrand::Rng::with_seed(0);
+                let driver = Driver::new(caller, workload, *version, settings.of_driver(), rng, note);
                 Running::Driver(tokio::spawn(driver.run()))
             }
             Autoscaler::Binary(binary) => {
@@ -116,7 +117,7 @@ impl Stage {
         };
         let calls = recorder.calls.clone();
         let started = Some(Started { provider, recorder, version: autoscaler.version() });
-        Ok(Autoscaling { calls, objects: self.objects.clone(), patience: self.patience(), running, started })
+        Ok(Autoscaling { calls, objects: self.objects.clone(), timeout: self.timeout(), running, started })
     }
 }
 
@@ -128,11 +129,11 @@ impl Autoscaling {
     }
 
     /// Waits for a number of further loops.
-    pub async fn looks(&mut self, times: usize) -> Result<()> {
+    pub async fn wait_for_loops(&mut self, times: usize) -> Result<()> {
         let looked = self.calls.of("Refresh").len();
         let mut last = String::new();
         let mut seen = 0;
-        every(LOOK, "more loops", self.patience, async || {
+        every(POLL_INTERVAL, "more loops", self.timeout, async || {
             let looks = match &mut self.running {
                 Running::Driver(_) => self.calls.of("Refresh").len() - looked,
                 Running::Binary(process) => {
@@ -155,7 +156,7 @@ impl Autoscaling {
 
     /// Waits for a condition, and fails early if the autoscaler ends or skips all its loops.
     pub async fn until<T>(&mut self, what: &str, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-        every(LOOK, what, self.patience, async || {
+        every(POLL_INTERVAL, what, self.timeout, async || {
             self.running.check(&self.calls)?;
             look().await
         })
@@ -164,7 +165,7 @@ impl Autoscaling {
 
     /// Waits until groups have these sizes: as the program answers or, if it can't be called, as their objects say.
     pub async fn sizes(&mut self, expected: &[(&str, i32)]) -> Result<()> {
-        every(LOOK, &format!("sizes {expected:?}"), self.patience, async || {
+        every(POLL_INTERVAL, &format!("sizes {expected:?}"), self.timeout, async || {
             self.running.check(&self.calls)?;
             for (group, expected) in expected {
                 let size = match &self.started {
@@ -189,11 +190,11 @@ impl Autoscaling {
             }
             Running::Binary(process) => {
                 process.terminate()?;
-                process.ended(PATIENCE).await?;
+                process.ended(TIMEOUT).await?;
             }
             Running::Installed(_) => return Ok(None),
         }
-        eventually("Cleanup", PATIENCE, async || {
+        eventually("Cleanup", TIMEOUT, async || {
             let cleanups = self.calls.of("Cleanup");
             ensure!(cleanups.iter().any(|call| call.code == Code::Ok), "{cleanups:?}");
             Ok(())

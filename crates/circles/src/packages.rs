@@ -1,0 +1,40 @@
+//! Finds the packages of the repository and the files from which Cargo reaches their modules.
+
+use std::path::{Path, PathBuf};
+
+/// Returns the repository's folder.
+pub(crate) fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Returns all Rust files of the repository, without what is built or hidden.
+pub(crate) fn files() -> Vec<PathBuf> {
+    let entries = walkdir::WalkDir::new(root()).sort_by_file_name().into_iter();
+    let entries = entries.filter_entry(|entry| {
+        let name = entry.file_name().to_string_lossy();
+        entry.depth() == 0 || !(name.starts_with('.') || (entry.file_type().is_dir() && name == "target"))
+    });
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.into_path()));
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// Returns the files that are crates of their own: those of a package's source, its programs, tests, benches, examples
+/// and fuzz targets, and the script that builds it.
+pub(crate) fn crates() -> Vec<PathBuf> {
+    files().into_iter().filter(|path| package(path).is_some_and(|package| is_crate(&package, path))).collect()
+}
+
+/// Returns the innermost package that has a file.
+fn package(file: &Path) -> Option<PathBuf> {
+    file.ancestors().skip(1).find(|folder| folder.join("Cargo.toml").exists()).map(Path::to_owned)
+}
+
+fn is_crate(package: &Path, file: &Path) -> bool {
+    let place: Vec<_> = file.strip_prefix(package).into_iter().flatten().filter_map(|part| part.to_str()).collect();
+    match place.as_slice() {
+        ["build.rs"] | ["src", "lib.rs" | "main.rs"] => true,
+        ["src", "bin", program @ ..] => matches!(program, [_] | [_, "main.rs"]),
+        ["tests" | "benches" | "examples" | "fuzz_targets", program @ ..] => matches!(program, [_] | [_, "main.rs"]),
+        _ => false,
+    }
+}

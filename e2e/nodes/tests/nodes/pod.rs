@@ -1,0 +1,61 @@
+//! Pods of a release as scenarios read them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use e2e::nodes::Stage;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+/// The interval of polling.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(300);
+
+/// The time within which a change becomes visible in a cluster.
+pub(crate) const VISIBLE_WITHIN: Duration = Duration::from_secs(120);
+
+/// Returns the name of a Pod.
+pub(crate) fn name(pod: &Pod) -> Result<&str> {
+    pod.metadata.name.as_deref().context("a Pod without name")
+}
+
+/// Returns the uids of Pods.
+pub(crate) fn uids(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect()
+}
+
+/// Returns the id of the program's process of a Pod, on the Node.
+pub(crate) fn process(stage: &Stage<'_>, pod: &Pod) -> Result<String> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
+    let id =
+        status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
+    let listed = stage.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
+    let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();
+    tasks.get(id).cloned().with_context(|| format!("no task {id} in {listed}"))
+}
+
+/// Creates a Pod that fits on no existing Node and would fit on a new Node of the group.
+pub(crate) async fn create_pending(stage: &Stage<'_>, name: &str) -> Result<()> {
+    let pod = json!({
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": {
+            // The Node of this cluster doesn't have it, however many processors the machine has.
+            "nodeSelector": { "node.cluster.x-k8s.io/pool": "workers" },
+            "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{
+                "name": "waits",
+                "image": stage.cluster.images.project.name,
+                "imagePullPolicy": "Never",
+                "resources": { "requests": { "cpu": "3" } },
+                "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+            }],
+        },
+    });
+    stage.objects.create(pod).await?;
+    Ok(())
+}
