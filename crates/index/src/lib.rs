@@ -43,6 +43,7 @@ mod resolve;
 mod rollouts;
 mod samples;
 mod shortages;
+mod sink;
 mod size_writes;
 mod snapshot;
 mod standing;
@@ -74,6 +75,7 @@ pub use self::{
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
+    sink::Sink,
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     standing::{Standing, StandingKind},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},

@@ -1,0 +1,33 @@
+//! The receiver of the changes of one kind: a single index.
+
+use std::collections::HashSet;
+
+use capi::{Meta, ObjectKey};
+
+use super::{Change, Index, IndexFeed};
+
+/// A receiver of the changes of one kind of object, from one [`Feed`](super::Feed) at a time.
+pub trait Sink<T: IndexFeed>: Send + Sync + 'static {
+    /// Applies a change of an object that exists. `None` stands for one that doesn't decode, whose last state stays.
+    fn apply(&self, kind: &T::Kind, object: &Meta, change: Option<Change>);
+    /// Removes a deleted object.
+    fn delete(&self, kind: &T::Kind, key: ObjectKey);
+    /// Returns the keys of this kind that it holds.
+    fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey>;
+}
+
+impl<T: IndexFeed> Sink<T> for Index {
+    fn apply(&self, _: &T::Kind, _: &Meta, change: Option<Change>) {
+        if let Some(change) = change {
+            Index::apply(self, change);
+        }
+    }
+
+    fn delete(&self, kind: &T::Kind, key: ObjectKey) {
+        Index::apply(self, T::deleted(kind, key));
+    }
+
+    fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
+        T::keys(self, kind)
+    }
+}
