@@ -10,7 +10,7 @@ use nodegroup::GroupId;
 use parking_lot::Mutex;
 use shared_informer::{self, Event, Handler};
 
-use super::{Change, Index, Sink};
+use super::{Change, Index, Sink, Tag};
 
 /// An object type that the index is fed with.
 pub trait IndexFeed: Send + Sync + Sized + 'static {
@@ -26,6 +26,13 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
     fn keys(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
+
+    /// Returns the Cluster of an object. Nodes have none: they are of one cluster as a whole. Nor have infrastructure
+    /// templates, which groups of several Clusters may share.
+    #[must_use]
+    fn tag(_: &Self) -> Tag<'_> {
+        Tag::None
+    }
 }
 
 impl IndexFeed for Cluster {
@@ -45,6 +52,10 @@ impl IndexFeed for Cluster {
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.clusters.keys().cloned().collect())
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        Tag::Cluster(&object.meta.key.name)
     }
 }
 
@@ -69,6 +80,11 @@ impl IndexFeed for ScalableResource {
             known.map(|(id, _)| id.key.clone()).collect()
         })
     }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        let owner = object.deployment.as_ref().map(|name| (ScalableKind::MachineDeployment, name));
+        Tag::named(&object.cluster_name, owner)
+    }
 }
 
 impl IndexFeed for Machine {
@@ -88,6 +104,10 @@ impl IndexFeed for Machine {
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.machines.iter().map(|machine| machine.meta.key.clone()).collect())
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        Tag::named(&object.cluster_name, object.owner.as_ref().map(|(kind, name)| (*kind, name)))
     }
 }
 
@@ -197,7 +217,7 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
                 change
             }
         };
-        self.sink.apply(&self.kind, &object.metadata, change);
+        self.sink.apply(&self.kind, &object.metadata, Tag::of(object), change);
     }
 }
 

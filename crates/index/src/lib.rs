@@ -75,7 +75,7 @@ pub use self::{
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
-    sink::Sink,
+    sink::{Sink, Tag},
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     standing::{Standing, StandingKind},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
