@@ -41,6 +41,7 @@ mod prices;
 mod relation;
 mod resolve;
 mod rollouts;
+mod router;
 mod samples;
 mod shortages;
 mod sink;
@@ -75,6 +76,7 @@ pub use self::{
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
+    router::{Routed, RoutedKind, Router},
     sink::{Sink, Tag},
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     standing::{Standing, StandingKind},
