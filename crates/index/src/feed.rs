@@ -240,4 +240,10 @@ impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
             self.sink.delete(&self.kind, key);
         }
     }
+
+    fn replayed(&mut self, mark: u64) {
+        if self.leftovers.lock().is_some() {
+            self.sink.replayed(&self.kind, mark);
+        }
+    }
 }

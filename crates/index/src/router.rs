@@ -41,8 +41,9 @@ impl Router {
     /// Returns `None` if there is no such Cluster.
     ///
     /// From now on the index gets the news of the Cluster's objects. What the informers of `kinds` hold already must be
-    /// replayed by the caller: the objects in the Cluster's namespace whose tag [may be](Tag::may_be) the Cluster, and
-    /// then the mark, through the queue from which the feed of the kind gets its news.
+    /// [replayed](shared_informer::Registration::replay) by the caller: the objects in the Cluster's namespace whose tag
+    /// [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced meanwhile, its mark is lost, and the
+    /// new feed must replay it.
     ///
     /// The index stays that of this Cluster: one of the same name with another uid ends it, and has to be opted in anew.
     pub fn insert(
@@ -57,11 +58,6 @@ impl Router {
     /// Opts a Cluster out. Its index gets no news any more, and keeps its last state.
     pub fn remove(&self, cluster: &ObjectKey) {
         self.state.lock().followed.remove(cluster);
-    }
-
-    /// Notes that the replay of a kind has arrived.
-    pub fn replayed(&self, kind: RoutedKind, mark: u64) {
-        self.state.lock().followed.replayed(kind, mark);
     }
 
     /// Returns true if the Cluster has an index, and the replays for it have arrived.
@@ -88,6 +84,10 @@ impl<T: Routed> Sink<T> for Router {
 
     fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
         self.state.lock().tags.keys(T::routed(kind))
+    }
+
+    fn replayed(&self, kind: &T::Kind, mark: u64) {
+        self.state.lock().followed.replayed(T::routed(kind), mark);
     }
 }
 

@@ -59,6 +59,8 @@ pub trait Sink<T: IndexFeed>: Send + Sync + 'static {
     fn delete(&self, kind: &T::Kind, key: ObjectKey);
     /// Returns the keys of this kind that it holds.
     fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey>;
+    /// Notes that all objects of a replay have been applied.
+    fn replayed(&self, _kind: &T::Kind, _mark: u64) {}
 }
 
 /// The index of a single Cluster, or of all: its scope decides which groups it serves, whatever their tags.

@@ -105,6 +105,11 @@ impl<T> Slot<T> {
         self.queue.lock().push_synced();
     }
 
+    /// Queues the call of [`super::Handler::replayed`], like [`Self::push`].
+    pub(super) fn push_replayed(&self, mark: u64) {
+        self.queue.lock().push_replayed(mark);
+    }
+
     /// Wakes the handler's task for the queued events.
     pub(super) fn wake(&self) {
         self.filled.notify_one();

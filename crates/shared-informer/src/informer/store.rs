@@ -240,6 +240,25 @@ impl<T> Store<T> {
         slot.wake();
     }
 
+    /// Queues an update without a change for each object that matches, in a namespace or anywhere, and then a mark. Like
+    /// [`Self::push_resync`] it holds the lock.
+    pub(super) fn replay(
+        &self,
+        namespace: Option<&str>,
+        matches: impl Fn(&Object<T>) -> bool,
+        mark: u64,
+        slot: &Slot<T>,
+    ) {
+        let state = self.state.read();
+        let mut objects = state.covered(namespace, |_| true);
+        objects.retain(|object| matches(object));
+        for object in objects {
+            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
+        slot.push_replayed(mark);
+        slot.wake();
+    }
+
     /// Returns a handler that lags behind.
     pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
         self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)

@@ -126,7 +126,7 @@ impl<T: Routed> Informer for Fake<T> {
                 }
                 self.feed.handle(event);
             }
-            Waiting::Mark(mark) => self.router.replayed(kind, mark),
+            Waiting::Mark(mark) => self.feed.replayed(mark),
             Waiting::Synced => {
                 model.listed(kind);
                 self.feed.synced();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use capi::{
-    ObjectKey,
+    Cluster, Machine, ObjectKey,
     ScalableKind::{MachineDeployment, MachineSet},
 };
 
@@ -157,13 +157,12 @@ fn a_filling_ends_with_the_last_mark_of_its_own() {
     let index = || Arc::new(Index::new(crate::objects::rules()));
     let first = router.insert(&key, index(), [CLUSTERS, MACHINES]).unwrap();
     let second = router.insert(&key, index(), [CLUSTERS, MACHINES]).unwrap();
-    for kind in [CLUSTERS, MACHINES] {
-        router.replayed(kind, first);
-    }
+    Sink::<Cluster>::replayed(&*router, &(), first);
+    Sink::<Machine>::replayed(&*router, &(), first);
     assert!(!router.is_filled(&key), "another index was being filled");
-    router.replayed(MACHINES, second);
+    Sink::<Machine>::replayed(&*router, &(), second);
     assert!(!router.is_filled(&key));
-    router.replayed(CLUSTERS, second);
+    Sink::<Cluster>::replayed(&*router, &(), second);
     assert!(router.is_filled(&key));
 }
 
