@@ -185,7 +185,7 @@ impl<T> Registration<T> {
     /// }
     /// ```
     pub fn replay(&self, namespace: Option<&str>, mark: u64, matches: impl Fn(&Object<T>) -> bool) {
-        self.shared.store.replay(namespace, matches, mark, &self.slot);
+        self.shared.store.push_replay(namespace, matches, mark, &self.slot);
     }
 
     /// Returns the number of objects in the handler's queue.
