@@ -35,6 +35,7 @@ pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;
 
+use arcstr::ArcStr;
 pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 
 /// The inputs of decoding besides the JSON: the annotation keys in force and the interner of repeated text.
@@ -55,5 +56,11 @@ impl Context {
     #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
         Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogBudget::default() })
+    }
+
+    /// Returns the function that reads the name of an object's Cluster from its JSON, for objects that don't decode.
+    fn salvage(context: &Arc<Self>) -> impl Fn(&str) -> Option<ArcStr> + Send + Sync + 'static {
+        let context = Arc::clone(context);
+        move |json| Some(context.interner.intern(&wire::cluster_name(json, &context.keys)?))
     }
 }

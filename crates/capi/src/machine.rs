@@ -19,6 +19,8 @@ pub struct Machine {
     /// The kind and name of the MachineSet or MachinePool that owns it, in the Machine's namespace. `None` for
     /// Machines of a control plane and for those without an owner.
     pub owner: Option<(ScalableKind, ArcStr)>,
+    /// `spec.clusterName`, else the label `cluster.x-k8s.io/cluster-name`, else empty.
+    pub cluster_name: ArcStr,
     /// `spec.providerID`, if it isn't empty.
     pub provider_id: Option<ArcStr>,
     /// `status.nodeRef.name`, if it isn't empty.
@@ -119,6 +121,9 @@ pub struct Condition {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec<'a> {
+    /// Of any type: a Machine counts even if its Cluster can't be read.
+    #[serde(borrow)]
+    cluster_name: Option<wire::Amount<'a>>,
     #[serde(borrow, rename = "providerID")]
     provider_id: Option<wire::Text<'a>>,
 }
@@ -183,9 +188,11 @@ impl Machine {
     /// Returns the projection with which an informer reads Machines.
     #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
+        let of_error = Context::salvage(context);
         let context = Arc::clone(context);
         Projection::typed::<Json>("capi/Machine", move |meta, json| Ok(Self::of(meta, json, &context)))
             .with_identity_within(|machine| &machine.meta)
+            .with_salvage(of_error)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
@@ -194,6 +201,12 @@ impl Machine {
             .metadata
             .owner(&context.keys, &["MachineSet", "MachinePool"])
             .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(&bounded::value(owner.name)))));
+        let of_spec = match object.spec.as_ref().and_then(|spec| spec.cluster_name.as_ref()) {
+            Some(wire::Amount::Text(name)) if !name.is_empty() => Some(&**name),
+            Some(wire::Amount::Text(_) | wire::Amount::Other(_)) | None => None,
+        };
+        let cluster_name = of_spec.or_else(|| object.metadata.label(&context.keys.cluster_name)).unwrap_or_default();
+        let cluster_name = interner.intern(&bounded::value(cluster_name));
         let status = object.status;
         let failure = status.as_ref().and_then(failure);
         let infrastructure_not_ready =
@@ -208,6 +221,7 @@ impl Machine {
             );
         Self {
             owner,
+            cluster_name,
             // These two texts are interned, since the Node has them as well.
             provider_id: object
                 .spec

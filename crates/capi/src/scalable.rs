@@ -241,9 +241,11 @@ impl ScalableResource {
     /// Returns the projection with which an informer reads objects of `kind`.
     #[must_use]
     pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
+        let of_error = Context::salvage(context);
         let context = Arc::clone(context);
         Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Self::of(kind, meta, json, &context))
             .with_identity_within(|scalable| &scalable.meta)
+            .with_salvage(of_error)
     }
 
     fn of(

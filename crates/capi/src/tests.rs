@@ -16,6 +16,7 @@ mod generations;
 mod machine_api;
 mod passes;
 mod rollouts;
+mod tags;
 
 /// Returns the identity as the informers pass it.
 fn meta_of(object: &Value) -> Meta {

@@ -213,6 +213,44 @@ pub(super) fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
+/// Returns the name of an object's Cluster, also if other fields don't decode: `spec.clusterName`, else the label. Each
+/// is read by itself, past all other fields.
+pub(super) fn cluster_name(json: &str, keys: &Keys) -> Option<String> {
+    #[derive(Deserialize)]
+    struct OfSpec<'a> {
+        #[serde(borrow)]
+        spec: SpecName<'a>,
+    }
+
+    #[derive(Deserialize)]
+    struct SpecName<'a> {
+        #[serde(borrow, rename = "clusterName")]
+        cluster_name: Text<'a>,
+    }
+
+    #[derive(Deserialize)]
+    struct OfLabels<'a> {
+        #[serde(borrow)]
+        metadata: Labels<'a>,
+    }
+
+    #[derive(Deserialize)]
+    struct Labels<'a> {
+        #[serde(borrow)]
+        labels: Map<'a, Amount<'a>>,
+    }
+
+    let of_spec = serde_json::from_str::<OfSpec<'_>>(json).ok().map(|object| object.spec.cluster_name);
+    let name = of_spec.filter(|name| !name.is_empty()).or_else(|| {
+        let object = serde_json::from_str::<OfLabels<'_>>(json).ok()?;
+        match object.metadata.labels.get(&keys.cluster_name)? {
+            Amount::Text(name) => Some(name.clone()),
+            Amount::Other(_) => None,
+        }
+    });
+    name.filter(|name| !name.is_empty()).map(|name| bounded::value(&name).into_owned())
+}
+
 /// `infrastructureRef`: `apiVersion` in v1beta1, `apiGroup` in v1beta2.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -277,8 +315,8 @@ pub(super) fn condition<'a>(
     [newer, own].into_iter().flatten().find_map(|conditions| conditions.iter().find(|condition| condition.kind == kind))
 }
 
-/// A value of `status.capacity`: text or a number. Any other value is kept as its JSON, so that the rules can report
-/// it.
+/// A value of any type, such as an amount of `status.capacity`, which is text or a number. Any other value is kept as its
+/// JSON, so that the rules can report it.
 #[derive(Debug)]
 pub(super) enum Amount<'a> {
     Text(Text<'a>),

@@ -1,6 +1,6 @@
-//! The link from informers to the index: each event becomes a [`Change`]. A feed may replace another of the same
-//! kind, if the kind is served in another version: objects that only the earlier feed had are removed once the new
-//! one is complete.
+//! The link from informers to an index, or to another [`Sink`]: each event becomes a [`Change`]. A feed may replace
+//! another of the same kind, if the kind is served in another version: objects that only the earlier feed had are
+//! removed once the new one is complete.
 
 use arcstr::ArcStr;
 use std::{collections::HashSet, sync::Arc};
@@ -10,7 +10,7 @@ use nodegroup::GroupId;
 use parking_lot::Mutex;
 use shared_informer::{self, Event, Handler};
 
-use super::{Change, Index};
+use super::{Change, Index, Sink, Tag};
 
 /// An object type that the index is fed with.
 pub trait IndexFeed: Send + Sync + Sized + 'static {
@@ -26,6 +26,13 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
     fn keys(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
+
+    /// Returns the Cluster of an object. Nodes have none: they are of one cluster as a whole. Nor have infrastructure
+    /// templates, which groups of several Clusters may share.
+    #[must_use]
+    fn tag(_: &Self) -> Tag<'_> {
+        Tag::None
+    }
 }
 
 impl IndexFeed for Cluster {
@@ -45,6 +52,10 @@ impl IndexFeed for Cluster {
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.clusters.keys().cloned().collect())
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        Tag::Cluster(&object.meta.key.name)
     }
 }
 
@@ -69,6 +80,11 @@ impl IndexFeed for ScalableResource {
             known.map(|(id, _)| id.key.clone()).collect()
         })
     }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        let owner = object.deployment.as_ref().map(|name| (ScalableKind::MachineDeployment, name));
+        Tag::named(&object.cluster_name, owner)
+    }
 }
 
 impl IndexFeed for Machine {
@@ -88,6 +104,10 @@ impl IndexFeed for Machine {
 
     fn keys(index: &Index, (): &()) -> HashSet<ObjectKey> {
         index.keys(|live| live.machines.iter().map(|machine| machine.meta.key.clone()).collect())
+    }
+
+    fn tag(object: &Self) -> Tag<'_> {
+        Tag::named(&object.cluster_name, object.owner.as_ref().map(|(kind, name)| (*kind, name)))
     }
 }
 
@@ -134,9 +154,9 @@ impl IndexFeed for InfrastructureTemplate {
     }
 }
 
-/// The feed of one index with the objects of one kind. An index has one feed per kind at a time.
-pub struct Feed<T: IndexFeed> {
-    index: Arc<Index>,
+/// The feed of one sink with the objects of one kind. A sink has one feed per kind at a time.
+pub struct Feed<T: IndexFeed, S = Index> {
+    sink: Arc<S>,
     kind: T::Kind,
     leftovers: Leftovers,
 }
@@ -144,40 +164,40 @@ pub struct Feed<T: IndexFeed> {
 /// The objects of an earlier feed that this one hasn't received yet; `None` once the feed has ended.
 type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
 
-/// The keys of the objects that a feed has put into the index. They are read from the index when taken, so that the
-/// feed keeps no copy. Taking them ends the feed: events that arrive later or at the same time change nothing.
-pub struct FedKeys<T: IndexFeed> {
-    index: Arc<Index>,
+/// The keys of the objects that a feed has put into its sink. They are read from the sink when taken, so that the feed
+/// keeps no copy. Taking them ends the feed: events that arrive later or at the same time change nothing.
+pub struct FedKeys<T: IndexFeed, S = Index> {
+    sink: Arc<S>,
     kind: T::Kind,
     leftovers: Leftovers,
 }
 
-impl<T: IndexFeed> FedKeys<T> {
+impl<T: IndexFeed, S: Sink<T>> FedKeys<T, S> {
     /// Ends the feed, and returns its keys, including leftovers of an earlier feed. Returns nothing if the feed has
     /// already ended.
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
         match self.leftovers.lock().take() {
-            Some(_) => T::keys(&self.index, &self.kind),
+            Some(_) => self.sink.held(&self.kind),
             None => HashSet::new(),
         }
     }
 }
 
-impl<T: IndexFeed> Feed<T> {
+impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     /// Creates a feed that replaces one with these `leftovers`.
     #[must_use]
-    pub fn new(index: Arc<Index>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
-        Self { index, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))) }
+    pub fn new(sink: Arc<S>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
+        Self { sink, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))) }
     }
 
     /// Returns the keys of the objects from this feed, for a later feed.
     #[must_use]
-    pub fn keys(&self) -> FedKeys<T> {
-        FedKeys { index: Arc::clone(&self.index), kind: self.kind.clone(), leftovers: Arc::clone(&self.leftovers) }
+    pub fn keys(&self) -> FedKeys<T, S> {
+        FedKeys { sink: Arc::clone(&self.sink), kind: self.kind.clone(), leftovers: Arc::clone(&self.leftovers) }
     }
 
-    /// Applies an object to the index. `before` is its previous state.
+    /// Applies an object to the sink. `before` is its previous state.
     fn show(
         &self,
         leftovers: &mut HashSet<ObjectKey>,
@@ -186,28 +206,30 @@ impl<T: IndexFeed> Feed<T> {
     ) {
         let key = &object.metadata.key;
         leftovers.remove(key);
-        let error = match &object.content {
-            Ok(content) => return self.index.apply(T::present(&self.kind, content)),
-            Err(error) => error,
+        let change = match &object.content {
+            Ok(content) => Some(T::present(&self.kind, content)),
+            Err(error) => {
+                let change = T::undecodable(&self.kind, key.clone(), error.message().clone());
+                if change.is_none() && before.and_then(|before| before.content.as_ref().err()) != Some(error) {
+                    let kind = std::any::type_name::<T>().rsplit(':').next();
+                    tracing::warn!(kind, object = %key, "object can't be read, what was known of it stays: {error}");
+                }
+                change
+            }
         };
-        if let Some(change) = T::undecodable(&self.kind, key.clone(), error.message().clone()) {
-            self.index.apply(change);
-        } else if before.and_then(|before| before.content.as_ref().err()) != Some(error) {
-            let kind = std::any::type_name::<T>().rsplit(':').next();
-            tracing::warn!(kind, object = %key, "object can't be read, what was known of it stays: {error}");
-        }
+        self.sink.apply(&self.kind, &object.metadata, Tag::of(object), change);
     }
 }
 
-impl<T: IndexFeed> Handler<T> for Feed<T> {
+impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
     fn handle(&mut self, event: Event<T>) {
-        // Held while the index changes, so that taking the keys waits for a change in progress.
+        // Held while the sink changes, so that taking the keys waits for a change in progress.
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         match event {
             Event::Added { object, .. } => self.show(leftovers, &object, None),
             Event::Updated { old, new } => self.show(leftovers, &new, Some(&old)),
-            Event::Deleted { last, .. } => self.index.apply(T::deleted(&self.kind, last.key())),
+            Event::Deleted { last, .. } => self.sink.delete(&self.kind, last.key()),
         }
     }
 
@@ -215,7 +237,13 @@ impl<T: IndexFeed> Handler<T> for Feed<T> {
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         for key in std::mem::take(leftovers) {
-            self.index.apply(T::deleted(&self.kind, key));
+            self.sink.delete(&self.kind, key);
+        }
+    }
+
+    fn replayed(&mut self, mark: u64) {
+        if self.leftovers.lock().is_some() {
+            self.sink.replayed(&self.kind, mark);
         }
     }
 }

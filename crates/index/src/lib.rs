@@ -1,7 +1,7 @@
 //! The live state of one workload cluster: its groups, the Machines and Nodes of each, their sizes and templates. One
 //! writer applies [`Change`]s; readers are answered from memory, at a cost that grows with the answer and not with
 //! the fleet. The index must never wait: it has no I/O and no await, and every lock is held for one change or one
-//! answer.
+//! answer. A [`Router`] fills the indexes of many Clusters.
 
 mod answers;
 mod apply;
@@ -41,8 +41,10 @@ mod prices;
 mod relation;
 mod resolve;
 mod rollouts;
+mod router;
 mod samples;
 mod shortages;
+mod sink;
 mod size_writes;
 mod snapshot;
 mod stats;
@@ -73,6 +75,8 @@ pub use self::{
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
+    router::{Routed, RoutedKind, Router},
+    sink::{Sink, Tag},
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     stats::{GroupProblem, GroupRollout, OutsideBounds, SERVED, Stats},
     version::{Era, WrittenSize},

@@ -57,6 +57,7 @@ pub(crate) fn machine(name: &str) -> Machine {
     Machine {
         meta: meta("team-a", name),
         owner: Some((ScalableKind::MachineSet, "workers-1".into())),
+        cluster_name: "prod".into(),
         provider_id: None,
         node_name: None,
         phase: MachinePhase::Provisioning,

@@ -218,6 +218,13 @@ pub struct Metadata {
     pub resource_version: ResourceVersion,
 }
 
+/// Returns true if both versions are numbers and the first one's is greater.
+#[cfg(feature = "client")]
+pub(super) fn is_newer(one: &Metadata, other: &Metadata) -> bool {
+    let version = other.resource_version.number();
+    version.is_some() && one.resource_version.number() > version
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {

@@ -92,6 +92,8 @@
 //! - Changes of an object that wait for the handler are merged: an update goes from the state that the handler
 //!   received last to the current one; an object that was created and deleted meanwhile is left out; an object that
 //!   was deleted and created again under its name (with another uid) is a delete and an add.
+//! - Stored objects are delivered once more on request ([`Registration::replay`]), in order with the changes, and then
+//!   a mark.
 //! - Once a handler's queue is empty, the received events add up to the store's content, whatever failed meanwhile:
 //!   expired versions, cut connections, repeated or late events, objects that don't decode.
 //!

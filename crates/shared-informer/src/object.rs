@@ -14,20 +14,34 @@ use super::{
 
 /// The reason for which an object has no content. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DecodeError(ArcStr);
+#[error("{message}")]
+pub struct DecodeError {
+    message: ArcStr,
+    salvaged: Option<ArcStr>,
+}
 
 impl DecodeError {
     /// Creates an error with this message.
     #[must_use]
     pub fn new(message: impl Into<ArcStr>) -> Self {
-        Self(message.into())
+        Self { message: message.into(), salvaged: None }
+    }
+
+    /// Adds what could be read nevertheless.
+    pub(super) fn with_salvaged(self, salvaged: Option<ArcStr>) -> Self {
+        Self { salvaged, ..self }
     }
 
     /// Returns the message, with the part that didn't decode and the reason.
     #[must_use]
     pub fn message(&self) -> &ArcStr {
-        &self.0
+        &self.message
+    }
+
+    /// Returns the text that could be read nevertheless, by [`Projection::with_salvage`](crate::Projection::with_salvage).
+    #[must_use]
+    pub fn salvaged(&self) -> Option<&ArcStr> {
+        self.salvaged.as_ref()
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use arcstr::ArcStr;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -19,6 +20,7 @@ use super::{
 
 type Quick<T> = dyn Fn(&str, &Interner) -> Option<(Metadata, T)> + Send + Sync;
 type Careful<T> = dyn Fn(&Metadata, Value) -> Result<T, String> + Send + Sync;
+type Salvage = dyn Fn(&str) -> Option<ArcStr> + Send + Sync;
 
 /// A function that returns the identity within a content.
 pub(super) type IdentityOf<T> = fn(&T) -> &Metadata;
@@ -37,6 +39,7 @@ pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
     careful: Arc<Careful<T>>,
+    salvage: Option<Arc<Salvage>>,
     pub(super) identity: Option<IdentityOf<T>>,
 }
 
@@ -55,7 +58,7 @@ impl<T> Projection<T> {
             let content = project(&metadata, value).ok()?;
             Some((metadata, content))
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful, identity: None }
+        Self { name: name.into(), quick: Arc::new(quick), careful, salvage: None, identity: None }
     }
 
     /// Creates a projection from a function of an object's identity and its JSON as the type `D::Json`, which is read
@@ -76,7 +79,7 @@ impl<T> Projection<T> {
             let document = D::Json::deserialize(&value).map_err(|error| error.to_string())?;
             of_tree(metadata.clone(), document)
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), identity: None }
+        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), salvage: None, identity: None }
     }
 
     /// Declares where the content contains the object's identity, so that a store keeps no second copy of it. This
@@ -99,6 +102,27 @@ impl<T> Projection<T> {
     #[must_use]
     pub fn with_identity_within(self, identity: fn(&T) -> &Metadata) -> Self {
         Self { identity: Some(identity), ..self }
+    }
+
+    /// Declares what is still read of an object that doesn't decode: a text found in its JSON, such as a label. The
+    /// object's [`DecodeError`] has it.
+    ///
+    /// ```
+    /// use shared_informer::{Interner, Projection};
+    /// use serde_json::Value;
+    ///
+    /// let team = |json: &str| {
+    ///     let object: Value = serde_json::from_str(json).ok()?;
+    ///     Some(object["metadata"]["labels"]["team"].as_str()?.into())
+    /// };
+    /// let sizes = Projection::new("sizes", |_, object| object["size"].as_u64().ok_or("no size".to_owned()));
+    /// let odd = r#"{"metadata":{"name":"odd","labels":{"team":"a"}},"size":"x"}"#;
+    /// let odd = sizes.with_salvage(team).read(odd, &Interner::default()).unwrap();
+    /// assert_eq!(odd.content.unwrap_err().salvaged().unwrap(), "a");
+    /// ```
+    #[must_use]
+    pub fn with_salvage(self, read: impl Fn(&str) -> Option<ArcStr> + Send + Sync + 'static) -> Self {
+        Self { salvage: Some(Arc::new(read)), ..self }
     }
 
     /// Returns the name, which is part of the key that informers are shared by.
@@ -126,8 +150,14 @@ impl<T> Projection<T> {
                     .unwrap_or_else(|_| Err(format!("the projection {} panicked", self.name)))
             })
             .map(Arc::new)
-            .map_err(DecodeError::new);
+            .map_err(|message| DecodeError::new(message).with_salvaged(self.salvage(json)));
         Some(Object { metadata, content })
+    }
+
+    /// Returns what is read of an object that doesn't decode.
+    fn salvage(&self, json: &str) -> Option<ArcStr> {
+        let read = self.salvage.as_ref()?;
+        catch_unwind(AssertUnwindSafe(|| read(json))).ok()?
     }
 
     /// Reads an object in one pass; `None` if the tree-based path is needed. Public for tests, like
@@ -162,7 +192,7 @@ impl<T: 'static> Projection<T> {
         name: &str,
         transform: impl Fn(&Metadata, T) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        let Self { name: before, quick, careful, identity } = self;
+        let Self { name: before, quick, careful, salvage, identity } = self;
         let transform = Arc::new(transform);
         let of_tree = Arc::clone(&transform);
         let quick = move |json: &str, texts: &Interner| {
@@ -171,7 +201,8 @@ impl<T: 'static> Projection<T> {
             Some((metadata, content))
         };
         let careful = move |metadata: &Metadata, value: Value| of_tree(metadata, careful(metadata, value)?);
-        Self { name: format!("{before}/{name}").into(), quick: Arc::new(quick), careful: Arc::new(careful), identity }
+        let name = format!("{before}/{name}").into();
+        Self { name, quick: Arc::new(quick), careful: Arc::new(careful), salvage, identity }
     }
 }
 
@@ -184,7 +215,7 @@ impl<T: DeserializeOwned> Projection<T> {
             Some((metadata_of(json, texts)?, content))
         };
         let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
-        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful), identity: None }
+        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful), salvage: None, identity: None }
     }
 }
 
@@ -194,6 +225,7 @@ impl<T> Clone for Projection<T> {
             name: Arc::clone(&self.name),
             quick: Arc::clone(&self.quick),
             careful: Arc::clone(&self.careful),
+            salvage: self.salvage.clone(),
             identity: self.identity,
         }
     }

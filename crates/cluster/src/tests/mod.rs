@@ -9,6 +9,7 @@ mod machine_api;
 mod metrics;
 mod misbehaving;
 mod namespaces;
+mod router;
 mod start;
 mod templates;
 

@@ -103,6 +103,7 @@ impl<T> Slot<T> {
         let called = catch_unwind(AssertUnwindSafe(|| match next {
             Next::Event(event) => handler.handle(event),
             Next::Synced => handler.synced(),
+            Next::Replayed(mark) => handler.replayed(mark),
         }));
         if called.is_err() {
             progress.handler_panicked();

@@ -46,7 +46,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// Returns true if nothing changed: the handler asked for periodic resyncs.
+    /// Returns true if nothing changed: the handler asked for periodic resyncs, or for a replay.
     #[must_use]
     pub fn is_resync(&self) -> bool {
         match self {
@@ -89,9 +89,13 @@ pub trait Handler<T>: Send + 'static {
 
     /// Called once, after all objects of the first complete list have been delivered.
     fn synced(&mut self) {}
+
+    /// Called after all objects of a replay have been delivered, with its mark
+    /// ([`Registration::replay`](super::Registration::replay)).
+    fn replayed(&mut self, _mark: u64) {}
 }
 
-/// A function is a handler that ignores [`Handler::synced`].
+/// A function is a handler that ignores [`Handler::synced`] and [`Handler::replayed`].
 impl<T, F: FnMut(Event<T>) + Send + 'static> Handler<T> for F {
     fn handle(&mut self, event: Event<T>) {
         self(event);

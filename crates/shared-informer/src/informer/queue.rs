@@ -16,6 +16,8 @@ pub(super) enum Next<T> {
     Event(Event<T>),
     /// All objects of the first complete list have been delivered.
     Synced,
+    /// All objects of the replay with this mark have been delivered.
+    Replayed(u64),
 }
 
 /// Waiting events, in the order in which their objects were queued first.
@@ -32,6 +34,7 @@ pub(super) struct Queue<T> {
 enum Turn {
     Object(ObjectKey),
     Synced,
+    Replayed(u64),
 }
 
 #[derive(Debug)]
@@ -78,6 +81,11 @@ impl<T> Queue<T> {
         self.arrive(Turn::Synced);
     }
 
+    /// Queues the call of [`super::Handler::replayed`] behind all current entries.
+    pub(super) fn push_replayed(&mut self, mark: u64) {
+        self.arrive(Turn::Replayed(mark));
+    }
+
     /// Returns the number of objects with waiting events.
     pub(super) fn len(&self) -> usize {
         self.pending.len()
@@ -92,6 +100,7 @@ impl<T> Queue<T> {
         };
         let key = match turn {
             Turn::Synced => return Some(Next::Synced),
+            Turn::Replayed(mark) => return Some(Next::Replayed(mark)),
             Turn::Object(key) => key,
         };
         match self.pending.remove(&key)?.events {
@@ -175,6 +184,7 @@ mod tests {
         let version = |object: &Arc<Object<u32>>| object.metadata.resource_version.to_string();
         match next {
             Next::Synced => "synced".into(),
+            Next::Replayed(mark) => format!("replayed {mark}"),
             Next::Event(event) => {
                 let name = &event.object().metadata.key.name;
                 match event {
@@ -222,6 +232,18 @@ mod tests {
         queue.push(added("b", 2));
         queue.push(updated("a", 1, 3));
         assert_eq!(drain(&mut queue), ["+a3!", "synced", "+b2!"]);
+    }
+
+    #[test]
+    fn a_mark_comes_after_all_that_waited_and_before_what_is_new() {
+        let mut queue = Queue::default();
+        queue.push(deleted("a", 1));
+        queue.push(added("a", 2));
+        queue.push(updated("a", 2, 2));
+        queue.push_replayed(7);
+        queue.push(added("b", 3));
+        queue.push(updated("a", 2, 4));
+        assert_eq!(drain(&mut queue), ["-a1", "+a4", "replayed 7", "+b3!"]);
     }
 
     #[test]

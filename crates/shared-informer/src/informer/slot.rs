@@ -19,6 +19,7 @@ use super::{
     gauge::Gauge,
     queue::{Next, Queue},
 };
+use crate::object::Object;
 
 /// The number of objects queued for a handler beyond which a streamed list waits.
 const CAPACITY: usize = 1_000;
@@ -100,9 +101,23 @@ impl<T> Slot<T> {
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
     }
 
+    /// Queues an update without a change for each of these objects, and wakes the handler's task.
+    pub(super) fn push_unchanged(&self, objects: impl Iterator<Item = Arc<Object<T>>>) {
+        for object in objects {
+            self.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
+        self.wake();
+    }
+
     /// Queues the call of [`super::Handler::synced`], like [`Self::push`].
     pub(super) fn push_synced(&self) {
         self.queue.lock().push_synced();
+    }
+
+    /// Queues the call of [`super::Handler::replayed`], and wakes the handler's task.
+    pub(super) fn push_replayed(&self, mark: u64) {
+        self.queue.lock().push_replayed(mark);
+        self.wake();
     }
 
     /// Wakes the handler's task for the queued events.

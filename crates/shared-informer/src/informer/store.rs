@@ -20,7 +20,7 @@ use super::{
     tombstones::Tombstones,
 };
 use crate::{
-    identity::{Metadata, ObjectKey},
+    identity::{ObjectKey, is_newer},
     object::{DecodeError, Object},
     projection::IdentityOf,
 };
@@ -154,11 +154,7 @@ impl<T> Store<T> {
     /// Returns the objects of one namespace; `""` for cluster-scoped ones.
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
-        let state = self.state.read();
-        let entries = state.objects.get(namespace).into_iter().flatten();
-        let objects = entries.map(|entry| entry.stored.object()).collect();
-        drop(state);
-        sorted(objects)
+        self.state.read().covered(Some(namespace), |_| true)
     }
 
     /// Adds an index under a name, over current and future objects. Does nothing and returns false if there is an
@@ -234,10 +230,20 @@ impl<T> Store<T> {
     /// no update follows the object's delete.
     pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
-        for object in keys.filter_map(|key| state.stored(&key).map(Stored::object)) {
-            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
-        }
-        slot.wake();
+        slot.push_unchanged(keys.filter_map(|key| state.stored(&key).map(Stored::object)));
+    }
+
+    /// Like [`Self::push_resync`], for those objects of a namespace, or of all, that match; then queues a mark.
+    pub(super) fn push_replay(
+        &self,
+        namespace: Option<&str>,
+        matches: impl Fn(&Object<T>) -> bool,
+        mark: u64,
+        slot: &Slot<T>,
+    ) {
+        let state = self.state.read();
+        slot.push_unchanged(state.covered(namespace, |_| true).into_iter().filter(|object| matches(object)));
+        slot.push_replayed(mark);
     }
 
     /// Returns a handler that lags behind.
@@ -346,12 +352,6 @@ impl<T> Drop for Batch<'_, T> {
             }
         }
     }
-}
-
-/// Returns true if both versions are numbers and the first one's is greater.
-fn is_newer(one: &Metadata, other: &Metadata) -> bool {
-    let version = other.resource_version.number();
-    version.is_some() && one.resource_version.number() > version
 }
 
 /// Sorts by namespace and name.
@@ -467,8 +467,9 @@ impl<T> State<T> {
 
     /// Returns the objects in a namespace, or anywhere, whose entries match.
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
-        let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
-        let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));
+        let one = namespace.and_then(|namespace| self.objects.get(namespace));
+        let all = namespace.is_none().then(|| self.objects.values());
+        let found = one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|entry| holds(entry));
         sorted(found.map(|entry| entry.stored.object()).collect())
     }
 

@@ -7,6 +7,7 @@ mod lifecycle;
 mod lists;
 mod model;
 mod outages;
+mod replays;
 mod resyncs;
 mod stores;
 mod streams;
@@ -278,7 +279,7 @@ impl Watch {
 }
 
 /// The calls that a handler received, as text: `+ns/a=1` added, with `!` when initial; `ns/a:1>2` updated; `-ns/a=2`
-/// deleted, with `?` when found by a list; `synced`.
+/// deleted, with `?` when found by a list; `synced`; `replayed 1`.
 struct Seen {
     received: mpsc::UnboundedReceiver<String>,
     registration: Registration<Widget>,
@@ -293,6 +294,10 @@ impl Handler<Widget> for Recorder {
 
     fn synced(&mut self) {
         let _ = self.0.send("synced".into());
+    }
+
+    fn replayed(&mut self, mark: u64) {
+        let _ = self.0.send(format!("replayed {mark}"));
     }
 }
 

@@ -1,0 +1,73 @@
+//! Tests of the name of an object's Cluster, also of objects that don't decode.
+
+use rstest::rstest;
+use shared_informer::Projection;
+
+use super::*;
+
+const LABEL: &str = "cluster.x-k8s.io/cluster-name";
+
+/// Returns the name of the Cluster and `true`, or what was salvaged and `false`.
+fn cluster_of<T>(projection: &Projection<T>, object: &Value, name: impl Fn(&T) -> &ArcStr) -> (String, bool) {
+    let read = projection.read(&object.to_string(), &Interner::default()).unwrap();
+    match &read.content {
+        Ok(object) => (name(object).to_string(), true),
+        Err(error) => (error.salvaged().map(ToString::to_string).unwrap_or_default(), false),
+    }
+}
+
+#[rstest]
+#[case::spec(json!({"clusterName": "stage"}), json!({}), "stage")]
+#[case::label(json!({}), json!({LABEL: "stage"}), "stage")]
+#[case::spec_before_label(json!({"clusterName": "stage"}), json!({LABEL: "other"}), "stage")]
+#[case::empty_spec(json!({"clusterName": ""}), json!({LABEL: "stage"}), "stage")]
+#[case::odd_spec(json!({"clusterName": 5}), json!({LABEL: "stage"}), "stage")]
+#[case::empty_label(json!({}), json!({LABEL: ""}), "")]
+#[case::none(json!({}), json!({"other": "stage"}), "")]
+fn a_machine_names_its_cluster_decoded_or_not(#[case] spec: Value, #[case] labels: Value, #[case] expected: &str) {
+    let projection = Machine::projection(&Context::new(DEFAULT_GROUP));
+    let cluster_of = |status: Value| {
+        let object =
+            json!({"metadata": {"name": "a", "labels": labels.clone()}, "spec": spec.clone(), "status": status});
+        cluster_of(&projection, &object, |machine| &machine.cluster_name)
+    };
+    assert_eq!(cluster_of(json!({"phase": "Running"})), (expected.to_owned(), true));
+    assert_eq!(cluster_of(json!({"phase": ["odd"]})), (expected.to_owned(), false));
+}
+
+#[rstest]
+#[case::field(json!({"spec": {"clusterName": "stage", "replicas": "x"}}), "stage")]
+#[case::spec_is_no_object(json!({"metadata": {"labels": {LABEL: "stage"}}, "spec": "x"}), "stage")]
+#[case::name_is_no_text(json!({"metadata": {"labels": {LABEL: "stage"}}, "spec": {"clusterName": 5}}), "stage")]
+#[case::another_label_is_no_text(json!({"metadata": {"labels": {LABEL: "stage", "odd": 5}}}), "stage")]
+#[case::label_is_no_text(json!({"metadata": {"labels": {LABEL: 5}}}), "")]
+#[case::labels_are_no_map(json!({"metadata": {"labels": []}}), "")]
+#[case::label_and_annotations_are_odd(json!({"metadata": {"labels": {LABEL: "stage"}, "annotations": 5}}), "stage")]
+fn the_cluster_of_an_object_that_does_not_decode(#[case] mut object: Value, #[case] expected: &str) {
+    let context = Context::new(DEFAULT_GROUP);
+    object["metadata"]["name"] = "a".into();
+    for kind in ScalableKind::ALL {
+        let found = cluster_of(&ScalableResource::projection(kind, &context), &object, |object| &object.cluster_name);
+        assert_eq!(found, (expected.to_owned(), false), "{kind}");
+    }
+}
+
+/// A number beyond all bounds fails the tree of an object's JSON, but not the search for its Cluster.
+#[test]
+fn the_cluster_is_found_where_the_json_has_no_tree() {
+    let projection = Machine::projection(&Context::new(DEFAULT_GROUP));
+    let json = r#"{"metadata":{"name":"a"},"spec":{"clusterName":"stage","odd":1e999},"status":{"phase":5}}"#;
+    let read = projection.read(json, &Interner::default()).unwrap();
+    assert_eq!(read.content.unwrap_err().salvaged().unwrap(), "stage");
+}
+
+#[test]
+fn the_names_of_clusters_are_shared() {
+    let context = Context::new(DEFAULT_GROUP);
+    let name = |phase: Value| {
+        let object = json!({"metadata": {"name": "a"}, "spec": {"clusterName": "stage"}, "status": {"phase": phase}});
+        Machine::projection(&context).read(&object.to_string(), &context.interner).unwrap().content
+    };
+    let (decoded, error) = (name(json!("Running")).unwrap(), name(json!(5)).unwrap_err());
+    assert!(ArcStr::ptr_eq(&decoded.cluster_name, error.salvaged().unwrap()));
+}

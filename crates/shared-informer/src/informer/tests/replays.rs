@@ -1,0 +1,94 @@
+//! Tests of replays: a handler gets what it asks for once more, in order with the changes.
+
+use super::*;
+
+fn is_large(object: &Object<Widget>) -> bool {
+    object.decoded().is_some_and(|widget| widget.spec.size > 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_matches_is_delivered_once_more_and_then_the_mark() {
+    let mut scene =
+        synced(&[widget("one/a", 1, 1), widget("one/c", 2, 2), widget("one/b", 3, 3), widget("two/d", 4, 4)]).await;
+    let mut other = Seen::of(&scene.informer);
+    other.until_synced().await;
+    scene.seen.registration.replay(Some("one"), 1, is_large);
+    assert_eq!(scene.seen.take(3).await, ["one/b:3>3", "one/c:2>2", "replayed 1"]);
+    scene.seen.registration.replay(None, 2, is_large);
+    assert_eq!(scene.seen.take(4).await, ["one/b:3>3", "one/c:2>2", "two/d:4>4", "replayed 2"]);
+    for (namespace, mark) in [(Some("three"), 3), (Some("one"), 4)] {
+        scene.seen.registration.replay(namespace, mark, |_| false);
+        assert_eq!(scene.seen.next().await, format!("replayed {mark}"));
+    }
+    assert!(other.received.try_recv().is_err(), "it didn't ask");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_has_what_is_stored_at_the_time() {
+    let mut scene = synced(&[widget("one/a", 1, 1), widget("one/b", 2, 2)]).await;
+    scene.seen.registration.replay(Some("one"), 1, |_| true);
+    assert_eq!(scene.seen.take(3).await, ["one/a:1>1", "one/b:2>2", "replayed 1"]);
+    scene.watch.put(&widget("one/a", 11, 5));
+    scene.watch.delete(&widget("one/b", 12, 2));
+    assert_eq!(scene.seen.take(2).await, ["one/a:1>5", "-one/b=2"]);
+    scene.seen.registration.replay(Some("one"), 2, |_| true);
+    assert_eq!(scene.seen.take(2).await, ["one/a:5>5", "replayed 2"], "the other one is gone");
+}
+
+/// A replay joins the events of an object that wait already: the handler gets each object once.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_waits_anyway_is_not_delivered_twice() {
+    let scene = synced(&[widget("one/a", 1, 1)]).await;
+    let mut late = Seen::of(&scene.informer);
+    late.registration.replay(None, 1, |_| true);
+    late.registration.replay(None, 2, |_| true);
+    assert_eq!(late.take(4).await, ["+one/a=1!", "synced", "replayed 1", "replayed 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_before_the_first_list_is_complete_has_what_was_listed() {
+    let (factory, mut api) = factory();
+    let informer = informer(&factory);
+    let mut seen = Seen::of(&informer);
+    api.list().await.page(10, &[widget("one/a", 1, 1)], Some("next"));
+    let last = api.page("next").await;
+    assert_eq!(seen.next().await, "+one/a=1!");
+    seen.registration.replay(None, 1, |_| true);
+    assert_eq!(seen.take(2).await, ["one/a:1>1", "replayed 1"]);
+    last.page(10, &[widget("one/b", 2, 2)], None);
+    assert_eq!(seen.take(2).await, ["+one/b=2!", "synced"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_decode_is_replayed_too() {
+    let mut odd = widget("one/odd", 2, 2);
+    odd["spec"]["size"] = "odd".into();
+    let mut scene = synced(&[widget("one/a", 1, 1), odd]).await;
+    scene.seen.registration.replay(None, 1, |object| object.content.is_err());
+    assert_eq!(scene.seen.take(2).await, ["one/odd:odd>odd", "replayed 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_at_a_mark_goes_on() {
+    struct Panics(mpsc::UnboundedSender<String>);
+
+    impl Handler<Widget> for Panics {
+        fn handle(&mut self, event: Event<Widget>) {
+            let _ = self.0.send(shown(&event));
+        }
+
+        fn replayed(&mut self, mark: u64) {
+            assert_ne!(mark, 1);
+            let _ = self.0.send(format!("replayed {mark}"));
+        }
+    }
+
+    let scene = synced(&[]).await;
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let registration = scene.informer.add_handler(Panics(sender));
+    for mark in [1, 2] {
+        registration.replay(None, mark, |_| true);
+    }
+    assert_eq!(soon("a mark", received.recv()).await.as_deref(), Some("replayed 2"));
+    assert_eq!(scene.informer.status().handler_panics, 1);
+}
