@@ -315,8 +315,8 @@ pub(super) fn condition<'a>(
     [newer, own].into_iter().flatten().find_map(|conditions| conditions.iter().find(|condition| condition.kind == kind))
 }
 
-/// A value of any type, such as an amount of `status.capacity`, which is text or a number. Any other value is kept as its
-/// JSON, so that the rules can report it.
+/// A value of any type, such as an amount of `status.capacity`, which is text or a number. Any other value is kept as
+/// its JSON, so that the rules can report it.
 #[derive(Debug)]
 pub(super) enum Amount<'a> {
     Text(Text<'a>),

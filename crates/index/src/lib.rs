@@ -13,6 +13,7 @@ mod counts;
 mod deleted_groups;
 mod evaluate;
 mod failed_deletes;
+mod fed_kind;
 mod feed;
 mod freshness;
 mod group;
@@ -48,6 +49,7 @@ mod sink;
 mod size_writes;
 mod snapshot;
 mod stats;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -65,7 +67,8 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     commands::{DeletionView, ScaleView},
-    feed::{FedKeys, Feed, IndexFeed},
+    fed_kind::IndexFeed,
+    feed::{FedKeys, Feed},
     freshness::Freshness,
     group::Served,
     members::Member,
@@ -76,9 +79,10 @@ pub use self::{
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
     router::{Routed, RoutedKind, Router},
-    sink::{Sink, Tag},
+    sink::Sink,
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     stats::{GroupProblem, GroupRollout, OutsideBounds, SERVED, Stats},
+    tag::Tag,
     version::{Era, WrittenSize},
 };
 use self::{

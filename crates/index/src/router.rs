@@ -1,5 +1,6 @@
-//! The router: the feeds of a management cluster fill the indexes of many Clusters. Each change goes to the index of its
-//! object's Cluster, by one look-up of the tag, however many Clusters there are; nothing here may visit all of them.
+//! The router: the feeds of a management cluster fill the indexes of many Clusters. Each change goes to the index of
+//! its object's Cluster, by one look-up of the tag, however many Clusters there are. Nothing here may visit all of
+//! them.
 
 mod followed;
 mod kind;

@@ -1,15 +1,18 @@
 //! Evaluates an object to a node group, or to the reason why it is none. Every part of the program must decide this
 //! here, and nowhere else.
 
+mod exclusion;
+
 use std::sync::Arc;
 
 use capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
 use super::{
-    Bounds, Drivers, ErrorRules, Excluded, Exclusion, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList,
-    Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout,
-    template,
+    Bounds, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
+    RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
 };
+
+pub use self::exclusion::{Excluded, Exclusion};
 
 /// The rules that all objects of a workload cluster share.
 #[derive(Clone, Debug)]
@@ -78,7 +81,8 @@ pub struct Definition {
     pub notes: Vec<String>,
 }
 
-/// Returns the node group that the object is. `cluster` is its Cluster, if known; `nodes` has the observations of its Nodes.
+/// Returns the node group that the object is. `cluster` is its Cluster, if known; `nodes` has the observations of its
+/// Nodes.
 ///
 /// Pausing follows Cluster API: an object is paused by its own annotation or by spec.paused of its Cluster. The
 /// annotation on a Cluster pauses only the Cluster itself. OpenShift's controller pauses an object for which another

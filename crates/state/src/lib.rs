@@ -2,10 +2,10 @@
 //! `groups` reads them, so that the two can't drift apart. It must never hold a secret, nor a field that changes its
 //! meaning within a schema version; fields may be added, and readers ignore unknown ones.
 //!
-//! Metrics, state and [`explain`] are all made of [`index::GroupSnapshot`] and the types of [`nodegroup`], where every rule
-//! is decided. The report of `explain` has a schema of its own, since it has other readers and another size: it carries
-//! each value that was overridden, which the state of thousands of groups must not, and it has no sizes in flight,
-//! history or instances, which manifests don't have.
+//! Metrics, state and [`explain`] are all made of [`index::GroupSnapshot`] and the types of [`nodegroup`], where every
+//! rule is decided. The report of `explain` has a schema of its own, since it has other readers and another size: it
+//! carries each value that was overridden, which the state of thousands of groups must not, and it has no sizes in
+//! flight, history or instances, which manifests don't have.
 
 mod collect;
 mod convert;

@@ -10,7 +10,7 @@ use testkit::Wait;
 use tokio::runtime::Handle;
 
 use super::{fake::*, scalable};
-use index::{Feed, Index, Routed, RoutedKind, Router, Tag, objects};
+use index::{Feed, Index, Routed, RoutedKind, Router, objects};
 
 /// The feeds of a router.
 struct Feeds {
@@ -60,7 +60,7 @@ impl Feeds {
     fn opt_in(&self, cluster: &ObjectKey) -> Arc<Index> {
         fn replay<T: Routed>(registration: &Registration<T>, cluster: &ObjectKey, mark: u64) {
             let namespace = Some(cluster.namespace.as_str());
-            registration.replay(namespace, mark, |object| Tag::of(object).may_be(&cluster.name));
+            registration.replay(namespace, mark, |object| T::tag_of(object).may_be(&cluster.name));
         }
         let index = Arc::new(Index::new(objects::rules()));
         let mark = self.router.insert(cluster, Arc::clone(&index), KINDS).unwrap();

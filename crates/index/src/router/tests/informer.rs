@@ -88,7 +88,7 @@ impl<T: Routed> Informer for Fake<T> {
 
     fn replay(&mut self, cluster: &ObjectKey, mark: u64) {
         let may_be = |object: &&Arc<Object<T>>| {
-            object.metadata.key.namespace == cluster.namespace && Tag::of(object).may_be(&cluster.name)
+            object.metadata.key.namespace == cluster.namespace && T::tag_of(object).may_be(&cluster.name)
         };
         let objects: Vec<_> = self.store.values().filter(may_be).cloned().collect();
         for object in objects {

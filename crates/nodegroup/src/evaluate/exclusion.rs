@@ -1,11 +1,12 @@
-//! The reasons why an object is no node group, for rules, metrics, logs and reports alike. [`evaluate`](crate::evaluate)
-//! gives those that follow from the objects; who holds the objects adds those that follow from what it can read.
+//! The reasons why an object is no node group, for rules, metrics, logs and reports alike.
+//! [`evaluate`](super::evaluate) returns those that follow from the objects; an index of objects adds those that follow
+//! from what it can read.
 
 use std::fmt;
 
 use capi::PAUSED;
 
-use super::Problem;
+use crate::Problem;
 
 /// The reason why an object is no node group.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
