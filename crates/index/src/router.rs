@@ -42,11 +42,12 @@ impl Router {
     /// Returns `None` if there is no such Cluster.
     ///
     /// From now on the index gets the news of the Cluster's objects. What the informers of `kinds` hold already must be
-    /// [replayed](shared_informer::Registration::replay) by the caller: the objects in the Cluster's namespace whose tag
-    /// [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced meanwhile, its mark is lost, and the
-    /// new feed must replay it.
+    /// [replayed](shared_informer::Registration::replay) by the caller: the objects in the Cluster's namespace whose
+    /// tag [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced meanwhile, its mark is lost, and
+    /// the new feed must replay it.
     ///
-    /// The index stays that of this Cluster: one of the same name with another uid ends it, and has to be opted in anew.
+    /// The index stays that of this Cluster: one of the same name with another uid ends it, and has to be opted in
+    /// anew.
     pub fn insert(
         &self,
         cluster: &ObjectKey,

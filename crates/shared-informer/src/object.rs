@@ -38,7 +38,8 @@ impl DecodeError {
         &self.message
     }
 
-    /// Returns the text that could be read nevertheless, by [`Projection::with_salvage`](crate::Projection::with_salvage).
+    /// Returns the text that could be read nevertheless, by
+    /// [`Projection::with_salvage`](crate::Projection::with_salvage).
     #[must_use]
     pub fn salvaged(&self) -> Option<&ArcStr> {
         self.salvaged.as_ref()

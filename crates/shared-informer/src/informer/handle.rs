@@ -158,7 +158,8 @@ impl<T> Registration<T> {
     ///
     /// They go through the handler's queue, so that they are in order with the changes: at the mark, the handler has
     /// received each object that matched as it was at the call, or as it became later, unless it is gone. Before the
-    /// first list is complete, only what has been listed is replayed. Every call queues a mark, also if nothing matched.
+    /// first list is complete, only what has been listed is replayed. Every call queues a mark, also if nothing
+    /// matched.
     ///
     /// `matches` must not use the store: it runs while the store is locked.
     ///
