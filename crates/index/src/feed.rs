@@ -242,7 +242,8 @@ impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
     }
 
     fn replayed(&mut self, mark: u64) {
-        if self.leftovers.lock().is_some() {
+        let leftovers = self.leftovers.lock();
+        if leftovers.is_some() {
             self.sink.replayed(&self.kind, mark);
         }
     }
