@@ -18,6 +18,7 @@ mod freshness;
 mod group;
 mod holder;
 mod increase;
+mod index_feed;
 mod keyed_multimap;
 mod keyed_set;
 mod live_state;
@@ -49,6 +50,7 @@ mod size_writes;
 mod snapshot;
 mod standing;
 mod stats;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -66,9 +68,10 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     commands::{DeletionView, ScaleView},
-    feed::{FedKeys, Feed, IndexFeed},
+    feed::{FedKeys, Feed},
     freshness::Freshness,
     group::Served,
+    index_feed::IndexFeed,
     members::Member,
     metrics::{GroupMetrics, GroupSeries},
     notices::Notice,
@@ -77,10 +80,11 @@ pub use self::{
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
     router::{Routed, RoutedKind, Router},
-    sink::{Sink, Tag},
+    sink::Sink,
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     standing::{Standing, StandingKind},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
+    tag::Tag,
     version::{Era, WrittenSize},
 };
 use self::{

@@ -1,55 +1,10 @@
-//! The receiver of the changes of one kind, and the Cluster to which each object belongs.
+//! The receiver of the changes of one kind, which is an index or what stands before several.
 
 use std::collections::HashSet;
 
-use arcstr::ArcStr;
-use capi::{Meta, ObjectKey, ScalableKind};
-use shared_informer::Object;
+use capi::{Meta, ObjectKey};
 
-use super::{Change, Index, IndexFeed};
-
-/// The Cluster of an object, in the object's namespace, by what is read of the object alone. It borrows from the object.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Tag<'a> {
-    /// The name of its Cluster.
-    Cluster(&'a ArcStr),
-    /// The object names no Cluster, but has this owner.
-    Owner(ScalableKind, &'a ArcStr),
-    /// The object names neither a Cluster nor an owner.
-    None,
-    /// The object doesn't decode, and its Cluster couldn't be read: it stays where it was.
-    Unreadable,
-}
-
-impl<'a> Tag<'a> {
-    /// Returns the tag of an object. One that doesn't decode may have it nevertheless.
-    #[must_use]
-    pub fn of<T: IndexFeed>(object: &'a Object<T>) -> Self {
-        match &object.content {
-            Ok(content) => T::tag(content),
-            Err(error) => error.salvaged().map_or(Self::Unreadable, Self::Cluster),
-        }
-    }
-
-    /// Returns the tag of an object that names its Cluster unless the name is empty, and may have an owner.
-    pub(super) fn named(cluster: &'a ArcStr, owner: Option<(ScalableKind, &'a ArcStr)>) -> Self {
-        match owner {
-            _ if !cluster.is_empty() => Self::Cluster(cluster),
-            Some((kind, name)) => Self::Owner(kind, name),
-            None => Self::None,
-        }
-    }
-
-    /// Returns true if the object may belong to this Cluster of its namespace, by itself or by an owner.
-    #[must_use]
-    pub fn may_be(self, cluster: &str) -> bool {
-        match self {
-            Self::Cluster(name) => name == cluster,
-            Self::Owner(..) | Self::Unreadable => true,
-            Self::None => false,
-        }
-    }
-}
+use super::{Change, Index, IndexFeed, Tag};
 
 /// A receiver of the changes of one kind of object, from one [`Feed`](super::Feed) at a time.
 pub trait Sink<T: IndexFeed>: Send + Sync + 'static {
