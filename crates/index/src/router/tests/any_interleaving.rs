@@ -78,7 +78,7 @@ fn names(kind: RoutedKind, choice: u8) -> Names<'static> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn each_index_is_that_of_its_cluster_alone(steps in vec(step(), 0..120)) {
