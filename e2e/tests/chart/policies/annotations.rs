@@ -85,7 +85,7 @@ pub(crate) async fn the_policy_and_the_program_agree(api: &Api) -> Result<()> {
         }
     }
     of_each_text(api, &mut wrong).await?;
-    of_what_is_no_group(api, &mut wrong).await?;
+    of_groups_and_other_objects(api, &mut wrong).await?;
     ensure!(wrong.is_empty(), "{} of them differ:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
@@ -147,7 +147,7 @@ fn together(text: &str) -> Vec<Vec<Vec<(String, String)>>> {
 }
 
 /// Checks objects that are no groups, of which nothing is reported, and owned ones that are groups.
-async fn of_what_is_no_group(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
+async fn of_groups_and_other_objects(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
     let cpu = format!("{CAPACITY}cpu");
     let owner =
         |kind: &str| json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": "a", "uid": "b" }]);
