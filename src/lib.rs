@@ -3,6 +3,7 @@
 //! the node groups of a running server, `explain` shows the answers for node groups and the sources of their values,
 //! and `watch` shows the changes in a cluster.
 //!
-//! This crate joins the crates that `docs/design/architecture.md` shows with the flow of data through them.
+//! This crate is the command line; [`app`] joins the crates that `docs/design/architecture.md` shows with the flow of
+//! data through them.
 
 pub mod cli;

@@ -35,7 +35,7 @@ fn uses(folder: &str) -> BTreeSet<String> {
 }
 
 /// The crates that the program is built from, itself left out.
-fn shipped() -> BTreeSet<String> {
+pub(crate) fn shipped() -> BTreeSet<String> {
     let mut shipped = BTreeSet::new();
     let mut next: Vec<_> = uses(".").into_iter().collect();
     while let Some(name) = next.pop() {

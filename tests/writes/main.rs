@@ -8,6 +8,7 @@ mod proxied;
 mod random;
 mod read_only;
 mod requests;
+mod search;
 mod world;
 
 use std::env;

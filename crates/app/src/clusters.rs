@@ -1,5 +1,5 @@
-//! The clusters as they are read: discovery and informers of the management cluster and of its workload cluster, which
-//! fill one index. Every user of an index starts them here, so that all indexes are the same.
+//! Starts discovery and the informers of the management cluster and of its workload cluster, which fill one index.
+//! Every user of an index starts them here, so that all indexes are the same.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It
-//! knows no command line: `serve` runs it until a signal comes, and tests and examples run it in-process. [`Provider`]
-//! is its inner part without listeners, for the simulation, and [`Clusters`] the read-only part of that.
+//! parses no command line, and knows flags only as names in messages: `serve` runs it until a signal comes, and tests
+//! and examples run it in-process. [`Provider`] is its inner part without listeners, for the simulation, and
+//! [`Clusters`] the read-only part of that.
 
 mod clusters;
 mod config;

@@ -92,7 +92,7 @@ mod tests {
     #[case::of_a_caller_that_has_left(&[known(false, false, 0)], true)]
     #[case::of_a_caller_that_has_been_silent(&[known(false, true, 20)], true)]
     #[case::of_several_of_which_one_is_in_its_loop(&[known(false, false, 0), known(false, true, 1)], false)]
-    fn pins_are_met_that_nobody_goes_by(#[case] callers: &[PinState], #[case] expected: bool) {
+    fn unused_pins_are_replaced(#[case] callers: &[PinState], #[case] expected: bool) {
         assert_eq!(are_unused(callers.iter().copied()), expected);
     }
 

@@ -8,7 +8,7 @@ use capi::ObjectKey;
 use parking_lot::Mutex;
 use shared_informer::{self, Event, Handler};
 
-use super::{Index, fed_kind::IndexFeed, sink::Sink};
+use super::{Index, index_feed::IndexFeed, sink::Sink};
 
 /// The feed of one sink with the objects of one kind. A sink has one feed per kind at a time.
 pub struct Feed<T: IndexFeed, S = Index> {
@@ -68,7 +68,7 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
                 let change = T::undecodable(&self.kind, key.clone(), error.message().clone());
                 if change.is_none() && before.and_then(|before| before.content.as_ref().err()) != Some(error) {
                     let kind = std::any::type_name::<T>().rsplit(':').next();
-                    tracing::warn!(kind, object = %key, "object can't be read, what was known of it stays: {error}");
+                    tracing::warn!(kind, object = %key, "object can't be decoded, its last state is kept: {error}");
                 }
                 change
             }
@@ -79,7 +79,7 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
 
 impl<T: IndexFeed, S: Sink<T>> Handler<T> for Feed<T, S> {
     fn handle(&mut self, event: Event<T>) {
-        // Held while the sink changes, so that taking the keys waits for a change in progress.
+        // Locked during a change, so that `FedKeys::take` waits for it.
         let mut leftovers = self.leftovers.lock();
         let Some(leftovers) = leftovers.as_mut() else { return };
         match event {

@@ -13,12 +13,12 @@ mod counts;
 mod deleted_groups;
 mod evaluate;
 mod failed_deletes;
-mod fed_kind;
 mod feed;
 mod freshness;
 mod group;
 mod holder;
 mod increase;
+mod index_feed;
 mod keyed_multimap;
 mod keyed_set;
 mod live_state;
@@ -67,10 +67,10 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     commands::{DeletionView, ScaleView},
-    fed_kind::IndexFeed,
     feed::{FedKeys, Feed},
     freshness::Freshness,
     group::Served,
+    index_feed::IndexFeed,
     members::Member,
     metrics::{GroupMetrics, GroupSeries},
     notices::Notice,
@@ -81,7 +81,7 @@ pub use self::{
     router::{Routed, RoutedKind, Router},
     sink::Sink,
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
-    stats::{GroupProblem, GroupRollout, OutsideBounds, SERVED, Stats},
+    stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     tag::Tag,
     version::{Era, WrittenSize},
 };

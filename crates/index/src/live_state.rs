@@ -131,9 +131,9 @@ impl LiveState {
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
             ("shortages", self.shortages.is_empty()),
-            ("undeletable", self.failed_deletes.is_empty()),
+            ("failed_deletes", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
-            ("crowds", self.shared_tails.is_empty()),
+            ("shared_tails", self.shared_tails.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
@@ -142,13 +142,13 @@ impl LiveState {
             ("pools_by_node", self.pools_by_node.is_empty()),
             ("groups_by_cluster", self.groups_by_cluster.is_empty()),
             ("groups_by_template", self.groups_by_template.is_empty()),
-            ("observations", self.resources.is_empty()),
+            ("resources", self.resources.is_empty()),
             ("observations", self.observations.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
             ("prices", self.prices.is_empty()),
-            ("gone", self.deleted_groups.is_empty()),
+            ("deleted_groups", self.deleted_groups.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }

@@ -41,8 +41,8 @@ impl Router {
     /// Opts a Cluster in, with an empty index in place of any earlier one, and returns the mark that ends its filling.
     /// Returns `None` if there is no such Cluster.
     ///
-    /// From now on the index gets the news of the Cluster's objects. What the informers of `kinds` hold already must be
-    /// [replayed](shared_informer::Registration::replay) by the caller: the objects in the Cluster's namespace whose
+    /// From now on the index gets the changes of the Cluster's objects. What the informers of `kinds` hold already must
+    /// be [replayed](shared_informer::Registration::replay) by the caller: the objects in the Cluster's namespace whose
     /// tag [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced meanwhile, its mark is lost, and
     /// the new feed must replay it.
     ///
@@ -57,7 +57,7 @@ impl Router {
         self.state.lock().followed.insert(cluster, index, kinds.into_iter().collect())
     }
 
-    /// Opts a Cluster out. Its index gets no news any more, and keeps its last state.
+    /// Opts a Cluster out. Its index gets no changes any more, and keeps its last state.
     pub fn remove(&self, cluster: &ObjectKey) {
         self.state.lock().followed.remove(cluster);
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use capi::{Meta, ObjectKey};
 
-use super::{Change, Index, fed_kind::IndexFeed, tag::Tag};
+use super::{Change, Index, index_feed::IndexFeed, tag::Tag};
 
 /// A receiver of the changes of one kind of object, from one [`Feed`](super::Feed) at a time.
 pub trait Sink<T: IndexFeed>: Send + Sync + 'static {

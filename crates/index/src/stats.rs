@@ -11,7 +11,7 @@ use nodegroup::{Exclusion, GroupId};
 use super::{Index, group::Group};
 
 /// The word of metrics and JSON for a node group; an object that is none has the reason's word.
-pub const SERVED: &str = "served";
+pub(super) const SERVED: &str = "served";
 
 /// A group's problem, as values of closed sets.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -58,3 +58,36 @@ pub struct Bounds {
     /// The number of times that each event may happen.
     pub budget: Budget,
 }
+
+impl Bounds {
+    /// Returns the bounds of a small search: two copies and three Machines with Nodes.
+    #[must_use]
+    pub fn small(budget: Budget) -> Self {
+        Self {
+            copies: 2,
+            nodes: 3,
+            pending: 0,
+            missing: 0,
+            min: 0,
+            batch: 1,
+            lag: 2,
+            sees_marks: true,
+            deletes_one_by_one: false,
+            admits_known: true,
+            is_bare: false,
+            is_pool: false,
+            is_slow: false,
+            old: 0,
+            copies_to_old: false,
+            loses_nodes: budget.placeholders + budget.mixed > 0,
+            always_errs: false,
+            forgets_own_writes: false,
+            splits_unmarks: budget.late_marks > 0,
+            lags_node_refs: false,
+            may_be_named: None,
+            joins_batches: false,
+            merges_copies: true,
+            budget,
+        }
+    }
+}

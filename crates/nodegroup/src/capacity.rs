@@ -69,8 +69,8 @@ fn put_all(capacity: &mut Capacity, stated: Capacity) {
     }
 }
 
-/// Adds the resources of an observed Node. They are stronger than `status.capacity`, which is that of the machine:
-/// the kernel reserves some of its memory. An extended resource of 0 doesn't override another amount: the device
+/// Adds the resources of an observed Node. They override `status.capacity`, which includes the memory that the kernel
+/// reserves. An extended resource of 0 doesn't override another amount: the device
 /// plugin may not have started yet.
 fn put_learned(capacity: &mut Capacity, observed_resources: &ObservedResources, context: &Context<'_>) {
     for (resource, Amounts { capacity: seen, .. }) in &observed_resources.resources {

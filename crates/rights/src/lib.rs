@@ -130,15 +130,15 @@ impl fmt::Display for Breaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FirstList => {
-                "where the API server doesn't stream lists, it never comes to be ready: Refresh fails, and nothing is scaled"
+                "where the API server doesn't stream lists, the program never becomes ready: Refresh fails, and nothing is scaled"
             }
             Self::MachineList => {
-                "where the API server doesn't stream lists, it never comes to be ready: Refresh fails, and nothing is \
-                 scaled; and a delete that names a Machine which is going already, or a replica without one, is refused"
+                "where the API server doesn't stream lists, the program never becomes ready: Refresh fails, and nothing is \
+                 scaled; and a delete that names a Machine that is being deleted already, or a replica without one, is refused"
             }
             Self::Watches => "its changes aren't seen: Refresh fails after --max-staleness, and nothing is scaled",
             Self::WorkloadAccess => {
-                "the workload cluster isn't reached: it never comes to be ready, Refresh fails, and nothing is scaled"
+                "the workload cluster isn't reached: the program never becomes ready, Refresh fails, and nothing is scaled"
             }
             Self::Sizes => "nothing is scaled up",
             Self::Deletions => {

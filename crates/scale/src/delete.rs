@@ -27,9 +27,9 @@ use super::{
     work::Work,
 };
 
-/// The number of yields to the runtime without a new delete after which a batch begins, once they have taken
-/// [`QUIET_FOR`]. Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole
-/// batch. The shortest sleep takes two milliseconds.
+/// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
+/// Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole batch. The
+/// shortest sleep takes two milliseconds.
 const QUIET_TURNS: usize = 500;
 /// The number of such yields after which a batch begins at once: on a busy machine each takes microseconds.
 const MOST_QUIET_TURNS: usize = 2_000;

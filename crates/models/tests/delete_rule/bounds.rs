@@ -11,32 +11,7 @@ use models::{
 const MOST_STATES: usize = 3_000_000;
 
 pub(crate) fn bounds(budget: Budget) -> Bounds {
-    Bounds {
-        copies: 2,
-        nodes: 3,
-        pending: 0,
-        missing: 0,
-        min: 0,
-        batch: 1,
-        lag: 2,
-        sees_marks: true,
-        deletes_one_by_one: false,
-        admits_known: true,
-        is_bare: false,
-        is_pool: false,
-        is_slow: false,
-        old: 0,
-        copies_to_old: false,
-        loses_nodes: budget.placeholders + budget.mixed > 0,
-        always_errs: false,
-        forgets_own_writes: false,
-        splits_unmarks: budget.late_marks > 0,
-        lags_node_refs: false,
-        may_be_named: None,
-        joins_batches: false,
-        merges_copies: true,
-        budget,
-    }
+    Bounds::small(budget)
 }
 
 /// Parses a budget of events, a letter each:

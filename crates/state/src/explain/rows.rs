@@ -139,7 +139,7 @@ fn source(stated: &Stated) -> String {
     short(&stated.from)
 }
 
-/// Formats the values that were overridden. Defaults are omitted, since they are no news.
+/// Formats the values that were overridden. Defaults are omitted, since they say nothing new.
 fn over(overrode: &[Stated], show: &dyn Fn(&str) -> String) -> String {
     let stated = overrode.iter().filter(|stated| stated.source != "default");
     let stated: Vec<_> = stated.map(|stated| with_value(stated, show)).collect();

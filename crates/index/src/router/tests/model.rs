@@ -44,7 +44,7 @@ pub(super) struct Model {
     known: BTreeMap<Id, Known>,
     uids: BTreeMap<ObjectKey, Uid>,
     followed: BTreeMap<ObjectKey, Follows>,
-    /// Indexes that get no news any more, with their last state.
+    /// Indexes that get no changes any more, with their last state.
     left: Vec<(Arc<Index>, Vec<String>)>,
     /// The objects of a kind that the list in progress hasn't shown yet.
     awaited: BTreeSet<Id>,
