@@ -51,8 +51,8 @@ pub struct OutsideBounds {
 /// Statistics of the index, for metrics.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
-    /// The number of MachineDeployments, MachineSets and MachinePools by state: [`SERVED`], or the reason for not being
-    /// a group.
+    /// The number of MachineDeployments, MachineSets and MachinePools by state: `served`, or the reason for not being a
+    /// group.
     pub groups: BTreeMap<&'static str, u64>,
     /// The problems, each with its group.
     pub problems: Vec<GroupProblem>,
