@@ -54,15 +54,24 @@ struct Log {
     changes: VecDeque<Arc<Change>>,
     /// The revision after which all changes are in `changes`.
     since: u64,
+    /// The revision of the last change that was dropped; `since` may be later.
+    dropped: u64,
     limit: usize,
     ended: bool,
+}
+
+impl Log {
+    fn after(&self, revision: u64) -> Changes {
+        let start = self.changes.partition_point(|change| change.revision <= revision);
+        Changes { list: self.changes.range(start..).cloned().collect(), ended: self.ended }
+    }
 }
 
 impl History {
     /// Creates an empty history of at most `limit` changes, for a kind that appears at `revision`.
     pub(crate) fn new(revision: u64, limit: usize) -> Self {
         // A watch may resume from before the kind existed, because the kind had no changes then.
-        let log = Log { changes: VecDeque::new(), since: 0, limit, ended: false };
+        let log = Log { changes: VecDeque::new(), since: 0, dropped: 0, limit, ended: false };
         Self { log: Mutex::new(log), latest: watch::Sender::new(revision) }
     }
 
@@ -70,7 +79,7 @@ impl History {
     pub(crate) fn anew(&self) -> Self {
         let log = self.log.lock();
         let changes = log.changes.clone();
-        let log = Log { changes, since: log.since, limit: log.limit, ended: false };
+        let log = Log { changes, since: log.since, dropped: log.dropped, limit: log.limit, ended: false };
         Self { log: Mutex::new(log), latest: watch::Sender::new(*self.latest.borrow()) }
     }
 
@@ -82,25 +91,37 @@ impl History {
             && let Some(oldest) = log.changes.pop_front()
         {
             log.since = oldest.revision;
+            log.dropped = oldest.revision;
         }
         drop(log);
         self.latest.send_replace(revision);
     }
 
-    /// Returns the changes after `revision`.
+    /// Returns the changes after `revision`, for those who begin there.
     pub(crate) fn after(&self, revision: u64) -> Result<Changes, Forgotten> {
         let log = self.log.lock();
         if revision < log.since {
             return Err(Forgotten { oldest: log.since });
         }
-        let start = log.changes.partition_point(|change| change.revision <= revision);
-        Ok(Changes { list: log.changes.range(start..).cloned().collect(), ended: log.ended })
+        Ok(log.after(revision))
+    }
+
+    /// Returns the changes after `revision`, for a watch that has got all before. It has expired only if it misses one:
+    /// revisions also count the changes of other kinds.
+    pub(crate) fn following(&self, revision: u64) -> Result<Changes, Forgotten> {
+        let log = self.log.lock();
+        if revision < log.dropped {
+            return Err(Forgotten { oldest: log.since });
+        }
+        Ok(log.after(revision))
     }
 
     /// Drops all changes up to `revision`.
     pub(crate) fn forget(&self, revision: u64) {
         let mut log = self.log.lock();
-        log.changes.retain(|change| change.revision > revision);
+        let kept = log.changes.partition_point(|change| change.revision <= revision);
+        let dropped = log.changes.drain(..kept).next_back().map(|change| change.revision);
+        log.dropped = dropped.unwrap_or(log.dropped);
         log.since = log.since.max(revision);
     }
 

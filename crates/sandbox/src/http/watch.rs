@@ -75,6 +75,7 @@ pub(crate) fn watch(
         met: BTreeMap::new(),
         counted: BTreeMap::new(),
         cursor: 0,
+        follows: false,
         pending: VecDeque::new(),
         headings_sent: false,
         next_bookmark: now + query.bookmark_interval,
@@ -104,6 +105,8 @@ struct Watch {
     counted: BTreeMap<u64, usize>,
     /// The revision up to which all changes were seen.
     cursor: u64,
+    /// True once it has got all changes up to its cursor, so that it doesn't begin from an older revision.
+    follows: bool,
     pending: VecDeque<Bytes>,
     headings_sent: bool,
     next_bookmark: Instant,
@@ -128,6 +131,7 @@ impl Watch {
             Start::After(revision) => self.cursor = revision,
             Start::With { objects, revision, mark_end } => {
                 self.cursor = revision;
+                self.follows = true;
                 for object in objects {
                     self.push(ChangeKind::Added, &object);
                 }
@@ -189,9 +193,11 @@ impl Watch {
     fn read(&mut self) {
         // The revision is read first: all changes up to it are in the history then.
         let revision = self.api.revision();
-        match self.history.after(self.cursor) {
+        let changes = if self.follows { self.history.following(self.cursor) } else { self.history.after(self.cursor) };
+        match changes {
             Err(forgotten) => self.expire(forgotten),
             Ok(changes) => {
+                self.follows = true;
                 for change in &changes.list {
                     self.deliver(change);
                     self.cursor = change.revision;
