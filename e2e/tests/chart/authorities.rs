@@ -8,6 +8,7 @@ use e2e::{
     helm::{CHART, RELEASE},
     installed::Installed,
     provider::Caller,
+    wait::{SOON, eventually},
 };
 use k8s_openapi::ByteString;
 use serde_json::json;
@@ -59,10 +60,16 @@ pub(crate) async fn the_former_one_is_trusted_for_one_version(cluster: &Cluster)
     started.prepared.call_with(&started.provider, &own)?.shows(&[]).await?;
     // The certificate has an accepted name, and is issued by the server's authority.
     let refused: Caller = started.prepared.call_with(&started.provider, &of_server)?;
-    ensure!(refused.refresh().await.is_err(), "a certificate of the server's authority was let in");
-    let (_, metrics) = started.provider.http("/metrics").await?;
-    let counted = "capi_autoscaler_provider_tls_refused_connections_total{reason=\"certificate\"} 1";
-    ensure!(metrics.lines().any(|line| line == counted), "refused for another reason:\n{metrics}");
+    let refusal = refused.refresh().await;
+    ensure!(refusal.is_err(), "a certificate of the server's authority was let in");
+    // The caller gets the alert before the connection is counted.
+    eventually("a connection that is refused for its certificate", SOON, async || {
+        let (_, metrics) = started.provider.http("/metrics").await?;
+        let counted = "capi_autoscaler_provider_tls_refused_connections_total{reason=\"certificate\"} 1";
+        ensure!(metrics.lines().any(|line| line == counted), "refused for another reason, {refusal:?}:\n{metrics}");
+        Ok(())
+    })
+    .await?;
 
     a_new_release_trusts_its_own_alone(cluster).await
 }

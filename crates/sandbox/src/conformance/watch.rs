@@ -53,6 +53,19 @@ impl Watch {
     /// Returns the object of the next event, which must have this type and name.
     pub(super) async fn expect(&mut self, kind: &str, name: &str) -> Result<Value> {
         let event = self.next().await?;
+        self.check(event, kind, name)
+    }
+
+    /// Returns the object of the next event that is no bookmark. A server may send one at any time.
+    pub(super) async fn expect_after_bookmarks(&mut self, kind: &str, name: &str) -> Result<Value> {
+        let mut event = self.next().await?;
+        while event.as_ref().is_some_and(|event| event.kind == "BOOKMARK") {
+            event = self.next().await?;
+        }
+        self.check(event, kind, name)
+    }
+
+    fn check(&self, event: Option<Event>, kind: &str, name: &str) -> Result<Value> {
         let event = event.with_context(|| format!("{} ended before {kind} {name}", self.request))?;
         ensure!(
             event.kind == kind && event.name() == name,

@@ -234,7 +234,7 @@ async fn a_bookmark_ends_the_initial_events(subject: &Subject<'_>) -> Result<()>
     ensure!(bookmark["metadata"]["annotations"][INITIAL_EVENTS_END] == "true", "{bookmark}");
     ensure!(version(&bookmark)? >= last, "older than what came before: {bookmark}");
     create(subject, "c").await?;
-    watch.expect("ADDED", "c").await?;
+    watch.expect_after_bookmarks("ADDED", "c").await?;
     Ok(())
 }
 
