@@ -52,8 +52,8 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
     pub additional_sync_machine_labels: Vec<String>,
 
-    /// What pods don't get of a Node to come, where neither a real Node nor an annotation of its group says it:
-    /// resources such as cpu=100m,memory=800Mi
+    /// Resources that pods don't get of a new Node, where neither a real Node nor an annotation of its group states
+    /// them, such as cpu=100m,memory=800Mi
     #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES")]
     pub default_node_overhead: Option<String>,
 

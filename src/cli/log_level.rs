@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The flags of `log-level`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct LogLevelArgs {
-    /// What to log from now on: a level (off, error, warn, info, debug, trace), or directives such as
+    /// New filter of the log: a level (off, error, warn, info, debug, trace), or directives such as
     /// info,kube_client=debug. Without it the server's present filter is shown
     #[arg(value_name = "FILTER")]
     pub filter: Option<String>,

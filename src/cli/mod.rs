@@ -46,15 +46,15 @@ pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "capi-autoscaler-provider", version, about, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
-    /// How to log.
+    /// Options of the log.
     #[command(flatten)]
     pub log: LogArgs,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommand.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Answer the Cluster Autoscaler over gRPC

@@ -18,7 +18,11 @@ pub trait IndexFeed: Send + Sync + Sized + 'static {
     fn present(kind: &Self::Kind, object: &Arc<Self>) -> Change;
     /// Returns the change for an object that doesn't decode. `None` keeps its last state, since an existing Machine
     /// must not count as a missing one, nor a paused Cluster as an unpaused one.
-    fn undecodable(kind: &Self::Kind, key: ObjectKey, error: ArcStr) -> Option<Change>;
+    #[must_use]
+    fn undecodable(_: &Self::Kind, _: ObjectKey, _: ArcStr) -> Option<Change> {
+        None
+    }
+
     /// Returns the change for a deleted object.
     fn deleted(kind: &Self::Kind, key: ObjectKey) -> Change;
     /// Returns the keys of this kind in the index.
@@ -46,10 +50,6 @@ impl IndexFeed for Cluster {
 
     fn present((): &(), object: &Arc<Self>) -> Change {
         Change::Cluster(Arc::clone(object))
-    }
-
-    fn undecodable((): &(), _: ObjectKey, _: ArcStr) -> Option<Change> {
-        None
     }
 
     fn deleted((): &(), key: ObjectKey) -> Change {
@@ -100,10 +100,6 @@ impl IndexFeed for Machine {
         Change::Machine(Arc::clone(object))
     }
 
-    fn undecodable((): &(), _: ObjectKey, _: ArcStr) -> Option<Change> {
-        None
-    }
-
     fn deleted((): &(), key: ObjectKey) -> Change {
         Change::MachineGone(key)
     }
@@ -122,10 +118,6 @@ impl IndexFeed for Node {
 
     fn present((): &(), object: &Arc<Self>) -> Change {
         Change::Node(Arc::clone(object))
-    }
-
-    fn undecodable((): &(), _: ObjectKey, _: ArcStr) -> Option<Change> {
-        None
     }
 
     fn deleted((): &(), key: ObjectKey) -> Change {

@@ -10,7 +10,7 @@ use app::Config;
 /// The flags of `check`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// How to print
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: CheckOutput,
 
@@ -18,7 +18,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
 
-    /// How long all of it may take: a Go duration
+    /// Time for all of it: a Go duration
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
     pub timeout: String,
 
@@ -31,7 +31,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// What serve would be called with.
+    /// The flags with which serve would be called.
     #[command(flatten)]
     pub serve: ServeArgs,
 }

@@ -7,8 +7,8 @@ use crate::cli::{Color, IndexArgs};
 /// The flags of `explain`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// What to explain: MachineDeployment/team-a/workers, md/team-a/workers, team-a/workers, or workers. Default: every
-    /// node group, and what is left out for an error
+    /// Node groups to explain: MachineDeployment/team-a/workers, md/team-a/workers, team-a/workers, or workers.
+    /// Default: every node group, and what is left out for an error
     #[arg(value_name = "ID")]
     pub ids: Vec<String>,
 
@@ -30,7 +30,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE|-")]
     pub pod: Option<String>,
 
-    /// How to print
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
 
@@ -38,7 +38,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
 
-    /// How long to wait for the clusters: a Go duration
+    /// Time to wait for the clusters: a Go duration
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
     pub timeout: String,
 

@@ -47,7 +47,7 @@ pub struct GroupsArgs {
     #[arg(long)]
     pub instances: bool,
 
-    /// How to print
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub output: Output,
 
@@ -59,7 +59,7 @@ pub struct GroupsArgs {
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub interval: String,
 
-    /// How long to wait for an answer: a Go duration
+    /// Time to wait for an answer: a Go duration
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub timeout: String,
 }

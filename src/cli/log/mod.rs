@@ -26,7 +26,7 @@ use super::UsageError;
 
 const DEFAULT_LEVEL: &str = "info";
 
-/// How to log.
+/// Options of the log.
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
     /// Form of the log on standard error: auto is text on a terminal, and JSON elsewhere
@@ -41,7 +41,7 @@ pub struct LogArgs {
     )]
     pub log_format: LogFormat,
 
-    /// What to log: a level (off, error, warn, info, debug, trace), or directives such as info,kube_client=debug
+    /// Filter of the log: a level (off, error, warn, info, debug, trace), or directives such as info,kube_client=debug
     #[arg(long, env = "CAPI_AUTOSCALER_LOG_LEVEL", value_name = "FILTER", default_value = DEFAULT_LEVEL, global = true, help_heading = "Logging")]
     pub log_level: String,
 }

@@ -62,7 +62,7 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", value_name = "HOST")]
     pub admin_allowed_hosts: Vec<String>,
 
-    /// How long a watch may be broken until Refresh fails and scaling stops: a Go duration such as 90s or 2m
+    /// Time for which a watch may be broken until Refresh fails and scaling stops: a Go duration such as 90s or 2m
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
 
@@ -94,13 +94,13 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool)]
     pub no_replacement: bool,
 
-    /// How long a Machine may lack capacity that others may give back until that is an error, by which Cluster
+    /// Time for which a Machine may lack capacity that others may give back until that is an error, by which Cluster
     /// Autoscaler deletes it and backs its group off: a Go duration, 0 or "never". Quotas and what isn't offered at all
     /// are errors at once. An annotation of a group is stronger
     #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE", value_name = "DURATION", default_value = DEFAULT_CAPACITY_ERROR_GRACE)]
     pub capacity_error_grace: String,
 
-    /// What deleting a Node of a MachinePool does whose instances aren't Machines, so that none can be deleted by name:
+    /// Effect of deleting a Node of a MachinePool whose instances aren't Machines, so that none can be deleted by name:
     /// "lower" the size, and the infrastructure provider chooses which instance goes; or "refuse"
     #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "WHAT", default_value = DEFAULT_MACHINE_POOL_DELETES)]
     pub machine_pool_deletes: String,

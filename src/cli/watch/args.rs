@@ -10,7 +10,7 @@ use capi::DEFAULT_GROUP;
 #[derive(Args, Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct WatchArgs {
-    /// What to watch, by plural, singular, short name or kind, with its group and version where that is needed:
+    /// Kinds to watch, by plural, singular, short name or kind, with its group and version where that is needed:
     /// machines, md, Machine.cluster.x-k8s.io, deployments.v1.apps. Several are separated by space or commas. Default:
     /// Cluster API's Clusters, MachineDeployments, MachineSets, Machines and MachinePools; with --target workload,
     /// Nodes
@@ -38,7 +38,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "CLUSTER", default_value = "management")]
     pub target: Target,
 
-    /// How to show changes: text for people, json for one JSON object a line, none to send notifications only
+    /// Format of the changes: text for people, json for one JSON object a line, none to send notifications only
     #[arg(short, long, value_name = "FORM", default_value = "text")]
     pub output: Output,
 
