@@ -1,6 +1,7 @@
 //! The rules for every revision of the API and every answer of the program. They read only objects and messages, never
 //! the program's own state, and must share no rule with it.
 
+mod by_name;
 mod calls;
 mod groups;
 mod increases;
@@ -102,6 +103,8 @@ pub enum Check {
     Progress,
     /// A Machine of a MachinePool is deleted by name only once its infrastructure has had the time to remove one.
     PoolPatience,
+    /// A Machine is deleted by name only once each MachineSet of its group has observed the smaller size.
+    ByNameTooSoon,
     /// A permanent refusal has the cause that its message gives.
     RefusedForCause,
     /// Watches are resumed soon, from the newest version that they have delivered.
@@ -318,6 +321,8 @@ pub(crate) struct Ledger {
     watches: Watches,
     /// The MachineSets by id.
     all_sets: BTreeMap<String, Set>,
+    /// The entries whose smaller size each MachineSet of their group has observed, by uid and ticket.
+    followed: BTreeSet<(String, String)>,
     /// The groups that roll out, each with the revision from which their MachineSets show it.
     rolling: HashMap<String, u64>,
     /// The requests that were refused.

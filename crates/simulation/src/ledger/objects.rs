@@ -421,6 +421,9 @@ impl Ledger {
             let what = format!("copy {copy} deleted {name} of {group} before its infrastructure had the time to");
             self.find(Check::PoolPatience, what);
         }
+        if is_taken {
+            self.deleted_by_name(copy, uid, after);
+        }
         if is_taken && !is_lowered && !self.named.contains(uid) {
             let (name, group) = (after.name.clone(), after.group.clone());
             self.find(

@@ -6,18 +6,20 @@ use serde_json::Value;
 
 use super::{
     Check, Ledger,
+    by_name::Following,
     log::Log,
     watches::{Kind, TAKEN_UP},
 };
 
 const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
-/// The rollout state of a MachineSet.
+/// The state of a MachineSet.
 #[derive(Clone, Debug)]
 pub(super) struct Set {
-    group: String,
+    pub(super) group: String,
     revision: i64,
     has_replicas: bool,
+    pub(super) following: Following,
 }
 
 impl Ledger {
@@ -30,9 +32,15 @@ impl Ledger {
             let revision = object["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok());
             let count = |field: &str| object[field]["replicas"].as_i64().unwrap_or_default();
             let has_replicas = count("spec") > 0 || count("status") > 0;
-            let set = Set { group: group.to_owned(), revision: revision.unwrap_or_default(), has_replicas };
+            let set = Set {
+                group: group.to_owned(),
+                revision: revision.unwrap_or_default(),
+                has_replicas,
+                following: Following::read(object),
+            };
             self.all_sets.insert(id.to_owned(), set);
         }
+        self.follow(group);
         let sets = || self.all_sets.values().filter(|set| set.group == group);
         let newest = sets().map(|set| set.revision).max();
         if sets().any(|set| set.has_replicas && Some(set.revision) != newest) {
