@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::stage::{Controllers, Stage, TIMEOUT};
+use super::testbed::{Controllers, TIMEOUT, Testbed};
 use crate::{capd, existing};
 
-impl Stage {
+impl Testbed {
     /// Returns true with the sandbox's controllers.
     #[must_use]
     pub fn is_simulated(&self) -> bool {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
-use super::stage::{Controllers, Stage};
+use super::testbed::{Controllers, Testbed};
 pub use crate::groups::{Group, UNNEEDED};
 use crate::{
     capd,
@@ -147,19 +147,19 @@ impl Workers {
     }
 
     /// Creates the template and the group.
-    pub async fn create(self, stage: &Stage) -> Result<Group> {
-        self.create_template(stage).await?;
-        self.create_group(stage).await
+    pub async fn create(self, testbed: &Testbed) -> Result<Group> {
+        self.create_template(testbed).await?;
+        self.create_group(testbed).await
     }
 
     /// Creates only the infrastructure template. Its capacity is written here if no provider does. In existing clusters
     /// all groups share one template.
-    pub async fn create_template(&self, stage: &Stage) -> Result<()> {
-        if stage.is_existing() {
+    pub async fn create_template(&self, testbed: &Testbed) -> Result<()> {
+        if testbed.is_existing() {
             return Ok(());
         }
         let template = match self.scalable {
-            Scalable::MachineDeployment | Scalable::MachineSet if stage.is_in_memory() => self.template_in_memory(),
+            Scalable::MachineDeployment | Scalable::MachineSet if testbed.is_in_memory() => self.template_in_memory(),
             Scalable::MachinePool => json!({
                 "kind": "LoopbackMachinePool",
                 "metadata": { "name": self.name },
@@ -174,13 +174,13 @@ impl Workers {
                         "template": { "spec": { "capacity": self.capacity } },
                     },
                 });
-                if self.publishes_capacity && stage.is_simulated() {
+                if self.publishes_capacity && testbed.is_simulated() {
                     template["status"] = json!({ "capacity": self.capacity });
                 }
                 template
             }
         };
-        stage.objects.create(template).await?;
+        testbed.objects.create(template).await?;
         Ok(())
     }
 
@@ -198,36 +198,36 @@ impl Workers {
     }
 
     /// Creates only the group.
-    pub async fn create_group(&self, stage: &Stage) -> Result<Group> {
+    pub async fn create_group(&self, testbed: &Testbed) -> Result<Group> {
         let kind = self.scalable.kind();
-        let name = match &stage.controllers {
+        let name = match &testbed.controllers {
             Controllers::Existing(tenant) => tenant.name(&self.name),
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => self.name.clone(),
         };
-        let group = Group { id: stage.id(kind, &name), kind, name };
+        let group = Group { id: testbed.id(kind, &name), kind, name };
         let mut labels = Map::new();
-        labels.insert("cluster.x-k8s.io/cluster-name".to_owned(), json!(stage.cluster));
+        labels.insert("cluster.x-k8s.io/cluster-name".to_owned(), json!(testbed.cluster));
         let mut annotations = self.annotations.clone();
-        for (resource, quantity) in self.announced(stage) {
+        for (resource, quantity) in self.announced(testbed) {
             annotations.insert(format!("{CAPACITY}/{resource}"), quantity);
         }
-        let spec = self.spec(stage, &group)?;
-        if let Controllers::Existing(tenant) = &stage.controllers {
+        let spec = self.spec(testbed, &group)?;
+        if let Controllers::Existing(tenant) = &testbed.controllers {
             tenant.receive(&group, &mut labels, &mut annotations);
         }
         let metadata = json!({ "name": group.name, "labels": labels, "annotations": annotations });
-        stage.objects.create(json!({ "kind": kind, "metadata": metadata, "spec": spec })).await?;
+        testbed.objects.create(json!({ "kind": kind, "metadata": metadata, "spec": spec })).await?;
         Ok(group)
     }
 
     /// Returns the capacity in its annotations.
-    fn announced(&self, stage: &Stage) -> Map<String, Value> {
-        let mut capacity = match &stage.controllers {
+    fn announced(&self, testbed: &Testbed) -> Map<String, Value> {
+        let mut capacity = match &testbed.controllers {
             // There the template publishes its real capacity, which may differ from the wanted one.
             Controllers::Existing(tenant) if self.publishes_capacity && !tenant.is_whole(&self.capacity["cpu"]) => {
                 self.capacity.clone()
             }
-            Controllers::Existing(_) if self.sized => stage.capacity(&stage.cpu(1, 1)),
+            Controllers::Existing(_) if self.sized => testbed.capacity(&testbed.cpu(1, 1)),
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) if self.sized => {
                 json!({ "cpu": "4", "memory": "16Gi" })
             }
@@ -239,19 +239,19 @@ impl Workers {
         known.into_iter().filter(|(resource, _)| resource != "pods").collect()
     }
 
-    fn spec(&self, stage: &Stage, group: &Group) -> Result<Value> {
+    fn spec(&self, testbed: &Testbed, group: &Group) -> Result<Value> {
         let mut labels = self.labels.clone();
         labels.insert("pool".to_owned(), json!(group.name));
-        if stage.is_existing() && !labels.contains_key(NODE_POOL) {
-            labels.insert(NODE_POOL.to_owned(), json!(stage.mark()));
+        if testbed.is_existing() && !labels.contains_key(NODE_POOL) {
+            labels.insert(NODE_POOL.to_owned(), json!(testbed.mark()));
         }
-        let mut machine = self.machine(stage, group)?;
-        machine["clusterName"] = json!(stage.cluster);
+        let mut machine = self.machine(testbed, group)?;
+        machine["clusterName"] = json!(testbed.cluster);
         if !self.taints.is_empty() {
             machine["taints"] = json!(self.taints);
         }
         let mut spec = json!({
-            "clusterName": stage.cluster,
+            "clusterName": testbed.cluster,
             "template": { "metadata": { "labels": labels }, "spec": machine },
         });
         if let Some(replicas) = self.replicas {
@@ -270,8 +270,8 @@ impl Workers {
     }
 
     /// Returns the Machine spec of its template.
-    fn machine(&self, stage: &Stage, group: &Group) -> Result<Value> {
-        match &stage.controllers {
+    fn machine(&self, testbed: &Testbed, group: &Group) -> Result<Value> {
+        match &testbed.controllers {
             Controllers::Existing(tenant) => {
                 ensure!(self.scalable != Scalable::MachinePool, "{} is made after a MachineDeployment", group.id);
                 let behaviour = self.labels.get(BEHAVIOUR_LABEL);
@@ -288,7 +288,7 @@ impl Workers {
                 "bootstrap": { "configRef": {
                     "apiGroup": "bootstrap.cluster.x-k8s.io",
                     "kind": "KubeadmConfigTemplate",
-                    "name": stage.cluster,
+                    "name": testbed.cluster,
                 } },
                 "infrastructureRef": infrastructure_reference(capd::TEMPLATE_KIND, &group.name),
             })),
@@ -304,7 +304,7 @@ impl Workers {
     }
 }
 
-impl Stage {
+impl Testbed {
     /// Makes a MachineDeployment replace its Machines: by another version or, if they are real, by another template
     /// with the same content.
     pub async fn roll(&self, group: &Group) -> Result<()> {

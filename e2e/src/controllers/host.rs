@@ -1,4 +1,4 @@
-//! Clusters to be handed over as if they had existed before: the stage of the scenarios with controllers, with the
+//! Clusters to be handed over as if they had existed before: the testbed of the scenarios with controllers, with the
 //! program and an autoscaler, or with CAPD's machines in memory and without. Scenarios must get nothing of it but the
 //! kubeconfigs and names.
 
@@ -12,7 +12,7 @@ use anyhow::Result;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::{groups::Workers, running::Autoscaling, stage::Stage};
+use super::{groups::Workers, running::Autoscaling, testbed::Testbed};
 use crate::{
     autoscaling::{Autoscaler, Settings},
     capd,
@@ -29,7 +29,7 @@ pub struct Host {
     // Declared in the order in which they are ended.
     status: Option<JoinHandle<()>>,
     _autoscaling: Option<Autoscaling>,
-    stage: Stage,
+    testbed: Testbed,
 }
 
 impl Host {
@@ -47,17 +47,17 @@ impl Host {
         fs::write(&workload, environment.workload.kubeconfig(&administrator).to_string())?;
         let pods = environment.workload_objects(PODS);
 
-        let mut stage = Stage::real(environment, program, directory).await?;
-        stage.workload = pods.clone();
-        let workers = create_model(&stage).await?;
+        let mut testbed = Testbed::real(environment, program, directory).await?;
+        testbed.workload = pods.clone();
+        let workers = create_model(&testbed).await?;
         let writes_status = matches!(autoscaler, Autoscaler::Binary(_));
-        stage.autoscaler = Some(autoscaler);
-        let autoscaling = stage.autoscale(Settings::default()).await?;
+        testbed.autoscaler = Some(autoscaler);
+        let autoscaling = testbed.autoscale(Settings::default()).await?;
         let status =
             if writes_status { None } else { Some(tokio::spawn(write_status(pods, autoscaling.calls.clone()))) };
-        let (namespace, cluster) = (stage.namespace.clone(), stage.cluster.clone());
+        let (namespace, cluster) = (testbed.namespace.clone(), testbed.cluster.clone());
         let clusters = Clusters { management, workload, namespace, cluster, workers };
-        Ok(Self { clusters, status, _autoscaling: Some(autoscaling), stage })
+        Ok(Self { clusters, status, _autoscaling: Some(autoscaling), testbed })
     }
 
     /// Starts CAPD's machines in memory by its manager. No autoscaler and no Pods run there.
@@ -70,17 +70,17 @@ impl Host {
         let environment = Arc::new(Box::pin(capd::Environment::start(components, capd, &directory)).await?);
         let (management, workload) = (directory.join("management-admin"), directory.join("workload-admin"));
         fs::write(&management, environment.management.kubeconfig(&User::administrator()).to_string())?;
-        let stage = Stage::in_memory(environment, program, directory).await?;
-        fs::write(&workload, capd::kubeconfig(&stage.objects, &stage.cluster).await?)?;
-        let workers = create_model(&stage).await?;
-        let (namespace, cluster) = (stage.namespace.clone(), stage.cluster.clone());
+        let testbed = Testbed::in_memory(environment, program, directory).await?;
+        fs::write(&workload, capd::kubeconfig(&testbed.objects, &testbed.cluster).await?)?;
+        let workers = create_model(&testbed).await?;
+        let (namespace, cluster) = (testbed.namespace.clone(), testbed.cluster.clone());
         let clusters = Clusters { management, workload, namespace, cluster, workers };
-        Ok(Self { clusters, status: None, _autoscaling: None, stage })
+        Ok(Self { clusters, status: None, _autoscaling: None, testbed })
     }
 
     /// Keeps the logs of the components, as a scenario does.
     pub(crate) fn keep_logs(&self) -> Result<()> {
-        self.stage.keep_logs()
+        self.testbed.keep_logs()
     }
 }
 
@@ -93,7 +93,7 @@ impl Drop for Host {
 }
 
 /// Creates the MachineDeployment that groups are modelled on, which is no group itself.
-async fn create_model(stage: &Stage) -> Result<String> {
+async fn create_model(testbed: &Testbed) -> Result<String> {
     let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
-    Ok(Workers::new("model").bounds(0, 0).publishing(capacity).create(stage).await?.name)
+    Ok(Workers::new("model").bounds(0, 0).publishing(capacity).create(testbed).await?.name)
 }

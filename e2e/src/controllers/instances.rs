@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-use super::stage::TIMEOUT;
+use super::testbed::TIMEOUT;
 use crate::{proto::instance_status::InstanceState, provider::Provider, wait::eventually};
 
 /// The state, and the class of its error if it has one.

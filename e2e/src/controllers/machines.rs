@@ -7,7 +7,7 @@ use kube::api::DynamicObject;
 
 use super::{
     groups::Group,
-    stage::{POLL_INTERVAL, Stage},
+    testbed::{POLL_INTERVAL, Testbed},
 };
 pub use crate::groups::HOOK;
 use crate::{proto::ExternalGrpcNode, wait::every};
@@ -62,7 +62,7 @@ pub fn names(machines: &[Machine]) -> BTreeSet<String> {
     machines.iter().map(|machine| machine.name.clone()).collect()
 }
 
-impl Stage {
+impl Testbed {
     /// Returns the Machines of a group, by name.
     pub async fn machines(&self, group: &Group) -> Result<Vec<Machine>> {
         let objects = self.objects.list("Machine", &format!("pool={}", group.name)).await?;

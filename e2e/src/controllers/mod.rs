@@ -8,7 +8,7 @@ mod host;
 pub mod instances;
 pub mod machines;
 pub mod running;
-pub mod stage;
 pub mod suite;
+pub mod testbed;
 
 pub use host::Host;

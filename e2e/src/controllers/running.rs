@@ -7,7 +7,7 @@ use autoscaler::{Driver, Workload};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-use super::stage::{Controllers, POLL_INTERVAL, Stage, TIMEOUT};
+use super::testbed::{Controllers, POLL_INTERVAL, TIMEOUT, Testbed};
 use crate::{
     autoscaling::{
         Autoscaler, Settings, Version,
@@ -70,7 +70,7 @@ impl Drop for Running {
     }
 }
 
-impl Stage {
+impl Testbed {
     /// Starts the program and the autoscaler. Existing ones keep their settings.
     pub async fn autoscale(&self, settings: Settings) -> Result<Autoscaling> {
         if let Controllers::Existing(tenant) = &self.controllers {

@@ -19,7 +19,7 @@ use tokio::{
     sync::{Mutex, Semaphore},
 };
 
-use super::{host::Host, stage::Stage};
+use super::{host::Host, testbed::Testbed};
 use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
@@ -43,7 +43,7 @@ const DRIVEN: Version = Version::new(37, 0);
 const DRIVEN_IN_SOME: [Version; 3] = [Version::new(33, 6), Version::new(34, 5), Version::new(35, 2)];
 
 /// The body of a scenario.
-pub type Play = for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>;
+pub type Body = for<'a> fn(&'a Testbed) -> LocalBoxFuture<'a, Result<()>>;
 
 /// The environments in which a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,17 +75,17 @@ pub struct Scenario {
     /// The environments.
     pub runs: Runs,
     /// The body.
-    pub play: Play,
+    pub body: Body,
 }
 
-/// Lists scenarios for the same environments by the paths of their functions, each an `async fn(&Stage) -> Result<()>`.
+/// Lists scenarios for the same environments by the paths of their functions, each `async fn(&Testbed) -> Result<()>`.
 #[macro_export]
 macro_rules! plays {
     ($runs:ident: $($module:ident::$function:ident),* $(,)?) => {
         [$($crate::controllers::suite::Scenario {
             name: concat!(stringify!($module), "::", stringify!($function)),
             runs: $crate::controllers::suite::Runs::$runs,
-            play: |stage| Box::pin($module::$function(stage)),
+            body: |testbed| Box::pin($module::$function(testbed)),
         }),*]
     };
 }
@@ -251,20 +251,20 @@ impl Suite {
             | Backend::Simulated => None,
         };
         let handed_over = host.as_ref().map(|host| Backend::Existing(host.clusters.clone()));
-        let stage = self.runtime.block_on(self.stage(handed_over.as_ref().unwrap_or(backend), name));
-        let stage = stage.map_err(|error| failed(&error))?;
-        let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
-        let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+        let testbed = self.runtime.block_on(self.testbed(handed_over.as_ref().unwrap_or(backend), name));
+        let testbed = testbed.map_err(|error| failed(&error))?;
+        let body = AssertUnwindSafe(|| self.runtime.block_on((scenario.body)(&testbed)));
+        let outcome = catch_unwind(body).unwrap_or_else(|panic| Err(panic_message(&*panic)));
         // Logs are kept before objects are removed.
-        let kept = stage.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
+        let kept = testbed.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
         let kept = kept.context("keeping its logs");
-        let left = self.runtime.block_on(stage.leave()).context("taking away what it has made");
+        let left = self.runtime.block_on(testbed.leave()).context("taking away what it has made");
         // Tasks that a scenario leaves running end on the runtime.
         let _entered = self.runtime.enter();
         outcome.and(kept).and(left).map_err(|error| {
-            let failure = format!("{error:#}\n{}", stage.log_tails());
+            let failure = format!("{error:#}\n{}", testbed.log_tails());
             // Other scenarios may run for minutes before this is shown.
-            let _ = fs::write(stage.directory().join("failure.txt"), &failure);
+            let _ = fs::write(testbed.directory().join("failure.txt"), &failure);
             failure.into()
         })
     }
@@ -285,7 +285,7 @@ impl Suite {
         program.clone().map_err(|error| anyhow!(error))
     }
 
-    async fn stage(&self, backend: &Backend, name: &str) -> Result<Stage> {
+    async fn testbed(&self, backend: &Backend, name: &str) -> Result<Testbed> {
         let program = self.program()?;
         let logs = self.logs.join(name.replace("::", "/"));
         if logs.exists() {
@@ -293,18 +293,18 @@ impl Suite {
         }
         fs::create_dir_all(&logs)?;
         let (alone, autoscaler) = match backend {
-            Backend::Simulated => return Stage::simulated(program, logs).await,
+            Backend::Simulated => return Testbed::simulated(program, logs).await,
             Backend::Real => (false, None),
             Backend::RealAlone => (true, None),
             Backend::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
             Backend::HandedOver => bail!("nothing has been handed over"),
             Backend::Existing(clusters) => {
                 let number = self.tenants.fetch_add(1, Ordering::Relaxed);
-                return Stage::existing(clusters, number, program, logs).await;
+                return Testbed::existing(clusters, number, program, logs).await;
             }
             Backend::InMemory(capd) => {
                 let environment = self.shared_in_memory(capd).await?;
-                return Stage::in_memory(environment, program, logs).await;
+                return Testbed::in_memory(environment, program, logs).await;
             }
         };
         let components = self.components()?;
@@ -313,9 +313,9 @@ impl Suite {
         } else {
             self.shared(components).await?
         };
-        let mut stage = Stage::real(environment, program, logs).await?;
-        stage.autoscaler = autoscaler;
-        Ok(stage)
+        let mut testbed = Testbed::real(environment, program, logs).await?;
+        testbed.autoscaler = autoscaler;
+        Ok(testbed)
     }
 
     fn components(&self) -> Result<Arc<Components>> {

@@ -1,7 +1,7 @@
 //! Runs the promises of an informer on a dedicated API server and on a sandbox: the same scenarios on both.
 
-mod scene;
-mod story;
+mod event_log;
+mod setup;
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -11,8 +11,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
 pub use self::{
-    scene::{Lists, Scene},
-    story::Story,
+    event_log::EventLog,
+    setup::{Lists, Setup},
 };
 use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract};
 
@@ -20,7 +20,7 @@ use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract}
 const AT_ONCE: usize = 8;
 
 /// The body of a scenario.
-pub type Run = for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>;
+pub type Run = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, Result<()>>;
 
 /// One promise.
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +31,13 @@ pub struct Promise {
     pub run: Run,
 }
 
-/// Lists promises by the paths of their functions, each an `async fn(&Scene) -> Result<()>`.
+/// Lists promises by the paths of their functions, each an `async fn(&Setup) -> Result<()>`.
 #[macro_export]
 macro_rules! promises {
     ($($module:ident::$function:ident),* $(,)?) => {
         [$($crate::informer::Promise {
             name: concat!(stringify!($module), "::", stringify!($function)),
-            run: |scene| Box::pin($module::$function(scene)),
+            run: |setup| Box::pin($module::$function(setup)),
         }),*]
     };
 }
@@ -94,15 +94,15 @@ impl Server {
 }
 
 async fn try_promise(server: Server, lists: Lists, promise: Promise, started: &Started) -> Result<()> {
-    let scene = match server {
-        Server::Sandbox => Scene::on_a_sandbox(lists).await?,
+    let setup = match server {
+        Server::Sandbox => Setup::on_a_sandbox(lists).await?,
         Server::Real => {
             let start = async || start().await.map_err(|error| format!("{error:#}"));
             let plane = started.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))?;
-            Scene::on_a_real_server(Arc::clone(plane), lists).await?
+            Setup::on_a_real_server(Arc::clone(plane), lists).await?
         }
     };
-    (promise.run)(&scene).await
+    (promise.run)(&setup).await
 }
 
 async fn start() -> Result<Arc<ControlPlane>> {

@@ -3,11 +3,11 @@
 
 mod autoscaler;
 mod management;
-mod scene;
+mod setup;
 mod workload;
 
 pub use self::{
     management::Management,
-    scene::{Play, Scene, run},
+    setup::{Body, Setup, run},
     workload::{NAMESPACE, Workload},
 };

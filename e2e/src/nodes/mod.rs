@@ -5,8 +5,8 @@ mod cluster;
 mod groups;
 mod leftovers;
 mod release;
-mod stage;
 pub(crate) mod suite;
+mod testbed;
 
 pub(crate) use self::groups::fake_nodes;
 pub use self::{
@@ -14,6 +14,6 @@ pub use self::{
     groups::Group,
     leftovers::Leftovers,
     release::{Connection, Outside, Release},
-    stage::{Play, Stage, run},
     suite::{Scenario, VARIABLE},
+    testbed::{Body, Testbed, run},
 };

@@ -31,16 +31,16 @@ pub struct Scenario<P> {
     /// The name.
     pub name: &'static str,
     /// The body.
-    pub play: P,
+    pub body: P,
 }
 
 /// Lists scenarios of a type by the paths of their functions.
 #[macro_export]
 macro_rules! docker_scenarios {
-    ($play:ty: $($module:ident::$function:ident),* $(,)?) => {
-        [$($crate::nodes::Scenario::<$play> {
+    ($body:ty: $($module:ident::$function:ident),* $(,)?) => {
+        [$($crate::nodes::Scenario::<$body> {
             name: concat!(stringify!($module), "::", stringify!($function)),
-            play: |shared| Box::pin($module::$function(shared)),
+            body: |shared| Box::pin($module::$function(shared)),
         }),*]
     };
 }
@@ -48,13 +48,13 @@ macro_rules! docker_scenarios {
 /// All that scenarios share.
 pub(crate) trait Shared: Send + Sized + 'static {
     /// The body of a scenario.
-    type Play: Copy + Send + 'static;
+    type Body: Copy + Send + 'static;
 
     /// Makes it, with logs in a directory.
     async fn start(logs: &Path) -> Result<Self>;
 
     /// Runs a scenario, keeps its logs in a directory, and removes its objects.
-    async fn play(&self, number: usize, play: Self::Play, logs: &Path) -> Result<()>;
+    async fn run_scenario(&self, number: usize, body: Self::Body, logs: &Path) -> Result<()>;
 
     /// Removes it from the machine.
     async fn remove(self) -> Result<()>;
@@ -69,7 +69,7 @@ struct Suite<S> {
 
 /// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine.
 /// Without the environment variables all are ignored.
-pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Play>], logs: &Path, variables: &[&str]) -> ExitCode {
+pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, variables: &[&str]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let named = variables.iter().all(|name| env::var_os(name).is_some_and(|value| !value.is_empty()));
@@ -88,9 +88,9 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Play>], logs: &Path, varia
     };
     let suite =
         Arc::new(Suite::<S> { runtime, logs: logs.to_owned(), shared: Mutex::new(None), number: AtomicUsize::new(0) });
-    let trials = scenarios.iter().map(|&Scenario { name, play }| {
+    let trials = scenarios.iter().map(|&Scenario { name, body }| {
         let suite = Arc::clone(&suite);
-        Trial::test(name, move || suite.try_scenario(name, play)).with_ignored_flag(!named)
+        Trial::test(name, move || suite.try_scenario(name, body)).with_ignored_flag(!named)
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     match suite.end(before.as_ref()) {
@@ -103,18 +103,18 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Play>], logs: &Path, varia
 }
 
 impl<S: Shared> Suite<S> {
-    fn try_scenario(&self, name: &str, play: S::Play) -> Result<(), Failed> {
+    fn try_scenario(&self, name: &str, body: S::Body) -> Result<(), Failed> {
         let logs = self.logs.join(name.replace("::", "/"));
-        let played = catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.play(play, &logs))));
-        let played = played.unwrap_or_else(|panic| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.run_scenario(body, &logs))));
+        let outcome = outcome.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
             Err(anyhow!(text.unwrap_or_else(|| "a panic".to_owned())))
         });
-        played.map_err(|error| format!("{error:#}\nlogs are in {}", logs.display()).into())
+        outcome.map_err(|error| format!("{error:#}\nlogs are in {}", logs.display()).into())
     }
 
-    async fn play(&self, play: S::Play, logs: &Path) -> Result<()> {
+    async fn run_scenario(&self, body: S::Body, logs: &Path) -> Result<()> {
         if logs.exists() {
             fs::remove_dir_all(logs)?;
         }
@@ -124,7 +124,7 @@ impl<S: Shared> Suite<S> {
             *held = Some(S::start(logs).await.map_err(|error| format!("{error:#}")));
         }
         let shared = held.as_ref().context("nothing was made")?.as_ref().map_err(|error| anyhow!(error.clone()))?;
-        shared.play(self.number.fetch_add(1, Ordering::Relaxed), play, logs).await
+        shared.run_scenario(self.number.fetch_add(1, Ordering::Relaxed), body, logs).await
     }
 
     /// Removes what scenarios share, and looks for what is left.

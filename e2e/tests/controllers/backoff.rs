@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::GRACE, machines::names, stage::Stage},
+    controllers::{groups::GRACE, machines::names, testbed::Testbed},
     proto::{NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest},
 };
 
@@ -19,39 +19,39 @@ use crate::pods::{create_pod, pods_run, workers};
 const PROVISION: Duration = Duration::from_secs(80);
 
 /// The infrastructure lacks capacity, which is reported, and another group grows.
-pub(crate) async fn a_group_without_capacity_is_left_for_another(stage: &Stage) -> Result<()> {
-    another_takes_over(stage, "no-capacity", Settings::default()).await
+pub(crate) async fn a_group_without_capacity_is_left_for_another(testbed: &Testbed) -> Result<()> {
+    another_takes_over(testbed, "no-capacity", Settings::default()).await
 }
 
 /// A Machine with a failed infrastructure is given up after a while: since Cluster API 1.11 nothing marks it as
 /// hopeless.
-pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(stage: &Stage) -> Result<()> {
-    another_takes_over(stage, "fail", Settings { provision: PROVISION, ..Settings::default() }).await
+pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(testbed: &Testbed) -> Result<()> {
+    another_takes_over(testbed, "fail", Settings { provision: PROVISION, ..Settings::default() }).await
 }
 
 /// A Machine that never becomes a Node is given up after a while, and its group is backed off.
-pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(stage: &Stage) -> Result<()> {
+pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(testbed: &Testbed) -> Result<()> {
     // The provision time of the second group is no longer.
-    another_takes_over(stage, "never-join", Settings { provision: PROVISION, ..Settings::default() }).await
+    another_takes_over(testbed, "never-join", Settings { provision: PROVISION, ..Settings::default() }).await
 }
 
 /// Bare metal: at first no host is available, and later one is. The Machine isn't deleted, and no other group grows.
-pub(crate) async fn a_host_that_comes_late_is_waited_for(stage: &Stage) -> Result<()> {
-    let first = workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16)));
-    let first = first.that("no-capacity").annotate(GRACE, "10m").create(stage).await?;
-    let second = workers(stage, "second").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
+pub(crate) async fn a_host_that_comes_late_is_waited_for(testbed: &Testbed) -> Result<()> {
+    let first = workers(testbed, "first").publishing(testbed.capacity(&testbed.cpu(4, 16)));
+    let first = first.that("no-capacity").annotate(GRACE, "10m").create(testbed).await?;
+    let second = workers(testbed, "second").publishing(testbed.capacity(&testbed.cpu(16, 16))).create(testbed).await?;
     // The scheduler retries a Pod only after ten seconds; until then its Node is idle.
     let settings = Settings { unneeded: Duration::from_secs(3600), ..Settings::default() };
-    let mut autoscaling = stage.autoscale(settings).await?;
-    create_pod(stage, "web", &stage.cpu(3, 16)).await?;
-    let machines = stage.machines_that(&first, "a Machine", |machines| machines.len() == 1).await?;
-    lacks_capacity(stage, &machines[0]).await?;
+    let mut autoscaling = testbed.autoscale(settings).await?;
+    create_pod(testbed, "web", &testbed.cpu(3, 16)).await?;
+    let machines = testbed.machines_that(&first, "a Machine", |machines| machines.len() == 1).await?;
+    lacks_capacity(testbed, &machines[0]).await?;
     // Otherwise it would be deleted in the first of them.
     autoscaling.wait_for_loops(4).await?;
     let label = json!({ "spec": { "template": { "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: "joins" } } } } });
-    stage.objects.patch(first.kind, &first.name, label).await?;
-    pods_run(stage, &mut autoscaling, 1).await?;
-    let running = stage.running(&first, 1).await?;
+    testbed.objects.patch(first.kind, &first.name, label).await?;
+    pods_run(testbed, &mut autoscaling, 1).await?;
+    let running = testbed.running(&first, 1).await?;
     ensure!(names(&running) == names(&machines), "another Machine came: {running:?}");
     autoscaling.sizes(&[(&first.id, 1), (&second.id, 0)]).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
@@ -60,17 +60,17 @@ pub(crate) async fn a_host_that_comes_late_is_waited_for(stage: &Stage) -> Resul
     Ok(())
 }
 
-async fn another_takes_over(stage: &Stage, behaviour: &str, settings: Settings) -> Result<()> {
+async fn another_takes_over(testbed: &Testbed, behaviour: &str, settings: Settings) -> Result<()> {
     // The first wastes fewer CPUs, so it is chosen first.
-    let first = workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16)));
-    let first = first.that(behaviour).annotate(GRACE, "6s").create(stage).await?;
-    let second = workers(stage, "second").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
-    let mut autoscaling = stage.autoscale(settings).await?;
-    create_pod(stage, "web", &stage.cpu(3, 16)).await?;
-    pods_run(stage, &mut autoscaling, 1).await?;
+    let first = workers(testbed, "first").publishing(testbed.capacity(&testbed.cpu(4, 16)));
+    let first = first.that(behaviour).annotate(GRACE, "6s").create(testbed).await?;
+    let second = workers(testbed, "second").publishing(testbed.capacity(&testbed.cpu(16, 16))).create(testbed).await?;
+    let mut autoscaling = testbed.autoscale(settings).await?;
+    create_pod(testbed, "web", &testbed.cpu(3, 16)).await?;
+    pods_run(testbed, &mut autoscaling, 1).await?;
     autoscaling.sizes(&[(&first.id, 0), (&second.id, 1)]).await?;
-    stage.running(&first, 0).await?;
-    stage.running(&second, 1).await?;
+    testbed.running(&first, 0).await?;
+    testbed.running(&second, 1).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     let mut increased = Vec::new();
     let mut deleted = Vec::new();

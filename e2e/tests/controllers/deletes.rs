@@ -8,7 +8,7 @@ use e2e::{
         groups::{Group, Workers},
         instances::target_size_is,
         machines::{HOOK, Machine, names},
-        stage::{POLL_INTERVAL, Stage},
+        testbed::{POLL_INTERVAL, Testbed},
     },
     pool::Scalable,
     provider::Provider,
@@ -18,41 +18,42 @@ use futures::future::try_join_all;
 use serde_json::json;
 
 /// One concurrent call for each Node, as for empty Nodes.
-pub(crate) async fn parallel_deletes_take_exactly_the_named_machines(stage: &Stage) -> Result<()> {
-    if stage.is_existing() {
+pub(crate) async fn parallel_deletes_take_exactly_the_named_machines(testbed: &Testbed) -> Result<()> {
+    if testbed.is_existing() {
         // These may be real machines.
-        let group = Workers::new("workers").replicas(4).create(stage).await?;
-        return takes_exactly(stage, &group, 4, &[1, 3], true).await;
+        let group = Workers::new("workers").replicas(4).create(testbed).await?;
+        return takes_exactly(testbed, &group, 4, &[1, 3], true).await;
     }
-    let group = Workers::new("workers").replicas(6).create(stage).await?;
-    takes_exactly(stage, &group, 6, &[1, 3, 4], true).await
+    let group = Workers::new("workers").replicas(6).create(testbed).await?;
+    takes_exactly(testbed, &group, 6, &[1, 3, 4], true).await
 }
 
 /// Several Nodes in one call.
-pub(crate) async fn one_delete_of_several_nodes_takes_exactly_those(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(5).create(stage).await?;
-    takes_exactly(stage, &group, 5, &[0, 4], false).await
+pub(crate) async fn one_delete_of_several_nodes_takes_exactly_those(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(5).create(testbed).await?;
+    takes_exactly(testbed, &group, 5, &[0, 4], false).await
 }
 
 /// The same for a MachineSet alone.
-pub(crate) async fn a_bare_machine_set_loses_exactly_the_named_machines(stage: &Stage) -> Result<()> {
-    let group = Workers::new("bare").of(Scalable::MachineSet).replicas(4).create(stage).await?;
-    takes_exactly(stage, &group, 4, &[1, 2], true).await
+pub(crate) async fn a_bare_machine_set_loses_exactly_the_named_machines(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("bare").of(Scalable::MachineSet).replicas(4).create(testbed).await?;
+    takes_exactly(testbed, &group, 4, &[1, 2], true).await
 }
 
 /// The Machines of a MachinePool can be named if its infrastructure has any.
-pub(crate) async fn a_machine_pool_with_machines_loses_exactly_the_named_ones(stage: &Stage) -> Result<()> {
-    let pool = Workers::new("pool").of(Scalable::MachinePool).with_machines().sized().replicas(4).create(stage).await?;
-    takes_exactly(stage, &pool, 4, &[0, 2], true).await
+pub(crate) async fn a_machine_pool_with_machines_loses_exactly_the_named_ones(testbed: &Testbed) -> Result<()> {
+    let pool =
+        Workers::new("pool").of(Scalable::MachinePool).with_machines().sized().replicas(4).create(testbed).await?;
+    takes_exactly(testbed, &pool, 4, &[0, 2], true).await
 }
 
-async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize], parallel: bool) -> Result<()> {
-    let provider = stage.serve().await?;
+async fn takes_exactly(testbed: &Testbed, group: &Group, size: usize, named: &[usize], parallel: bool) -> Result<()> {
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let machines = stage.running(group, size).await?;
+    let machines = testbed.running(group, size).await?;
     let mut nodes = Vec::new();
     for &index in named {
-        nodes.push(stage.node_of(&machines[index]).await?);
+        nodes.push(testbed.node_of(&machines[index]).await?);
     }
     if parallel {
         try_join_all(nodes.iter().map(|node| provider.delete_with_retries(&group.id, std::slice::from_ref(node))))
@@ -64,31 +65,31 @@ async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize
     for &index in named {
         expected.remove(&machines[index].name);
     }
-    let left = stage.running(group, size - named.len()).await?;
+    let left = testbed.running(group, size - named.len()).await?;
     assert_eq!(names(&left), expected, "Machines that are left");
     target_size_is(&provider, &group.id, i32::try_from(expected.len())?).await
 }
 
 /// A MachineSet counts Machines that are being deleted as replicas and takes those first, so a smaller size alone would
 /// be spent on the held one: the named one is deleted all the same, and the held one is replaced.
-pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(3).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(3).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let machines = stage.running(&group, 3).await?;
+    let machines = testbed.running(&group, 3).await?;
     let (held, named) = (&machines[0], &machines[1]);
-    let node = stage.node_of(named).await?;
+    let node = testbed.node_of(named).await?;
 
-    stage.objects.annotate("Machine", &held.name, json!({ HOOK: "held" })).await?;
-    stage.objects.delete("Machine", &held.name).await?;
-    stage
+    testbed.objects.annotate("Machine", &held.name, json!({ HOOK: "held" })).await?;
+    testbed.objects.delete("Machine", &held.name).await?;
+    testbed
         .machines_that(&group, "a Machine held in deletion", |machines| {
             machines.iter().any(|machine| machine.name == held.name && machine.deleting)
         })
         .await?;
     provider.delete_with_retries(&group.id, &[node]).await?;
     target_size_is(&provider, &group.id, 2).await?;
-    stage
+    testbed
         .machines_that(&group, "the named Machine gone", |left| {
             let left = names(left);
             left.len() == 2 && left.contains(&held.name) && left.contains(&machines[2].name)
@@ -96,83 +97,83 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage
         .await?;
 
     // The MachineSet lacks a replica only once it is gone.
-    stage.objects.annotate("Machine", &held.name, json!({ HOOK: null })).await?;
-    let left = stage.running(&group, 2).await?;
+    testbed.objects.annotate("Machine", &held.name, json!({ HOOK: null })).await?;
+    let left = testbed.running(&group, 2).await?;
     ensure!(names(&left).contains(&machines[2].name), "the third Machine went too: {left:?}");
     target_size_is(&provider, &group.id, 2).await
 }
 
 /// Cluster API copies a MachineDeployment's annotations to its MachineSets, including the deletion log: entries that
 /// have left the one leave the other, and annotations of other writers stay.
-pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(2).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let machines = stage.running(&group, 2).await?;
+    let machines = testbed.running(&group, 2).await?;
     let (named, set) = (&machines[0], &machines[0].owner);
-    stage.objects.annotate("MachineSet", set, json!({ NOTE: "mine" })).await?;
-    stage.objects.annotate("Machine", &named.name, json!({ HOOK: "held" })).await?;
+    testbed.objects.annotate("MachineSet", set, json!({ NOTE: "mine" })).await?;
+    testbed.objects.annotate("Machine", &named.name, json!({ HOOK: "held" })).await?;
 
-    provider.delete_with_retries(&group.id, &[stage.node_of(named).await?]).await?;
+    provider.delete_with_retries(&group.id, &[testbed.node_of(named).await?]).await?;
     for (kind, name) in [("MachineDeployment", &group.name), ("MachineSet", set)] {
-        annotations_that(stage, kind, name, "the log", |annotations| annotations.contains_key(LOG)).await?;
+        annotations_that(testbed, kind, name, "the log", |annotations| annotations.contains_key(LOG)).await?;
     }
-    stage.objects.annotate("Machine", &named.name, json!({ HOOK: null })).await?;
+    testbed.objects.annotate("Machine", &named.name, json!({ HOOK: null })).await?;
     for (kind, name) in [("MachineDeployment", &group.name), ("MachineSet", set)] {
-        annotations_that(stage, kind, name, "no log", |annotations| !annotations.contains_key(LOG)).await?;
+        annotations_that(testbed, kind, name, "no log", |annotations| !annotations.contains_key(LOG)).await?;
     }
-    annotations_that(stage, "MachineSet", set, "the note", |left| left.get(NOTE).is_some_and(|note| note == "mine"))
+    annotations_that(testbed, "MachineSet", set, "the note", |left| left.get(NOTE).is_some_and(|note| note == "mine"))
         .await
 }
 
 /// Cluster API reconciles a MachineSet with an error for as long as one of its Machines lacks its infrastructure
 /// object, although it has observed the smaller size.
-pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructure(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(3).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructure(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(3).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let machines = stage.running(&group, 3).await?;
+    let machines = testbed.running(&group, 3).await?;
     let (broken, named) = (&machines[0], &machines[1]);
-    let object = stage.objects.get("Machine", &broken.name).await?;
+    let object = testbed.objects.get("Machine", &broken.name).await?;
     let lost = object.data["spec"]["infrastructureRef"]["name"].as_str().context("a Machine without infrastructure")?;
-    stage.objects.delete("LoopbackMachine", lost).await?;
-    every(POLL_INTERVAL, &format!("{lost} gone"), stage.timeout(), async || {
-        ensure!(stage.objects.find("LoopbackMachine", lost).await?.is_none(), "it is there");
+    testbed.objects.delete("LoopbackMachine", lost).await?;
+    every(POLL_INTERVAL, &format!("{lost} gone"), testbed.timeout(), async || {
+        ensure!(testbed.objects.find("LoopbackMachine", lost).await?.is_none(), "it is there");
         Ok(())
     })
     .await?;
-    goes_and_leaves_no_log(stage, &provider, &group, named).await
+    goes_and_leaves_no_log(testbed, &provider, &group, named).await
 }
 
 /// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its
 /// Machines.
-pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_refused(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(3).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_refused(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(3).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let machines = stage.running(&group, 3).await?;
+    let machines = testbed.running(&group, 3).await?;
     let (kept, named) = (&machines[0], &machines[1]);
-    let policy = deletes_refused(stage, kept).await?;
+    let policy = deletes_refused(testbed, kept).await?;
     // Another user wants it deleted.
-    stage.objects.annotate("Machine", &kept.name, json!({ "cluster.x-k8s.io/delete-machine": "yes" })).await?;
-    stage.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 2 } })).await?;
+    testbed.objects.annotate("Machine", &kept.name, json!({ "cluster.x-k8s.io/delete-machine": "yes" })).await?;
+    testbed.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 2 } })).await?;
     target_size_is(&provider, &group.id, 2).await?;
-    let left = goes_and_leaves_no_log(stage, &provider, &group, named).await;
+    let left = goes_and_leaves_no_log(testbed, &provider, &group, named).await;
     for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-        stage.objects.delete(kind, &policy).await?;
+        testbed.objects.delete(kind, &policy).await?;
     }
     left?;
-    let last = stage.running(&group, 1).await?;
+    let last = testbed.running(&group, 1).await?;
     ensure!(names(&last) == names(&machines[2..]), "{last:?} is left");
     Ok(())
 }
 
-async fn goes_and_leaves_no_log(stage: &Stage, provider: &Provider, group: &Group, named: &Machine) -> Result<()> {
-    provider.delete_with_retries(&group.id, &[stage.node_of(named).await?]).await?;
-    stage.machines_that(group, "the named Machine gone", |left| !names(left).contains(&named.name)).await?;
+async fn goes_and_leaves_no_log(testbed: &Testbed, provider: &Provider, group: &Group, named: &Machine) -> Result<()> {
+    provider.delete_with_retries(&group.id, &[testbed.node_of(named).await?]).await?;
+    testbed.machines_that(group, "the named Machine gone", |left| !names(left).contains(&named.name)).await?;
     let no_log = |annotations: &BTreeMap<String, String>| !annotations.contains_key(LOG);
-    let left = annotations_that(stage, group.kind, &group.name, "no log", no_log).await;
-    let set = stage.objects.get("MachineSet", &named.owner).await?;
+    let left = annotations_that(testbed, group.kind, &group.name, "no log", no_log).await;
+    let set = testbed.objects.get("MachineSet", &named.owner).await?;
     let mut conditions = set.data["status"]["conditions"].as_array().into_iter().flatten();
     let seen = conditions.find(|condition| condition["type"] == "ScalingDown");
     let (generation, observed) = (set.metadata.generation, &set.data["status"]["observedGeneration"]);
@@ -182,8 +183,8 @@ async fn goes_and_leaves_no_log(stage: &Stage, provider: &Provider, group: &Grou
 }
 
 /// Creates a policy that forbids the deletion of a Machine, and returns its name.
-async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
-    let name = format!("{}-stays", stage.namespace);
+async fn deletes_refused(testbed: &Testbed, machine: &Machine) -> Result<String> {
+    let name = format!("{}-stays", testbed.namespace);
     let rules = json!([{
         "apiGroups": ["cluster.x-k8s.io"],
         "apiVersions": ["*"],
@@ -191,7 +192,7 @@ async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
         "resources": ["machines"],
         "resourceNames": [machine.name],
     }]);
-    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": stage.namespace } });
+    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": testbed.namespace } });
     let policy = json!({
         "kind": "ValidatingAdmissionPolicy",
         "metadata": { "name": name },
@@ -205,10 +206,10 @@ async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
         "metadata": { "name": name },
         "spec": { "policyName": name, "validationActions": ["Deny"] },
     });
-    stage.objects.create(policy).await?;
-    stage.objects.create(binding).await?;
-    every(POLL_INTERVAL, "a refused delete", stage.timeout(), async || {
-        let refused = stage.objects.try_delete("Machine", &machine.name).await.err();
+    testbed.objects.create(policy).await?;
+    testbed.objects.create(binding).await?;
+    every(POLL_INTERVAL, "a refused delete", testbed.timeout(), async || {
+        let refused = testbed.objects.try_delete("Machine", &machine.name).await.err();
         ensure!(refused.is_some(), "nothing is refused");
         Ok(())
     })
@@ -220,14 +221,14 @@ pub(crate) const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const NOTE: &str = "example.com/note";
 
 pub(crate) async fn annotations_that(
-    stage: &Stage,
+    testbed: &Testbed,
     kind: &str,
     name: &str,
     what: &str,
     are: impl Fn(&BTreeMap<String, String>) -> bool,
 ) -> Result<()> {
-    every(POLL_INTERVAL, &format!("{what} in annotations of {kind} {name}"), stage.timeout(), async || {
-        let annotations = stage.objects.get(kind, name).await?.metadata.annotations.unwrap_or_default();
+    every(POLL_INTERVAL, &format!("{what} in annotations of {kind} {name}"), testbed.timeout(), async || {
+        let annotations = testbed.objects.get(kind, name).await?.metadata.annotations.unwrap_or_default();
         ensure!(are(&annotations), "they are {annotations:?}");
         Ok(())
     })

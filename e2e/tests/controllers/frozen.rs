@@ -12,7 +12,7 @@ use e2e::{
         instances::{ObservedInstance, instances, instances_are, target_size_is},
         machines::{Machine, names},
         running::Autoscaling,
-        stage::{POLL_INTERVAL, Stage, TIMEOUT},
+        testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
     },
     proto::{
         NodeGroupDecreaseTargetSizeRequest,
@@ -31,13 +31,13 @@ const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
 
 /// The Machine's Node is gone, and no other comes as long as the Machine hangs: the replica has a placeholder, which
 /// can be given up for a smaller size. The Machine that is already being deleted is the one that goes.
-pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(2).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let machines = stage.running(&group, 2).await?;
+    let machines = testbed.running(&group, 2).await?;
     let (hanging, stays) = (&machines[0], &machines[1]);
-    hang(stage, hanging).await?;
+    hang(testbed, hanging).await?;
 
     let (placeholder, seen) = eventually("a placeholder", SOON, async || {
         let seen = instances(&provider, &group.id).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(st
         Ok((placeholder.with_context(|| format!("instances are {seen:?}"))?, seen))
     })
     .await?;
-    let deleting = (format!("deleting-machine-{}_{}", stage.namespace, hanging.name), (InstanceDeleting, None));
+    let deleting = (format!("deleting-machine-{}_{}", testbed.namespace, hanging.name), (InstanceDeleting, None));
     let creating = (placeholder.clone(), (InstanceCreating, None));
     ensure!(seen == [running(stays)?, deleting.clone(), creating].into(), "instances are {seen:?}");
     ensure!(provider.target_size(&group.id).await? == 2, "the size has changed");
@@ -56,152 +56,155 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(st
     provider.delete_with_retries(&group.id, &[made_up]).await?;
     target_size_is(&provider, &group.id, 1).await?;
     instances_are(&provider, &group.id, [running(stays)?, deleting]).await?;
-    let_go(stage, hanging).await?;
-    let left = stage.running(&group, 1).await?;
+    let_go(testbed, hanging).await?;
+    let left = testbed.running(&group, 1).await?;
     ensure!(names(&left) == names(std::slice::from_ref(stays)), "{left:?} is left");
     instances_are(&provider, &group.id, [running(stays)?]).await?;
     target_size_is(&provider, &group.id, 1).await?;
-    stage.objects.assert_marked(&[]).await
+    testbed.objects.assert_marked(&[]).await
 }
 
 /// A decrease may take Machines without a Node, down to the min size: a larger decrease succeeds in part.
-pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").that("never-join").bounds(2, 5).replicas(3).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").that("never-join").bounds(2, 5).replicas(3).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
     let provisioned =
         |machines: &[Machine]| machines.len() == 3 && machines.iter().all(|machine| machine.phase == "Provisioned");
-    stage.machines_that(&group, "three provisioned Machines", provisioned).await?;
+    testbed.machines_that(&group, "three provisioned Machines", provisioned).await?;
     for delta in [-3, -1] {
         eventually("a smaller target size", SOON, async || Ok(provider.decrease(&group.id, delta).await?)).await?;
         let size = provider.target_size(&group.id).await?;
         ensure!(size == 2, "the size is {size} after {delta}, and the minimum 2");
     }
-    stage.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
+    testbed.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
     target_size_is(&provider, &group.id, 2).await
 }
 
 /// The replica is given up, and all groups keep working.
-pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(stage: &Stage) -> Result<()> {
-    let held = workers(stage, "held").sized().bounds(1, 5).replicas(2).create(stage).await?;
-    let scene = Scene::set(stage).await?;
-    let machines = stage.running(&held, 2).await?;
-    hang(stage, &machines[0]).await?;
-    let mut autoscaling = scene.autoscale(stage).await?;
-    scene.another_grows(stage, &mut autoscaling).await?;
-    autoscaling.sizes(&[(&held.id, 1), (&scene.other.id, 1)]).await?;
-    let_go(stage, &machines[0]).await?;
-    let left = stage.running(&held, 1).await?;
+pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(testbed: &Testbed) -> Result<()> {
+    let held = workers(testbed, "held").sized().bounds(1, 5).replicas(2).create(testbed).await?;
+    let setup = Setup::set(testbed).await?;
+    let machines = testbed.running(&held, 2).await?;
+    hang(testbed, &machines[0]).await?;
+    let mut autoscaling = setup.autoscale(testbed).await?;
+    setup.another_grows(testbed, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&held.id, 1), (&setup.other.id, 1)]).await?;
+    let_go(testbed, &machines[0]).await?;
+    let left = testbed.running(&held, 1).await?;
     ensure!(names(&left) == names(&machines[1..]), "{left:?} is left");
-    scene.ends(stage, autoscaling, &[(&held, 1)]).await
+    setup.ends(testbed, autoscaling, &[(&held, 1)]).await
 }
 
 /// At the min size it isn't given up. The Machine is replaced once it is gone.
-pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
-    let held = workers(stage, "held").sized().bounds(2, 5).replicas(2).create(stage).await?;
-    let scene = Scene::set(stage).await?;
-    let machines = stage.running(&held, 2).await?;
-    hang(stage, &machines[0]).await?;
-    let mut autoscaling = scene.autoscale(stage).await?;
-    scene.another_grows(stage, &mut autoscaling).await?;
-    autoscaling.sizes(&[(&held.id, 2), (&scene.other.id, 1)]).await?;
-    let_go(stage, &machines[0]).await?;
-    scene.ends(stage, autoscaling, &[(&held, 2)]).await
+pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group(
+    testbed: &Testbed,
+) -> Result<()> {
+    let held = workers(testbed, "held").sized().bounds(2, 5).replicas(2).create(testbed).await?;
+    let setup = Setup::set(testbed).await?;
+    let machines = testbed.running(&held, 2).await?;
+    hang(testbed, &machines[0]).await?;
+    let mut autoscaling = setup.autoscale(testbed).await?;
+    setup.another_grows(testbed, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&held.id, 2), (&setup.other.id, 1)]).await?;
+    let_go(testbed, &machines[0]).await?;
+    setup.ends(testbed, autoscaling, &[(&held, 2)]).await
 }
 
 /// Its failure is reported as long as a delete for it would be accepted. Otherwise it is an instance that is waited
 /// for.
-pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
-    let full = workers(stage, "full").sized().annotate(GRACE, "0").bounds(1, 5).replicas(1).create(stage).await?;
-    let scene = Scene::set(stage).await?;
-    let first = stage.running(&full, 1).await?;
+pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_group(testbed: &Testbed) -> Result<()> {
+    let full = workers(testbed, "full").sized().annotate(GRACE, "0").bounds(1, 5).replicas(1).create(testbed).await?;
+    let setup = Setup::set(testbed).await?;
+    let first = testbed.running(&full, 1).await?;
     let minimum = json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "2" });
-    stage.objects.annotate(full.kind, &full.name, minimum).await?;
-    turn(stage, &full, "no-capacity", json!({ "spec": { "replicas": 2 } })).await?;
-    stage.machines_that(&full, "two Machines", |machines| machines.len() == 2).await?;
-    fails(stage, &full, |machine| !names(&first).contains(&machine.name)).await?;
-    let mut autoscaling = scene.autoscale(stage).await?;
-    scene.another_grows(stage, &mut autoscaling).await?;
-    autoscaling.sizes(&[(&full.id, 2), (&scene.other.id, 1)]).await?;
-    turn(stage, &full, "joins", json!({})).await?;
-    let left = stage.running(&full, 2).await?;
+    testbed.objects.annotate(full.kind, &full.name, minimum).await?;
+    turn(testbed, &full, "no-capacity", json!({ "spec": { "replicas": 2 } })).await?;
+    testbed.machines_that(&full, "two Machines", |machines| machines.len() == 2).await?;
+    fails(testbed, &full, |machine| !names(&first).contains(&machine.name)).await?;
+    let mut autoscaling = setup.autoscale(testbed).await?;
+    setup.another_grows(testbed, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&full.id, 2), (&setup.other.id, 1)]).await?;
+    turn(testbed, &full, "joins", json!({})).await?;
+    let left = testbed.running(&full, 2).await?;
     ensure!(names(&first).is_subset(&names(&left)), "{first:?} went, and there are {left:?}");
-    scene.ends(stage, autoscaling, &[(&full, 2)]).await
+    setup.ends(testbed, autoscaling, &[(&full, 2)]).await
 }
 
 /// Deletes are refused until the rollout is complete, so the failure isn't reported.
-pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(stage: &Stage) -> Result<()> {
-    let rolling = workers(stage, "rolling").sized().replicas(2).create(stage).await?;
-    let scene = Scene::set(stage).await?;
-    let old = stage.running(&rolling, 2).await?;
+pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(testbed: &Testbed) -> Result<()> {
+    let rolling = workers(testbed, "rolling").sized().replicas(2).create(testbed).await?;
+    let setup = Setup::set(testbed).await?;
+    let old = testbed.running(&rolling, 2).await?;
     // An old Machine is deleted before the new one is created.
     let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } });
     let strategy = json!({ "spec": { "rollout": { "strategy": strategy } } });
-    stage.objects.patch(rolling.kind, &rolling.name, strategy).await?;
-    turn(stage, &rolling, "fail", json!({ "spec": { "template": { "spec": { "version": "v1.36.2" } } } })).await?;
+    testbed.objects.patch(rolling.kind, &rolling.name, strategy).await?;
+    turn(testbed, &rolling, "fail", json!({ "spec": { "template": { "spec": { "version": "v1.36.2" } } } })).await?;
     let is_old = |machine: &Machine| names(&old).contains(&machine.name);
-    stage
+    testbed
         .machines_that(&rolling, "an old Machine beside a new one", |machines| {
             machines.len() == 2
                 && machines.iter().all(|machine| !machine.deleting)
                 && machines.iter().filter(|machine| is_old(machine)).count() == 1
         })
         .await?;
-    fails(stage, &rolling, |machine| !is_old(machine)).await?;
-    let mut autoscaling = scene.autoscale(stage).await?;
-    scene.another_grows(stage, &mut autoscaling).await?;
-    autoscaling.sizes(&[(&rolling.id, 2), (&scene.other.id, 1)]).await?;
-    turn(stage, &rolling, "joins", json!({ "spec": { "template": { "spec": { "version": "v1.36.1" } } } })).await?;
-    stage
+    fails(testbed, &rolling, |machine| !is_old(machine)).await?;
+    let mut autoscaling = setup.autoscale(testbed).await?;
+    setup.another_grows(testbed, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&rolling.id, 2), (&setup.other.id, 1)]).await?;
+    turn(testbed, &rolling, "joins", json!({ "spec": { "template": { "spec": { "version": "v1.36.1" } } } })).await?;
+    testbed
         .machines_that(&rolling, "two new Machines", |machines| {
             machines.len() == 2 && machines.iter().all(|machine| machine.runs() && !is_old(machine))
         })
         .await?;
-    scene.ends(stage, autoscaling, &[(&rolling, 2)]).await
+    setup.ends(testbed, autoscaling, &[(&rolling, 2)]).await
 }
 
 /// The groups besides the one that could stop them.
-struct Scene {
+struct Setup {
     /// Fits a Pod that fits no other group.
     other: Group,
     /// Its Machine never joins and is given up: by then the provision time is over.
     clock: Group,
 }
 
-impl Scene {
-    async fn set(stage: &Stage) -> Result<Self> {
-        let other = workers(stage, "other").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
-        let clock = workers(stage, "clock").sized().that("never-join").replicas(1).create(stage).await?;
+impl Setup {
+    async fn set(testbed: &Testbed) -> Result<Self> {
+        let other =
+            workers(testbed, "other").publishing(testbed.capacity(&testbed.cpu(16, 16))).create(testbed).await?;
+        let clock = workers(testbed, "clock").sized().that("never-join").replicas(1).create(testbed).await?;
         Ok(Self { other, clock })
     }
 
     /// Starts an autoscaler that removes no idle Nodes.
-    async fn autoscale(&self, stage: &Stage) -> Result<Autoscaling> {
+    async fn autoscale(&self, testbed: &Testbed) -> Result<Autoscaling> {
         let provisioned = |machines: &[Machine]| machines.iter().any(|machine| machine.phase == "Provisioned");
-        stage.machines_that(&self.clock, "a provisioned Machine", provisioned).await?;
+        testbed.machines_that(&self.clock, "a provisioned Machine", provisioned).await?;
         let settings =
             Settings { unneeded: Duration::from_secs(3600), provision: Duration::from_secs(20), ..Settings::default() };
-        stage.autoscale(settings).await
+        testbed.autoscale(settings).await
     }
 
     /// Waits until an incorrect size would be corrected, and then creates a Pod that needs the other group.
-    async fn another_grows(&self, stage: &Stage, autoscaling: &mut Autoscaling) -> Result<()> {
+    async fn another_grows(&self, testbed: &Testbed, autoscaling: &mut Autoscaling) -> Result<()> {
         autoscaling.sizes(&[(&self.clock.id, 0)]).await?;
-        create_pod(stage, "web", &stage.cpu(9, 16)).await?;
-        pods_run(stage, autoscaling, 1).await?;
-        stage.running(&self.other, 1).await?;
+        create_pod(testbed, "web", &testbed.cpu(9, 16)).await?;
+        pods_run(testbed, autoscaling, 1).await?;
+        testbed.running(&self.other, 1).await?;
         nothing_is_corrected(&autoscaling.calls.all())
     }
 
     /// Checks that sizes, Machines and Nodes agree at rest.
-    async fn ends(&self, stage: &Stage, mut autoscaling: Autoscaling, others: &[(&Group, usize)]) -> Result<()> {
+    async fn ends(&self, testbed: &Testbed, mut autoscaling: Autoscaling, others: &[(&Group, usize)]) -> Result<()> {
         for &(group, size) in others.iter().chain(&[(&self.other, 1), (&self.clock, 0)]) {
-            stage.running(group, size).await?;
+            testbed.running(group, size).await?;
             autoscaling.sizes(&[(&group.id, i32::try_from(size)?)]).await?;
         }
         autoscaling.wait_for_loops(4).await?;
         for &(group, size) in others {
-            stage.running(group, size).await?;
+            testbed.running(group, size).await?;
         }
         let Some(calls) = autoscaling.end().await? else { return Ok(()) };
         nothing_is_corrected(&calls)
@@ -222,16 +225,16 @@ fn running(machine: &Machine) -> Result<(String, ObservedInstance)> {
 }
 
 /// Deletes a Machine, which then hangs, and waits until its Node is gone.
-async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
-    let finalizers = stage.objects.get("Machine", &machine.name).await?.metadata.finalizers.unwrap_or_default();
+async fn hang(testbed: &Testbed, machine: &Machine) -> Result<()> {
+    let finalizers = testbed.objects.get("Machine", &machine.name).await?.metadata.finalizers.unwrap_or_default();
     let finalizers = [finalizers, vec![FINALIZER.to_owned()]].concat();
-    stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
-    stage.objects.delete("Machine", &machine.name).await?;
+    testbed.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
+    testbed.objects.delete("Machine", &machine.name).await?;
     let node = machine.node.as_deref().context("a Machine without Node")?;
     every(POLL_INTERVAL, &format!("Node {node} gone"), TIMEOUT, async || {
-        let left = stage.workload.find("Node", node).await?;
+        let left = testbed.workload.find("Node", node).await?;
         ensure!(left.is_none(), "it is there");
-        let hanging = stage.objects.get("Machine", &machine.name).await?;
+        let hanging = testbed.objects.get("Machine", &machine.name).await?;
         ensure!(hanging.metadata.deletion_timestamp.is_some(), "the Machine isn't being deleted");
         let finalizers = hanging.metadata.finalizers.unwrap_or_default();
         ensure!(finalizers == [FINALIZER], "the Machine is held by {finalizers:?}");
@@ -241,10 +244,10 @@ async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
 }
 
 /// Releases a hanging Machine, and waits until it is gone.
-async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
-    stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": null } })).await?;
+async fn let_go(testbed: &Testbed, machine: &Machine) -> Result<()> {
+    testbed.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": null } })).await?;
     every(POLL_INTERVAL, &format!("Machine {} gone", machine.name), TIMEOUT, async || {
-        let left = stage.objects.find("Machine", &machine.name).await?;
+        let left = testbed.objects.find("Machine", &machine.name).await?;
         ensure!(left.is_none(), "it is there");
         Ok(())
     })
@@ -252,12 +255,12 @@ async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
 }
 
 /// Waits until Cluster API reports that the infrastructure of a Machine of a group failed, or has no capacity.
-async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -> Result<()> {
+async fn fails(testbed: &Testbed, group: &Group, is_it: impl Fn(&Machine) -> bool) -> Result<()> {
     let failed = ["ImageNotFound", "ProvisioningFailed"];
     every(POLL_INTERVAL, &format!("a Machine of {} that failed", group.id), TIMEOUT, async || {
-        let machines = stage.machines(group).await?;
+        let machines = testbed.machines(group).await?;
         let machine = machines.iter().find(|machine| is_it(machine)).context("there is none")?;
-        let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
+        let status = testbed.objects.get("Machine", &machine.name).await?.data["status"].take();
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let ready = conditions.find(|condition| condition["type"] == "InfrastructureReady");
         let is_failed = |ready: &Value| failed.iter().any(|reason| ready["reason"] == *reason);
@@ -268,7 +271,7 @@ async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -
 }
 
 /// Changes the fate of a group's Machines from now on, by a patch that may change more.
-async fn turn(stage: &Stage, group: &Group, behaviour: &str, mut patch: Value) -> Result<()> {
+async fn turn(testbed: &Testbed, group: &Group, behaviour: &str, mut patch: Value) -> Result<()> {
     patch["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = json!(behaviour);
-    stage.objects.patch(group.kind, &group.name, patch).await
+    testbed.objects.patch(group.kind, &group.name, patch).await
 }

@@ -9,7 +9,7 @@ use e2e::{
     controllers::{
         groups::UNNEEDED,
         machines::{HOOK, Machine, names},
-        stage::{POLL_INTERVAL, Stage},
+        testbed::{POLL_INTERVAL, Testbed},
     },
     proto::NodeGroupDeleteNodesRequest,
     wait::every,
@@ -19,20 +19,20 @@ use serde_json::{Value, json};
 use crate::pods::{busy_nodes, create_pod, pods_run, workers};
 
 /// Idle Nodes are named in single concurrent calls: exactly those are removed.
-pub(crate) async fn idle_nodes_go_at_once_and_busy_ones_stay(stage: &Stage) -> Result<()> {
+pub(crate) async fn idle_nodes_go_at_once_and_busy_ones_stay(testbed: &Testbed) -> Result<()> {
     // Real machines are expensive.
-    let size: u8 = if stage.is_existing() { 4 } else { 6 };
-    let group = workers(stage, "workers").sized().replicas(size.into()).create(stage).await?;
-    let machines = stage.running(&group, size.into()).await?;
+    let size: u8 = if testbed.is_existing() { 4 } else { 6 };
+    let group = workers(testbed, "workers").sized().replicas(size.into()).create(testbed).await?;
+    let machines = testbed.running(&group, size.into()).await?;
     // Each fits on one Node, and keeps it busy.
     for number in 0..2 {
-        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+        create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
     }
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
-    pods_run(stage, &mut autoscaling, 2).await?;
-    let busy = busy_nodes(stage).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
+    pods_run(testbed, &mut autoscaling, 2).await?;
+    let busy = busy_nodes(testbed).await?;
     autoscaling.sizes(&[(&group.id, 2)]).await?;
-    let left = stage.running(&group, 2).await?;
+    let left = testbed.running(&group, 2).await?;
     let nodes: BTreeSet<_> = left.iter().filter_map(|machine| machine.node.clone()).collect();
     ensure!(nodes == busy.into_iter().collect(), "{nodes:?} are left");
     ensure!(names(&left).is_subset(&names(&machines)), "Machines were made anew: {left:?}");
@@ -42,14 +42,14 @@ pub(crate) async fn idle_nodes_go_at_once_and_busy_ones_stay(stage: &Stage) -> R
 }
 
 /// The min size limits removals, and an option of a group keeps its Nodes longer than those of others.
-pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(stage: &Stage) -> Result<()> {
-    let least = workers(stage, "least").sized().bounds(1, 5).replicas(3).create(stage).await?;
-    let patient = workers(stage, "patient").sized().replicas(1).annotate(UNNEEDED, "10h").create(stage).await?;
-    stage.running(&least, 3).await?;
-    stage.running(&patient, 1).await?;
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(testbed: &Testbed) -> Result<()> {
+    let least = workers(testbed, "least").sized().bounds(1, 5).replicas(3).create(testbed).await?;
+    let patient = workers(testbed, "patient").sized().replicas(1).annotate(UNNEEDED, "10h").create(testbed).await?;
+    testbed.running(&least, 3).await?;
+    testbed.running(&patient, 1).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
     autoscaling.sizes(&[(&least.id, 1), (&patient.id, 1)]).await?;
-    stage.running(&least, 1).await?;
+    testbed.running(&least, 1).await?;
     autoscaling.wait_for_loops(4).await?;
     autoscaling.sizes(&[(&least.id, 1), (&patient.id, 1)]).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
@@ -62,24 +62,24 @@ pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(stage: 
 
 /// While a MachineDeployment replaces its Machines none of them is removed; afterwards they are. The rollout is delayed
 /// by a hook on the drain of old Machines.
-pub(crate) async fn nothing_goes_while_a_rollout_goes_on(stage: &Stage) -> Result<()> {
-    let group = workers(stage, "workers").sized().replicas(2).create(stage).await?;
-    let old = stage.running(&group, 2).await?;
-    hold(stage, &old, json!("held")).await?;
-    stage.roll(&group).await?;
+pub(crate) async fn nothing_goes_while_a_rollout_goes_on(testbed: &Testbed) -> Result<()> {
+    let group = workers(testbed, "workers").sized().replicas(2).create(testbed).await?;
+    let old = testbed.running(&group, 2).await?;
+    hold(testbed, &old, json!("held")).await?;
+    testbed.roll(&group).await?;
     let held = |machine: &Machine| machine.deleting && names(&old).contains(&machine.name);
     let begun =
         |machines: &[Machine]| machines.iter().any(held) && machines.iter().filter(|one| one.runs()).count() > 1;
-    stage.machines_that(&group, "an old one held in deletion, and a new one", begun).await?;
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+    testbed.machines_that(&group, "an old one held in deletion, and a new one", begun).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
     autoscaling.wait_for_loops(6).await?;
     ensure!(autoscaling.calls.of("NodeGroupDeleteNodes").is_empty(), "a Node was chosen");
-    let marked = stage.machines(&group).await?.into_iter().filter(|machine| machine.marked);
+    let marked = testbed.machines(&group).await?.into_iter().filter(|machine| machine.marked);
     ensure!(marked.count() == 0, "a Machine was marked");
     autoscaling.sizes(&[(&group.id, 2)]).await?;
-    hold(stage, &old, Value::Null).await?;
+    hold(testbed, &old, Value::Null).await?;
     autoscaling.sizes(&[(&group.id, 0)]).await?;
-    stage.running(&group, 0).await?;
+    testbed.running(&group, 0).await?;
     autoscaling.end().await?;
     Ok(())
 }
@@ -87,14 +87,14 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(stage: &Stage) -> Resul
 /// A MachineSet would spend a smaller size on a Machine that is already being deleted: the idle Node's Machine is
 /// deleted all the same, and the busy one's stays. The held one is replaced by an unneeded one, since its Pod is
 /// deleted with it.
-pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(stage: &Stage) -> Result<()> {
-    let group = workers(stage, "workers").sized().replicas(3).create(stage).await?;
-    let machines = stage.running(&group, 3).await?;
+pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(testbed: &Testbed) -> Result<()> {
+    let group = workers(testbed, "workers").sized().replicas(3).create(testbed).await?;
+    let machines = testbed.running(&group, 3).await?;
     for number in 0..2 {
-        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+        create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
     }
-    let nodes = every(POLL_INTERVAL, "two busy Nodes", stage.timeout(), async || {
-        let nodes = busy_nodes(stage).await?;
+    let nodes = every(POLL_INTERVAL, "two busy Nodes", testbed.timeout(), async || {
+        let nodes = busy_nodes(testbed).await?;
         ensure!(nodes.len() == 2, "pods are on {nodes:?}");
         Ok(nodes)
     })
@@ -104,16 +104,16 @@ pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(
         found.with_context(|| format!("Node {node} of no Machine"))
     };
     let (held, busy) = (of(&nodes[0])?, of(&nodes[1])?);
-    hold(stage, std::slice::from_ref(held), json!("held")).await?;
-    stage.objects.delete("Machine", &held.name).await?;
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+    hold(testbed, std::slice::from_ref(held), json!("held")).await?;
+    testbed.objects.delete("Machine", &held.name).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
     autoscaling.sizes(&[(&group.id, 2)]).await?;
     let gone = |left: &[Machine]| names(left) == [held, busy].map(|machine| machine.name.clone()).into();
-    stage.machines_that(&group, "the idle one gone", gone).await?;
+    testbed.machines_that(&group, "the idle one gone", gone).await?;
 
-    hold(stage, std::slice::from_ref(held), Value::Null).await?;
+    hold(testbed, std::slice::from_ref(held), Value::Null).await?;
     autoscaling.sizes(&[(&group.id, 1)]).await?;
-    let left = stage.running(&group, 1).await?;
+    let left = testbed.running(&group, 1).await?;
     ensure!(left[0].name == busy.name, "{left:?} is left instead of {busy:?}");
     autoscaling.end().await?;
     Ok(())
@@ -121,21 +121,21 @@ pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(
 
 /// A Cluster Autoscaler that ends during a scale-down leaves its taints. The next one removes them once, before its
 /// first Refresh, and asks for the group of each Node then: Pods run on those Nodes again.
-pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(stage: &Stage) -> Result<()> {
-    let group = workers(stage, "workers").sized().bounds(2, 2).replicas(2).create(stage).await?;
-    let machines = stage.running(&group, 2).await?;
+pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(testbed: &Testbed) -> Result<()> {
+    let group = workers(testbed, "workers").sized().bounds(2, 2).replicas(2).create(testbed).await?;
+    let machines = testbed.running(&group, 2).await?;
     let nodes: Vec<_> = machines.iter().filter_map(|machine| machine.node.clone()).collect();
     for node in &nodes {
         let taint = json!({ "key": TO_BE_DELETED, "value": "1767225600", "effect": "NoSchedule" });
-        stage.workload.patch("Node", node, json!({ "spec": { "taints": [taint] } })).await?;
+        testbed.workload.patch("Node", node, json!({ "spec": { "taints": [taint] } })).await?;
     }
     for number in 0..2 {
-        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+        create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
     }
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
-    pods_run(stage, &mut autoscaling, 2).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
+    pods_run(testbed, &mut autoscaling, 2).await?;
     for node in &nodes {
-        let node = stage.workload.get("Node", node).await?;
+        let node = testbed.workload.get("Node", node).await?;
         let taints = node.data["spec"]["taints"].as_array().into_iter().flatten();
         ensure!(
             taints.filter(|taint| taint["key"] == TO_BE_DELETED).count() == 0,
@@ -148,28 +148,28 @@ pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(stag
 }
 
 /// The number of calls determines the time of a loop: the program must not cause more than the known number.
-pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(stage: &Stage) -> Result<()> {
-    let first = workers(stage, "first").sized().replicas(2).create(stage).await?;
-    let second = workers(stage, "second").sized().replicas(1).create(stage).await?;
-    stage.running(&first, 2).await?;
-    stage.running(&second, 1).await?;
+pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(testbed: &Testbed) -> Result<()> {
+    let first = workers(testbed, "first").sized().replicas(2).create(testbed).await?;
+    let second = workers(testbed, "second").sized().replicas(1).create(testbed).await?;
+    testbed.running(&first, 2).await?;
+    testbed.running(&second, 1).await?;
     for number in 0..3 {
-        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+        create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
     }
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
-    pods_run(stage, &mut autoscaling, 3).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
+    pods_run(testbed, &mut autoscaling, 3).await?;
     autoscaling.wait_for_loops(6).await?;
     let version = autoscaling.version().context("no version")?;
     let calls = autoscaling.end().await?.context("no calls")?;
     let loops = loops::whole(&calls)?;
-    fs::write(stage.directory().join("loops.txt"), format!("{loops:#?}"))?;
+    fs::write(testbed.directory().join("loops.txt"), format!("{loops:#?}"))?;
     loops::is_idle(loops.last().context("no loop")?, version, 2, 3)
 }
 
 /// Holds Machines in deletion by a hook, or releases them.
-async fn hold(stage: &Stage, machines: &[Machine], value: Value) -> Result<()> {
+async fn hold(testbed: &Testbed, machines: &[Machine], value: Value) -> Result<()> {
     for machine in machines {
-        stage.objects.annotate("Machine", &machine.name, json!({ HOOK: value })).await?;
+        testbed.objects.annotate("Machine", &machine.name, json!({ HOOK: value })).await?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use e2e::{
     controllers::{
         groups::{Group, Workers},
-        stage::{POLL_INTERVAL, Stage, TIMEOUT},
+        testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
     },
     provider::Provider,
     wait::every,
@@ -47,18 +47,18 @@ async fn grow(provider: &Provider, group: &Group) -> Result<()> {
 }
 
 /// All groups are listed, and those that grow by a Node lose it again.
-pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) -> Result<()> {
-    let create = |number: usize| Workers::new(&format!("workers-{number:03}")).sized().create(stage);
+pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(testbed: &Testbed) -> Result<()> {
+    let create = |number: usize| Workers::new(&format!("workers-{number:03}")).sized().create(testbed);
     let groups: Vec<Group> = stream::iter(0..GROUPS).map(create).buffered(AT_ONCE).try_collect().await?;
-    let provider = stage.serve().await?;
+    let provider = testbed.serve().await?;
     provider.shows(&groups.iter().map(|group| group.id.as_str()).collect::<Vec<_>>()).await?;
 
-    let growing = if stage.is_simulated() { GROUPS } else { GROWING_FOR_REAL };
+    let growing = if testbed.is_simulated() { GROUPS } else { GROWING_FOR_REAL };
     let groups = &groups[..growing];
     let increase = async |group: &Group| grow(&provider, group).await;
     stream::iter(groups).map(increase).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     every(4 * POLL_INTERVAL, "a running Machine for each group", 4 * TIMEOUT, async || {
-        let machines = stage.objects.list("Machine", "").await?;
+        let machines = testbed.objects.list("Machine", "").await?;
         let running = machines.iter().filter(|machine| machine.data["status"]["phase"] == "Running").count();
         ensure!(machines.len() == growing && running == growing, "{running} of {} run", machines.len());
         Ok(())
@@ -67,14 +67,14 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) ->
 
     let mut nodes = Vec::new();
     for group in groups {
-        nodes.push((group, stage.node_of(&stage.running(group, 1).await?[0]).await?));
+        nodes.push((group, testbed.node_of(&testbed.running(group, 1).await?[0]).await?));
     }
     // The caller's next loop repeats a call that times out, and must not take another Machine then.
     let delete =
         async |(group, node): &(&Group, _)| provider.delete_with_retries(&group.id, std::slice::from_ref(node)).await;
     stream::iter(&nodes).map(delete).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     every(4 * POLL_INTERVAL, "no Machine", 4 * TIMEOUT, async || {
-        let machines = stage.objects.list("Machine", "").await?;
+        let machines = testbed.objects.list("Machine", "").await?;
         ensure!(machines.is_empty(), "{} are left", machines.len());
         Ok(())
     })

@@ -6,7 +6,7 @@ use e2e::{
     controllers::{
         groups::Workers,
         running::Autoscaling,
-        stage::{NODE_POOL, Stage},
+        testbed::{NODE_POOL, Testbed},
     },
     pool::Scalable,
     proto::{NodeGroupIncreaseSizeRequest, NodeGroupTemplateNodeInfoResponse},
@@ -16,32 +16,32 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 /// Only one of the groups fits such a Pod; it grows, the Pods run, and after their deletion it shrinks to zero.
-pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(stage: &Stage) -> Result<()> {
-    let cpu = |cpus| stage.cpu(cpus, 16);
+pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(testbed: &Testbed) -> Result<()> {
+    let cpu = |cpus| testbed.cpu(cpus, 16);
     let sizes = [("small", 2), ("big", 16)];
     let mut groups = Vec::new();
     for (name, cpus) in sizes {
-        groups.push(workers(stage, name).publishing(stage.capacity(&cpu(cpus))).create(stage).await?);
+        groups.push(workers(testbed, name).publishing(testbed.capacity(&cpu(cpus))).create(testbed).await?);
     }
     // The same size, but another label.
-    let other = Workers::new("other").publishing(stage.capacity(&cpu(16))).label(NODE_POOL, "other");
-    let other = other.create(stage).await?;
+    let other = Workers::new("other").publishing(testbed.capacity(&cpu(16))).label(NODE_POOL, "other");
+    let other = other.create(testbed).await?;
     let (small, big) = (&groups[0], &groups[1]);
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
 
     // Two fit on a Node of 16 CPUs.
     for number in 0..3 {
-        create_pod(stage, &format!("web-{number}"), &cpu(6)).await?;
+        create_pod(testbed, &format!("web-{number}"), &cpu(6)).await?;
     }
-    pods_run(stage, &mut autoscaling, 3).await?;
-    stage.running(big, 2).await?;
+    pods_run(testbed, &mut autoscaling, 3).await?;
+    testbed.running(big, 2).await?;
     autoscaling.sizes(&[(&small.id, 0), (&big.id, 2), (&other.id, 0)]).await?;
 
     for number in 0..3 {
-        stage.workload.delete("Pod", &format!("web-{number}")).await?;
+        testbed.workload.delete("Pod", &format!("web-{number}")).await?;
     }
     autoscaling.sizes(&[(&small.id, 0), (&big.id, 0), (&other.id, 0)]).await?;
-    stage.running(big, 0).await?;
+    testbed.running(big, 0).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     let increased = increases(&calls)?;
     ensure!(increased.iter().all(|request| request.id == big.id), "{increased:?}");
@@ -51,23 +51,23 @@ pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(st
 
 /// Annotations set the capacity of a Node, even if the infrastructure doesn't; a standalone MachineSet is a group like
 /// any other.
-pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &Stage) -> Result<()> {
-    let deployment = workers(stage, "deployment").sized().bounds(0, 1).create(stage).await?;
-    let set = workers(stage, "set").of(Scalable::MachineSet).sized().bounds(0, 1).create(stage).await?;
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(testbed: &Testbed) -> Result<()> {
+    let deployment = workers(testbed, "deployment").sized().bounds(0, 1).create(testbed).await?;
+    let set = workers(testbed, "set").of(Scalable::MachineSet).sized().bounds(0, 1).create(testbed).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
     for number in 0..2 {
-        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+        create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
     }
-    pods_run(stage, &mut autoscaling, 2).await?;
+    pods_run(testbed, &mut autoscaling, 2).await?;
     for group in [&deployment, &set] {
-        stage.running(group, 1).await?;
+        testbed.running(group, 1).await?;
     }
     for number in 0..2 {
-        stage.workload.delete("Pod", &format!("web-{number}")).await?;
+        testbed.workload.delete("Pod", &format!("web-{number}")).await?;
     }
     autoscaling.sizes(&[(&deployment.id, 0), (&set.id, 0)]).await?;
     for group in [&deployment, &set] {
-        stage.running(group, 0).await?;
+        testbed.running(group, 0).await?;
     }
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     let templates = calls.iter().filter(|call| call.name == "NodeGroupTemplateNodeInfo" && call.code == Code::Ok);
@@ -77,14 +77,14 @@ pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &S
 }
 
 /// Two groups fit; the cheaper one is chosen, though it wastes more.
-pub(crate) async fn the_cheaper_group_is_taken(stage: &Stage) -> Result<()> {
+pub(crate) async fn the_cheaper_group_is_taken(testbed: &Testbed) -> Result<()> {
     let price = |workers: Workers, price: &str| workers.annotate(PRICE, price);
-    let dear = price(workers(stage, "dear").publishing(stage.capacity("4")), "3.5").create(stage).await?;
-    let cheap = price(workers(stage, "cheap").publishing(stage.capacity("8")), "0.4").create(stage).await?;
+    let dear = price(workers(testbed, "dear").publishing(testbed.capacity("4")), "3.5").create(testbed).await?;
+    let cheap = price(workers(testbed, "cheap").publishing(testbed.capacity("8")), "0.4").create(testbed).await?;
     let settings = Settings { expander: Expander::Price, ..Settings::default() };
-    let mut autoscaling = stage.autoscale(settings).await?;
-    create_pod(stage, "web", "3").await?;
-    pods_run(stage, &mut autoscaling, 1).await?;
+    let mut autoscaling = testbed.autoscale(settings).await?;
+    create_pod(testbed, "web", "3").await?;
+    pods_run(testbed, &mut autoscaling, 1).await?;
     autoscaling.sizes(&[(&dear.id, 0), (&cheap.id, 1)]).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     let prices = calls.iter().filter(|call| call.name == "PricingNodePrice" && call.code == Code::Ok).count();
@@ -93,18 +93,18 @@ pub(crate) async fn the_cheaper_group_is_taken(stage: &Stage) -> Result<()> {
 }
 
 /// A Pod that needs a paused group waits until the pause ends.
-pub(crate) async fn a_paused_group_grows_once_it_goes_on(stage: &Stage) -> Result<()> {
-    let group = workers(stage, "workers").sized().create(stage).await?;
+pub(crate) async fn a_paused_group_grows_once_it_goes_on(testbed: &Testbed) -> Result<()> {
+    let group = workers(testbed, "workers").sized().create(testbed).await?;
     let paused = |value: Value| json!({ "cluster.x-k8s.io/paused": value });
-    stage.objects.annotate(group.kind, &group.name, paused(json!("true"))).await?;
-    let mut autoscaling = stage.autoscale(Settings::default()).await?;
-    create_pod(stage, "web", &stage.cpu(3, 4)).await?;
+    testbed.objects.annotate(group.kind, &group.name, paused(json!("true"))).await?;
+    let mut autoscaling = testbed.autoscale(Settings::default()).await?;
+    create_pod(testbed, "web", &testbed.cpu(3, 4)).await?;
     autoscaling.wait_for_loops(4).await?;
     ensure!(autoscaling.calls.of("NodeGroupIncreaseSize").is_empty(), "a paused group was increased");
-    ensure!(stage.objects.scale(group.kind, &group.name).await? == 0, "a paused group has another size");
-    stage.objects.annotate(group.kind, &group.name, paused(Value::Null)).await?;
-    pods_run(stage, &mut autoscaling, 1).await?;
-    stage.running(&group, 1).await?;
+    ensure!(testbed.objects.scale(group.kind, &group.name).await? == 0, "a paused group has another size");
+    testbed.objects.annotate(group.kind, &group.name, paused(Value::Null)).await?;
+    pods_run(testbed, &mut autoscaling, 1).await?;
+    testbed.running(&group, 1).await?;
     autoscaling.end().await?;
     Ok(())
 }
@@ -117,21 +117,21 @@ pub(crate) fn increases(calls: &[Call]) -> Result<Vec<NodeGroupIncreaseSizeReque
 }
 
 /// Returns a group whose Nodes the scenario's Pods select.
-pub(crate) fn workers(stage: &Stage, name: &str) -> Workers {
-    Workers::new(name).label(NODE_POOL, stage.mark())
+pub(crate) fn workers(testbed: &Testbed, name: &str) -> Workers {
+    Workers::new(name).label(NODE_POOL, testbed.mark())
 }
 
 /// Creates a Pod that requests this CPU.
-pub(crate) async fn create_pod(stage: &Stage, name: &str, cpu: &str) -> Result<()> {
-    create_pod_on(stage, name, cpu, json!({})).await
+pub(crate) async fn create_pod(testbed: &Testbed, name: &str, cpu: &str) -> Result<()> {
+    create_pod_on(testbed, name, cpu, json!({})).await
 }
 
 /// Creates a Pod that requests this CPU, and a Node with these labels besides the scenario's own.
-pub(crate) async fn create_pod_on(stage: &Stage, name: &str, cpu: &str, mut labels: Value) -> Result<()> {
-    labels[NODE_POOL] = json!(stage.mark());
+pub(crate) async fn create_pod_on(testbed: &Testbed, name: &str, cpu: &str, mut labels: Value) -> Result<()> {
+    labels[NODE_POOL] = json!(testbed.mark());
     let pod = json!({
         "kind": "Pod",
-        "metadata": { "name": name, "labels": { NODE_POOL: stage.mark() } },
+        "metadata": { "name": name, "labels": { NODE_POOL: testbed.mark() } },
         "spec": {
             "nodeSelector": labels,
             "terminationGracePeriodSeconds": 1,
@@ -144,15 +144,15 @@ pub(crate) async fn create_pod_on(stage: &Stage, name: &str, cpu: &str, mut labe
             }],
         },
     });
-    stage.workload.create(pod).await?;
+    testbed.workload.create(pod).await?;
     Ok(())
 }
 
 /// Waits until all pods run.
-pub(crate) async fn pods_run(stage: &Stage, autoscaling: &mut Autoscaling, count: usize) -> Result<()> {
+pub(crate) async fn pods_run(testbed: &Testbed, autoscaling: &mut Autoscaling, count: usize) -> Result<()> {
     autoscaling
         .until("running pods", async || {
-            let pods = pods(stage).await?;
+            let pods = pods(testbed).await?;
             let phases: Vec<_> = pods.iter().map(|pod| pod.data["status"]["phase"].clone()).collect();
             ensure!(phases.len() == count && phases.iter().all(|phase| phase == "Running"), "phases are {phases:?}");
             Ok(())
@@ -161,12 +161,12 @@ pub(crate) async fn pods_run(stage: &Stage, autoscaling: &mut Autoscaling, count
 }
 
 /// Returns the names of the Nodes on which the scenario's Pods run.
-pub(crate) async fn busy_nodes(stage: &Stage) -> Result<Vec<String>> {
-    let pods = pods(stage).await?;
+pub(crate) async fn busy_nodes(testbed: &Testbed) -> Result<Vec<String>> {
+    let pods = pods(testbed).await?;
     Ok(pods.iter().filter_map(|pod| pod.data["spec"]["nodeName"].as_str().map(str::to_owned)).collect())
 }
 
 /// Returns the scenario's Pods.
-async fn pods(stage: &Stage) -> Result<Vec<DynamicObject>> {
-    stage.workload.list("Pod", &format!("{NODE_POOL}={}", stage.mark())).await
+async fn pods(testbed: &Testbed) -> Result<Vec<DynamicObject>> {
+    testbed.workload.list("Pod", &format!("{NODE_POOL}={}", testbed.mark())).await
 }

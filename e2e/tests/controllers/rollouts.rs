@@ -5,7 +5,7 @@ use e2e::controllers::{
     groups::Workers,
     instances::{instances, target_size_is},
     machines::{Machine, names},
-    stage::{Stage, TIMEOUT},
+    testbed::{TIMEOUT, Testbed},
 };
 use e2e::{provider::assert_refused, wait::eventually};
 use serde_json::json;
@@ -14,14 +14,14 @@ use tonic::Code;
 use crate::sizes::running;
 
 /// The Machines of both MachineSets belong to the group, and the size is the requested one.
-pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(2).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let old = stage.running(&group, 2).await?;
+    let old = testbed.running(&group, 2).await?;
 
-    roll(stage, &group.name, "never-join").await?;
-    let both = stage
+    roll(testbed, &group.name, "never-join").await?;
+    let both = testbed
         .machines_that(&group, "one new Machine beside the old ones", |machines| {
             machines.len() == 3 && machines.iter().filter(|machine| machine.phase == "Provisioned").count() == 1
         })
@@ -40,8 +40,8 @@ pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &St
     assert_eq!(provider.target_size(&group.id).await?, 2);
 
     // With the cause of the delay fixed, the rollout completes.
-    roll(stage, &group.name, "joins").await?;
-    let new = stage
+    roll(testbed, &group.name, "joins").await?;
+    let new = testbed
         .machines_that(&group, "two new Machines", |machines| {
             machines.len() == 2 && machines.iter().all(|machine| machine.runs() && !names(&old).contains(&machine.name))
         })
@@ -52,42 +52,42 @@ pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &St
 
 /// During a rollout a smaller size may take another Machine than the named one, so a delete is refused until it is
 /// complete.
-pub(crate) async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").replicas(2).create(stage).await?;
-    let provider = stage.serve().await?;
+pub(crate) async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing(testbed: &Testbed) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
-    let old = stage.running(&group, 2).await?;
-    roll(stage, &group.name, "never-join").await?;
-    stage.machines_that(&group, "one new Machine beside the old ones", |machines| machines.len() == 3).await?;
-    let node = stage.node_of(&old[0]).await?;
+    let old = testbed.running(&group, 2).await?;
+    roll(testbed, &group.name, "never-join").await?;
+    testbed.machines_that(&group, "one new Machine beside the old ones", |machines| machines.len() == 3).await?;
+    let node = testbed.node_of(&old[0]).await?;
     eventually("a refusal", TIMEOUT, async || {
         let refused = provider.delete(&group.id, std::slice::from_ref(&node)).await;
         assert_refused(refused, Code::FailedPrecondition, &["rolling out"])
     })
     .await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
-    stage.objects.assert_marked(&[]).await?;
+    testbed.objects.assert_marked(&[]).await?;
 
-    roll(stage, &group.name, "joins").await?;
+    roll(testbed, &group.name, "joins").await?;
     let is_new = |machine: &Machine| machine.runs() && !names(&old).contains(&machine.name);
-    let new = stage
+    let new = testbed
         .machines_that(&group, "two new Machines", |machines| machines.len() == 2 && machines.iter().all(is_new))
         .await?;
-    let node = stage.node_of(&new[1]).await?;
+    let node = testbed.node_of(&new[1]).await?;
     eventually("a delete after the rollout", TIMEOUT, async || {
         Ok(provider.delete(&group.id, std::slice::from_ref(&node)).await?)
     })
     .await?;
-    let left = stage.running(&group, 1).await?;
+    let left = testbed.running(&group, 1).await?;
     assert_eq!(names(&left), names(&new[..1]));
     Ok(())
 }
 
 /// Begins a rollout to Machines of another version with this behaviour.
-async fn roll(stage: &Stage, group: &str, behaviour: &str) -> Result<()> {
+async fn roll(testbed: &Testbed, group: &str, behaviour: &str) -> Result<()> {
     let template = json!({
         "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: behaviour } },
         "spec": { "version": "v1.36.2" },
     });
-    stage.objects.patch("MachineDeployment", group, json!({ "spec": { "template": template } })).await
+    testbed.objects.patch("MachineDeployment", group, json!({ "spec": { "template": template } })).await
 }

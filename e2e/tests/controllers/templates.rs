@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     controllers::{
         groups::{Group, Workers},
-        stage::Stage,
+        testbed::Testbed,
     },
     crds::LATE_TEMPLATE_KIND,
     provider::Provider,
@@ -20,7 +20,7 @@ use crate::sizes::template;
 
 /// Cluster API propagates labels of some domains from a MachineDeployment's template to its Nodes, and the taints of
 /// its Machines.
-pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_promised(stage: &Stage) -> Result<()> {
+pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_promised(testbed: &Testbed) -> Result<()> {
     let labels = [
         ("node-role.kubernetes.io/worker", ""),
         ("example.node-restriction.kubernetes.io/zone", "a"),
@@ -32,16 +32,16 @@ pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_prom
     for (key, value) in labels {
         workers = workers.label(key, value);
     }
-    let group = workers.create(stage).await?;
-    let provider = stage.serve().await?;
+    let group = workers.create(testbed).await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&group.id]).await?;
     let promised = promised(&provider, &group).await?;
 
     provider.increase(&group.id, 1).await?;
-    let machine = stage.running(&group, 1).await?.remove(0);
+    let machine = testbed.running(&group, 1).await?.remove(0);
     let name = machine.node.context("no Node")?;
-    eventually("labels and taints of the Node", e2e::controllers::stage::TIMEOUT, async || {
-        let node = stage.workload.get("Node", &name).await?;
+    eventually("labels and taints of the Node", e2e::controllers::testbed::TIMEOUT, async || {
+        let node = testbed.workload.get("Node", &name).await?;
         let there = node.metadata.labels.clone().unwrap_or_default();
         for (key, _) in labels {
             ensure!(promised.labels.get(key) == there.get(key), "{key}: promised {promised:?}, there {there:?}");
@@ -58,20 +58,20 @@ pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_prom
 }
 
 /// An infrastructure provider may be installed while the program serves: its groups appear, and grow.
-pub(crate) async fn a_kind_of_machine_installed_while_serving_makes_a_group(stage: &Stage) -> Result<()> {
-    let good = Workers::new("good").sized().create(stage).await?;
+pub(crate) async fn a_kind_of_machine_installed_while_serving_makes_a_group(testbed: &Testbed) -> Result<()> {
+    let good = Workers::new("good").sized().create(testbed).await?;
     let capacity = json!({ "cpu": "8", "memory": "32Gi", "pods": "58" });
     let late = Workers::new("late").template_kind(LATE_TEMPLATE_KIND).publishing(capacity);
-    let provider = stage.serve().await?;
+    let provider = testbed.serve().await?;
     provider.shows(&[&good.id]).await?;
 
-    stage.install_machines("LateMachine").await?;
-    late.create_template(stage).await?;
-    let group = late.create_group(stage).await?;
+    testbed.install_machines("LateMachine").await?;
+    late.create_template(testbed).await?;
+    let group = late.create_group(testbed).await?;
     provider.shows(&[&good.id, &group.id]).await?;
     assert_eq!(template(&provider, &group).await?.get("cpu").map(String::as_str), Some("8"));
     provider.increase(&group.id, 1).await?;
-    stage.running(&group, 1).await?;
+    testbed.running(&group, 1).await?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     controllers::{
         groups::Group,
-        stage::{POLL_INTERVAL, Stage, TIMEOUT},
+        testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
     },
     objects::{Contract, Place},
     wait::every,
@@ -18,26 +18,28 @@ const IN_TOPOLOGY: &str = "topology.cluster.x-k8s.io/deployment-name";
 
 /// A group whose topology sets no replicas is scaled like any other; replicas set by a topology are restored, and the
 /// program doesn't fight that.
-pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas(stage: &Stage) -> Result<()> {
-    let cluster = format!("{}-topology", stage.cluster);
-    create_class(stage).await?;
-    create_cluster(stage, &cluster).await?;
-    let free = group(stage, "free").await?;
-    let fixed = group(stage, "fixed").await?;
+pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas(
+    testbed: &Testbed,
+) -> Result<()> {
+    let cluster = format!("{}-topology", testbed.cluster);
+    create_class(testbed).await?;
+    create_cluster(testbed, &cluster).await?;
+    let free = group(testbed, "free").await?;
+    let fixed = group(testbed, "fixed").await?;
     // Cluster API refuses a topology with both, so the annotations bypass it.
     let name = fixed.id.rsplit('/').next().unwrap_or_default();
-    stage.objects.annotate(fixed.kind, name, json!({ MIN: "0", MAX: "5" })).await?;
-    let provider = stage.serve_cluster(&cluster).await?;
+    testbed.objects.annotate(fixed.kind, name, json!({ MIN: "0", MAX: "5" })).await?;
+    let provider = testbed.serve_cluster(&cluster).await?;
     provider.shows(&[&free.id, &fixed.id]).await?;
 
     provider.increase(&free.id, 2).await?;
-    let machines = stage.running(&free, 2).await?;
-    let node = stage.node_of(&machines[0]).await?;
+    let machines = testbed.running(&free, 2).await?;
+    let node = testbed.node_of(&machines[0]).await?;
     provider.delete_with_retries(&free.id, &[node]).await?;
-    let left = stage.running(&free, 1).await?;
+    let left = testbed.running(&free, 1).await?;
     assert_eq!(left[0].name, machines[1].name, "the Machine that is left");
 
-    stage.running(&fixed, 1).await?;
+    testbed.running(&fixed, 1).await?;
     provider.increase(&fixed.id, 1).await?;
     every(POLL_INTERVAL, "the size put back by the topology", TIMEOUT, async || {
         let size = provider.target_size(&fixed.id).await?;
@@ -45,12 +47,12 @@ pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_r
         Ok(())
     })
     .await?;
-    stage.running(&fixed, 1).await?;
+    testbed.running(&fixed, 1).await?;
     Ok(())
 }
 
 /// Creates a class with one kind of worker, which publishes its own capacity.
-async fn create_class(stage: &Stage) -> Result<()> {
+async fn create_class(testbed: &Testbed) -> Result<()> {
     let reference = |kind: &str| {
         let version = Place::of(kind, Contract::V1Beta2).resource.api_version;
         json!({ "templateRef": { "apiVersion": version, "kind": kind, "name": "class" } })
@@ -64,10 +66,10 @@ async fn create_class(stage: &Stage) -> Result<()> {
         }
     };
     for kind in ["LoopbackClusterTemplate", "LoopbackControlPlaneTemplate", "LoopbackConfigTemplate"] {
-        stage.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec(false) })).await?;
+        testbed.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec(false) })).await?;
     }
     let machines = "LoopbackMachineTemplate";
-    stage.objects.create(json!({ "kind": machines, "metadata": { "name": "class" }, "spec": spec(true) })).await?;
+    testbed.objects.create(json!({ "kind": machines, "metadata": { "name": "class" }, "spec": spec(true) })).await?;
     let class = json!({
         "kind": "ClusterClass",
         "metadata": { "name": "class" },
@@ -81,11 +83,11 @@ async fn create_class(stage: &Stage) -> Result<()> {
             }] },
         },
     });
-    stage.objects.create(class).await?;
+    testbed.objects.create(class).await?;
     Ok(())
 }
 
-async fn create_cluster(stage: &Stage, name: &str) -> Result<()> {
+async fn create_cluster(testbed: &Testbed, name: &str) -> Result<()> {
     let deployment =
         |name: &str| json!({ "class": "worker", "name": name, "metadata": { "labels": { "pool": name } } });
     let (mut free, mut fixed) = (deployment("free"), deployment("fixed"));
@@ -100,18 +102,18 @@ async fn create_cluster(stage: &Stage, name: &str) -> Result<()> {
             "workers": { "machineDeployments": [free, fixed] },
         } },
     });
-    stage.objects.create(cluster).await?;
-    stage.cluster_is_up(name).await
+    testbed.objects.create(cluster).await?;
+    testbed.cluster_is_up(name).await
 }
 
 /// Returns the MachineDeployment that the topology has created under this name.
-async fn group(stage: &Stage, name: &str) -> Result<Group> {
+async fn group(testbed: &Testbed, name: &str) -> Result<Group> {
     let selector = format!("{IN_TOPOLOGY}={name}");
     every(POLL_INTERVAL, "a MachineDeployment of the topology", TIMEOUT, async || {
-        let found = stage.objects.list("MachineDeployment", &selector).await?.into_iter().next();
+        let found = testbed.objects.list("MachineDeployment", &selector).await?.into_iter().next();
         let object = found.with_context(|| format!("none for {name}"))?;
         let object = object.metadata.name.context("no name")?;
-        Ok(Group { id: stage.id("MachineDeployment", &object), kind: "MachineDeployment", name: name.to_owned() })
+        Ok(Group { id: testbed.id("MachineDeployment", &object), kind: "MachineDeployment", name: name.to_owned() })
     })
     .await
 }

@@ -8,7 +8,7 @@ use e2e::{
         groups::{GRACE, Workers},
         instances::{ObservedInstance, instances},
         machines::Machine,
-        stage::{POLL_INTERVAL, Stage, TIMEOUT},
+        testbed::{POLL_INTERVAL, TIMEOUT, Testbed},
     },
     pool::Scalable,
     proto::NodeGroupTemplateNodeInfoResponse,
@@ -18,23 +18,23 @@ use e2e::{
 use tonic::Status;
 
 /// The program gives the same answers about Machines in every state with either version.
-pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage: &Stage) -> Result<()> {
-    let old = stage.serve_with(&[("CAPI_VERSION", "v1beta1")]).await?;
-    let new = stage.serve_with(&[("CAPI_VERSION", "v1beta2")]).await?;
+pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(testbed: &Testbed) -> Result<()> {
+    let old = testbed.serve_with(&[("CAPI_VERSION", "v1beta1")]).await?;
+    let new = testbed.serve_with(&[("CAPI_VERSION", "v1beta2")]).await?;
     let mut groups = Vec::new();
     for behaviour in ["joins", "never-join", "fail", "no-capacity"] {
         groups.push(
-            Workers::new(behaviour).sized().that(behaviour).annotate(GRACE, "0").replicas(1).create(stage).await?,
+            Workers::new(behaviour).sized().that(behaviour).annotate(GRACE, "0").replicas(1).create(testbed).await?,
         );
     }
-    groups.push(Workers::new("bare").of(Scalable::MachineSet).replicas(1).create(stage).await?);
+    groups.push(Workers::new("bare").of(Scalable::MachineSet).replicas(1).create(testbed).await?);
     let ids: Vec<&str> = groups.iter().map(|group| group.id.as_str()).collect();
     old.shows(&ids).await?;
     new.shows(&ids).await?;
-    stage.running(&groups[0], 1).await?;
-    stage.running(&groups[4], 1).await?;
+    testbed.running(&groups[0], 1).await?;
+    testbed.running(&groups[4], 1).await?;
     let provisioned = |machines: &[Machine]| machines.iter().any(|machine| machine.phase == "Provisioned");
-    stage.machines_that(&groups[1], "a provisioned Machine", provisioned).await?;
+    testbed.machines_that(&groups[1], "a provisioned Machine", provisioned).await?;
 
     let classes = every(POLL_INTERVAL, "the same answers", TIMEOUT, async || {
         let (answers, expected) = (answers(&old, &ids).await?, answers(&new, &ids).await?);

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::{groups::Group, stage::Stage},
+    controllers::{groups::Group, testbed::Testbed},
     provider::Provider,
     wait::{SOON, eventually},
 };
@@ -17,27 +17,27 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// The group that is spread over zones wastes fewer CPUs, so it would be chosen if its template had a zone. Only the
 /// group whose Nodes were all in the zone fits.
-pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(stage: &Stage) -> Result<()> {
-    let spread = workers(stage, "spread").publishing(stage.capacity(&stage.cpu(4, 16))).replicas(2);
-    let spread = spread.create(stage).await?;
-    let single = workers(stage, "single").publishing(stage.capacity(&stage.cpu(16, 16))).replicas(1).bounds(0, 1);
-    let single = single.create(stage).await?;
-    place(stage, &spread, &["a", "b"]).await?;
-    place(stage, &single, &["a"]).await?;
+pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(testbed: &Testbed) -> Result<()> {
+    let spread = workers(testbed, "spread").publishing(testbed.capacity(&testbed.cpu(4, 16))).replicas(2);
+    let spread = spread.create(testbed).await?;
+    let single = workers(testbed, "single").publishing(testbed.capacity(&testbed.cpu(16, 16))).replicas(1).bounds(0, 1);
+    let single = single.create(testbed).await?;
+    place(testbed, &spread, &["a", "b"]).await?;
+    place(testbed, &single, &["a"]).await?;
     // Cluster Autoscaler would remember a Node that it has seen itself, with its zone.
-    let provider = stage.serve().await?;
+    let provider = testbed.serve().await?;
     promises(&provider, &spread, None).await?;
     promises(&provider, &single, Some("a")).await?;
     for group in [&spread, &single] {
-        stage.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 0 } })).await?;
-        stage.running(group, 0).await?;
+        testbed.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 0 } })).await?;
+        testbed.running(group, 0).await?;
     }
     promises(&provider, &single, Some("a")).await?;
-    let mut autoscaling = stage.autoscale_by(provider, Settings::default()).await?;
-    create_pod_on(stage, "web", &stage.cpu(3, 16), json!({ ZONE: "a" })).await?;
+    let mut autoscaling = testbed.autoscale_by(provider, Settings::default()).await?;
+    create_pod_on(testbed, "web", &testbed.cpu(3, 16), json!({ ZONE: "a" })).await?;
     autoscaling.sizes(&[(&spread.id, 0), (&single.id, 1)]).await?;
-    place(stage, &single, &["a"]).await?;
-    pods_run(stage, &mut autoscaling, 1).await?;
+    place(testbed, &single, &["a"]).await?;
+    pods_run(testbed, &mut autoscaling, 1).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     let increased = increases(&calls)?;
     ensure!(increased.len() == 1 && increased[0].id == single.id, "{increased:?}");
@@ -45,12 +45,12 @@ pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(stage: &
 }
 
 /// Waits for as many Nodes of a group as there are zones, and labels each with one, as a cloud controller does.
-async fn place(stage: &Stage, group: &Group, zones: &[&str]) -> Result<()> {
-    let machines = stage.running(group, zones.len()).await?;
+async fn place(testbed: &Testbed, group: &Group, zones: &[&str]) -> Result<()> {
+    let machines = testbed.running(group, zones.len()).await?;
     for (machine, zone) in machines.iter().zip(zones) {
         let node = machine.node.as_ref().context("a running Machine without a Node")?;
         let labels: Value = json!({ "metadata": { "labels": { ZONE: zone } } });
-        stage.workload.patch("Node", node, labels).await?;
+        testbed.workload.patch("Node", node, labels).await?;
     }
     Ok(())
 }

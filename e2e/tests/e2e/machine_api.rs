@@ -26,19 +26,19 @@ const LOG: &str = "capi-autoscaler-provider.io/deleting";
 
 /// A MachineSet under Cluster API's authority is no group, since its controller would do nothing.
 pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &World) -> Result<()> {
-    let stage = Stage::new(world).await?;
-    let provider = &stage.provider;
+    let testbed = Testbed::new(world).await?;
+    let provider = &testbed.provider;
     let groups: Vec<_> = provider.groups().await?.into_iter().map(|it| (it.id, it.min_size, it.max_size)).collect();
-    assert_eq!(groups, [(stage.id(GPU), 0, 4), (stage.id(ZONE_A), 1, 6), (stage.id(ZONE_B), 1, 6)]);
-    ensure!(!groups.iter().any(|(id, ..)| *id == stage.id(HANDED_OVER)));
+    assert_eq!(groups, [(testbed.id(GPU), 0, 4), (testbed.id(ZONE_A), 1, 6), (testbed.id(ZONE_B), 1, 6)]);
+    ensure!(!groups.iter().any(|(id, ..)| *id == testbed.id(HANDED_OVER)));
 
     let group_of = async |node: &ExternalGrpcNode| anyhow::Ok(provider.group_of(node).await?.map(|group| group.id));
-    let node = stage.node("ip-10-0-1-11").await?;
-    assert_eq!(group_of(&node).await?, Some(stage.id(ZONE_A)));
+    let node = testbed.node("ip-10-0-1-11").await?;
+    assert_eq!(group_of(&node).await?, Some(testbed.id(ZONE_A)));
     // By the annotation alone, which includes the namespace.
     let nameless = ExternalGrpcNode { provider_id: String::new(), ..node.clone() };
-    assert_eq!(group_of(&nameless).await?, Some(stage.id(ZONE_A)));
-    let master = stage.node("ip-10-0-1-31").await?;
+    assert_eq!(group_of(&nameless).await?, Some(testbed.id(ZONE_A)));
+    let master = testbed.node("ip-10-0-1-31").await?;
     assert_eq!(group_of(&master).await?, None);
     let bare = ExternalGrpcNode { annotations: HashMap::new(), ..nameless };
     assert_eq!(group_of(&bare).await?, None);
@@ -47,8 +47,8 @@ pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &
 
 /// The spec of the future Machine holds all labels and taints of its Node, whatever the labels' domains.
 pub(crate) async fn templates_come_from_annotations_and_what_nodes_get(world: &World) -> Result<()> {
-    let stage = Stage::new(world).await?;
-    let node = template(&stage.provider, &stage.id(GPU)).await?;
+    let testbed = Testbed::new(world).await?;
+    let node = template(&testbed.provider, &testbed.id(GPU)).await?;
     assert_capacity(&node, &[("cpu", "8"), ("memory", "61Gi"), ("nvidia.com/gpu", "1"), ("pods", "110")]);
     assert_eq!(label(&node, "example.com/tier"), "batch");
     assert_eq!(label(&node, "node-role.kubernetes.io/gpu"), "");
@@ -58,19 +58,19 @@ pub(crate) async fn templates_come_from_annotations_and_what_nodes_get(world: &W
     assert_eq!((taint.key(), taint.value(), taint.effect()), ("nvidia.com/gpu", "present", "NoSchedule"));
 
     // From a real Node: its allocatable is less than its capacity.
-    let learned = Node::decode(stage.provider.template(&stage.id(ZONE_A)).await?.node_bytes)?;
+    let learned = Node::decode(testbed.provider.template(&testbed.id(ZONE_A)).await?.node_bytes)?;
     assert_eq!(label(&learned, "topology.kubernetes.io/zone"), "eu-central-1a");
     Ok(())
 }
 
 /// The entry leaves the log once the controller has observed the smaller size and the Machine is gone.
 pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &World) -> Result<()> {
-    let stage = Stage::new(world).await?;
-    let (id, set) = (stage.id(ZONE_A), stage.recorded.name(ZONE_A));
-    let machine = stage.recorded.name(&format!("{ZONE_A}-9xk2m"));
-    let node = stage.node("ip-10-0-1-12").await?;
-    stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
-    assert_eq!(stage.provider.target_size(&id).await?, 2);
+    let testbed = Testbed::new(world).await?;
+    let (id, set) = (testbed.id(ZONE_A), testbed.recorded.name(ZONE_A));
+    let machine = testbed.recorded.name(&format!("{ZONE_A}-9xk2m"));
+    let node = testbed.node("ip-10-0-1-12").await?;
+    testbed.provider.delete(&id, std::slice::from_ref(&node)).await?;
+    assert_eq!(testbed.provider.target_size(&id).await?, 2);
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
     world.objects.assert_marked(&[&machine]).await?;
 
@@ -79,7 +79,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     let seen = world.objects.get("MachineSet", &set).await?.metadata.generation;
     world.objects.patch_status("MachineSet", &set, json!({ "replicas": 2, "observedGeneration": seen })).await?;
     eventually("the Machine's instance is deleting", SOON, async || {
-        let instances = stage.instances(&id).await?;
+        let instances = testbed.instances(&id).await?;
         let instance = instances.get(&format!("deleting-machine-{}_{machine}", world.namespace));
         ensure!(instance == Some(&(InstanceState::InstanceDeleting, None)), "instances are {instances:?}");
         ensure!(instances.len() == 3, "instances are {instances:?}");
@@ -87,7 +87,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     })
     .await?;
     // Naming it again during its deletion succeeds, and lowers no size.
-    stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
+    testbed.provider.delete(&id, std::slice::from_ref(&node)).await?;
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
 
     world.objects.patch("Machine", &machine, json!({ "metadata": { "finalizers": null } })).await?;
@@ -100,36 +100,36 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
 
     // Its MachineSet doesn't count a Machine that another user deletes: a new one comes anyway, and no other may be
     // deleted for it.
-    let other = stage.recorded.name(&format!("{ZONE_A}-4hq8z"));
+    let other = testbed.recorded.name(&format!("{ZONE_A}-4hq8z"));
     world.objects.delete("Machine", &other).await?;
-    let node = stage.node("ip-10-0-1-11").await?;
-    stage.provider.delete(&id, &[node]).await?;
+    let node = testbed.node("ip-10-0-1-11").await?;
+    testbed.provider.delete(&id, &[node]).await?;
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
     Ok(())
 }
 
 /// The `/scale` of a MachineSet without replicas.
 pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
-    let stage = Stage::new(world).await?;
-    let (id, set) = (stage.id(GPU), stage.recorded.name(GPU));
-    stage.provider.increase(&id, 2).await?;
-    assert_eq!(stage.provider.target_size(&id).await?, 2);
+    let testbed = Testbed::new(world).await?;
+    let (id, set) = (testbed.id(GPU), testbed.recorded.name(GPU));
+    testbed.provider.increase(&id, 2).await?;
+    assert_eq!(testbed.provider.target_size(&id).await?, 2);
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
     let replica = |number| format!("new-replica-MachineSet-{}_{set}-{number}", world.namespace);
     let creating = (InstanceState::InstanceCreating, None);
     let expected = BTreeMap::from([(replica(0), creating), (replica(1), creating)]);
-    assert_eq!(stage.instances(&id).await?, expected);
+    assert_eq!(testbed.instances(&id).await?, expected);
     Ok(())
 }
 
 /// `errorReason` and `errorMessage` stand for Cluster API's failureReason and failureMessage.
 pub(crate) async fn failures_are_reported(world: &World) -> Result<()> {
-    let stage = Stage::new(world).await?;
-    let instances = stage.instances(&stage.id(ZONE_B)).await?;
+    let testbed = Testbed::new(world).await?;
+    let instances = testbed.instances(&testbed.id(ZONE_B)).await?;
     let named = |state: &str, machine: &str| {
-        stage.recorded.name(&format!("{state}-machine-openshift-machine-api_{ZONE_B}-{machine}"))
+        testbed.recorded.name(&format!("{state}-machine-openshift-machine-api_{ZONE_B}-{machine}"))
     };
-    let node = stage.node("ip-10-0-2-21").await?;
+    let node = testbed.node("ip-10-0-2-21").await?;
     let expected = BTreeMap::from([
         (node.provider_id, (InstanceState::InstanceRunning, None)),
         (named("failed", "m8s7q"), (InstanceState::InstanceCreating, Some(1))),
@@ -177,21 +177,21 @@ pub(crate) async fn check_says_what_is_missing(world: &World) -> Result<()> {
 }
 
 /// The fixtures, and the program in the in-tree mode on OpenShift: in the cluster, with CAPI_GROUP.
-struct Stage<'a> {
+struct Testbed<'a> {
     world: &'a World,
     recorded: Recorded,
     provider: Provider,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Testbed<'a> {
     async fn new(world: &'a World) -> Result<Self> {
         let recorded = load_machine_api(world).await?;
         let mut provider = world.spawn_bare(&[&world.scope()], &[("CAPI_GROUP", MACHINE_API_GROUP)])?;
         provider.ready().await?;
-        let stage = Self { world, recorded, provider };
-        let ids = [GPU, ZONE_A, ZONE_B].map(|set| stage.id(set));
-        stage.provider.shows(&ids.each_ref().map(String::as_str)).await?;
-        Ok(stage)
+        let testbed = Self { world, recorded, provider };
+        let ids = [GPU, ZONE_A, ZONE_B].map(|set| testbed.id(set));
+        testbed.provider.shows(&ids.each_ref().map(String::as_str)).await?;
+        Ok(testbed)
     }
 
     /// Returns the group id of a MachineSet.

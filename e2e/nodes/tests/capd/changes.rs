@@ -3,15 +3,15 @@
 use anyhow::{Result, ensure};
 use e2e::{
     controllers::machines::names,
-    machines::Scene,
+    machines::Setup,
     nodes::{POLL_INTERVAL, TIMEOUT},
     wait::every,
 };
 
 use crate::load::with_pods;
 
-pub(crate) async fn a_group_grows_from_two_to_three_and_shrinks_to_two(scene: &Scene<'_>) -> Result<()> {
-    with_pods(scene, 2, async |load| {
+pub(crate) async fn a_group_grows_from_two_to_three_and_shrinks_to_two(setup: &Setup<'_>) -> Result<()> {
+    with_pods(setup, 2, async |load| {
         let before = load.runs(2).await?;
         let more = load.scale(3).await?;
         ensure!(names(&before).is_subset(&names(&more)), "Machines were made anew: {more:?}");
@@ -24,12 +24,12 @@ pub(crate) async fn a_group_grows_from_two_to_three_and_shrinks_to_two(scene: &S
 
 /// A rollout replaces all Machines. While it goes on the group may have one more; at its end it has as many as Pods
 /// need.
-pub(crate) async fn a_rollout_ends_with_as_many_machines(scene: &Scene<'_>) -> Result<()> {
-    with_pods(scene, 2, async |load| {
+pub(crate) async fn a_rollout_ends_with_as_many_machines(setup: &Setup<'_>) -> Result<()> {
+    with_pods(setup, 2, async |load| {
         let before = load.runs(2).await?;
-        scene.stage.roll(&load.group).await?;
+        setup.testbed.roll(&load.group).await?;
         every(POLL_INTERVAL, "all Machines anew", 3 * TIMEOUT, async || {
-            let now = scene.stage.machines(&load.group).await?;
+            let now = setup.testbed.machines(&load.group).await?;
             let old = names(&before);
             ensure!(now.len() == 2 && now.iter().all(|one| one.runs() && !old.contains(&one.name)), "{now:?}");
             Ok(())
@@ -43,20 +43,20 @@ pub(crate) async fn a_rollout_ends_with_as_many_machines(scene: &Scene<'_>) -> R
 }
 
 /// Cluster API makes another Machine, since the group's size stays: it is nobody's scale-down.
-pub(crate) async fn a_machine_deleted_by_hand_is_replaced(scene: &Scene<'_>) -> Result<()> {
-    with_pods(scene, 2, async |load| {
+pub(crate) async fn a_machine_deleted_by_hand_is_replaced(setup: &Setup<'_>) -> Result<()> {
+    with_pods(setup, 2, async |load| {
         let before = load.runs(2).await?;
         let victim = &before[0].name;
-        scene.stage.objects.delete("Machine", victim).await?;
+        setup.testbed.objects.delete("Machine", victim).await?;
         every(POLL_INTERVAL, "the Machine gone", TIMEOUT, async || {
-            let found = scene.stage.objects.find("Machine", victim).await?;
+            let found = setup.testbed.objects.find("Machine", victim).await?;
             ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data));
             Ok(())
         })
         .await?;
         let after = load.runs(2).await?;
         ensure!(names(&after).contains(&before[1].name), "the other Machine is gone: {after:?}");
-        ensure!(scene.stage.objects.scale(load.group.kind, &load.group.name).await? == 2, "another size");
+        ensure!(setup.testbed.objects.scale(load.group.kind, &load.group.name).await? == 2, "another size");
         Ok(())
     })
     .await

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    machines::{NAMESPACE, Scene},
+    machines::{NAMESPACE, Setup},
     nodes::{POLL_INTERVAL, Release, TIMEOUT},
     provider::Caller,
     wait::every,
@@ -20,11 +20,11 @@ const RESOURCES: [&str; 3] = ["cpu", "memory", "pods"];
 
 /// A kubelet reports less for Pods than the capacity in the infrastructure template. Once a group has a Node, its node
 /// template promises what the kubelet reports, and still does when the group has no Node any more.
-pub(crate) async fn a_template_promises_what_the_kubelet_reports(scene: &Scene<'_>) -> Result<()> {
-    let caller = caller(scene).await?;
-    with_pods(scene, 1, async |load| {
+pub(crate) async fn a_template_promises_what_the_kubelet_reports(setup: &Setup<'_>) -> Result<()> {
+    let caller = caller(setup).await?;
+    with_pods(setup, 1, async |load| {
         let machine = load.runs(1).await?.remove(0);
-        let node = scene.stage.workload.get("Node", machine.node.as_deref().context("no Node")?).await?;
+        let node = setup.testbed.workload.get("Node", machine.node.as_deref().context("no Node")?).await?;
         let (reported, capacity) =
             (amounts(&node.data["status"]["allocatable"])?, amounts(&node.data["status"]["capacity"])?);
         ensure!(reported["cpu"] + 100 == capacity["cpu"], "the kubelet keeps {reported:?} of {capacity:?}");
@@ -37,8 +37,8 @@ pub(crate) async fn a_template_promises_what_the_kubelet_reports(scene: &Scene<'
 }
 
 /// Returns a caller of the chart's provider, from outside.
-async fn caller(scene: &Scene<'_>) -> Result<Caller> {
-    let release = Release::new(&scene.management.cluster, NAMESPACE);
+async fn caller(setup: &Setup<'_>) -> Result<Caller> {
+    let release = Release::new(&setup.management.cluster, NAMESPACE);
     let outside = release.outside_of_all().await?;
     Ok(release.connection(&outside).await?.caller())
 }

@@ -7,9 +7,9 @@ use e2e::{
         groups::{Group, Workers},
         machines::Machine,
         running::Autoscaling,
-        stage::{NODE_POOL, Stage},
+        testbed::{NODE_POOL, Testbed},
     },
-    machines::Scene,
+    machines::Setup,
 };
 use serde_json::json;
 
@@ -17,34 +17,34 @@ use serde_json::json;
 pub(crate) struct Load<'a> {
     /// The group.
     pub(crate) group: Group,
-    stage: &'a Stage,
+    testbed: &'a Testbed,
     name: String,
     autoscaling: Autoscaling,
 }
 
-/// Runs `story` with a group that was scaled from zero, and removes the Deployment.
+/// Runs `event_log` with a group that was scaled from zero, and removes the Deployment.
 pub(crate) async fn with_pods(
-    scene: &Scene<'_>,
+    setup: &Setup<'_>,
     count: i32,
-    story: impl for<'a> AsyncFnOnce(&'a mut Load<'_>) -> Result<()>,
+    event_log: impl for<'a> AsyncFnOnce(&'a mut Load<'_>) -> Result<()>,
 ) -> Result<()> {
-    let stage = &scene.stage;
-    let group = Workers::new("workers").label(NODE_POOL, stage.mark()).bounds(0, 4);
-    let group = group.publishing(stage.capacity(&stage.cpu(1, 1))).create(stage).await?;
-    let autoscaling = stage.autoscale(Settings::default()).await?;
-    let mut load = Load { group, stage, name: format!("{}-web", stage.mark()), autoscaling };
-    let played = async {
+    let testbed = &setup.testbed;
+    let group = Workers::new("workers").label(NODE_POOL, testbed.mark()).bounds(0, 4);
+    let group = group.publishing(testbed.capacity(&testbed.cpu(1, 1))).create(testbed).await?;
+    let autoscaling = testbed.autoscale(Settings::default()).await?;
+    let mut load = Load { group, testbed, name: format!("{}-web", testbed.mark()), autoscaling };
+    let outcome = async {
         load.create(count).await?;
-        story(&mut load).await
+        event_log(&mut load).await
     };
-    let played = Box::pin(played).await;
-    let removed = stage.workload.remove("Deployment", &load.name).await;
-    played.and(removed)
+    let outcome = Box::pin(outcome).await;
+    let removed = testbed.workload.remove("Deployment", &load.name).await;
+    outcome.and(removed)
 }
 
 impl Load<'_> {
     async fn create(&mut self, count: i32) -> Result<()> {
-        let labels = json!({ NODE_POOL: self.stage.mark() });
+        let labels = json!({ NODE_POOL: self.testbed.mark() });
         let soon =
             |key: &str| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5 });
         let deployment = json!({
@@ -64,13 +64,13 @@ impl Load<'_> {
                             "name": "web",
                             "image": "registry.k8s.io/pause:3.10.2",
                             "imagePullPolicy": "IfNotPresent",
-                            "resources": { "requests": { "cpu": self.stage.cpu(3, 4), "memory": "16Mi" } },
+                            "resources": { "requests": { "cpu": self.testbed.cpu(3, 4), "memory": "16Mi" } },
                         }],
                     },
                 },
             },
         });
-        self.stage.workload.create(deployment).await?;
+        self.testbed.workload.create(deployment).await?;
         self.runs(count).await.map(drop)
     }
 
@@ -82,15 +82,15 @@ impl Load<'_> {
 
     /// Sets the number of Pods.
     pub(crate) async fn want(&self, count: i32) -> Result<()> {
-        self.stage.workload.patch("Deployment", &self.name, json!({ "spec": { "replicas": count } })).await
+        self.testbed.workload.patch("Deployment", &self.name, json!({ "spec": { "replicas": count } })).await
     }
 
     /// Waits until this number of Pods is ready, and the group has as many Machines, which run.
     pub(crate) async fn runs(&mut self, count: i32) -> Result<Vec<Machine>> {
-        let (stage, name) = (self.stage, &self.name);
+        let (testbed, name) = (self.testbed, &self.name);
         self.autoscaling
             .until("ready Pods", async || {
-                let deployment = stage.workload.get("Deployment", name).await?;
+                let deployment = testbed.workload.get("Deployment", name).await?;
                 let status = &deployment.data["status"];
                 let ready = status["readyReplicas"].as_i64().unwrap_or_default();
                 let all = status["replicas"].as_i64().unwrap_or_default();
@@ -99,6 +99,6 @@ impl Load<'_> {
             })
             .await?;
         self.autoscaling.sizes(&[(&self.group.id, count)]).await?;
-        stage.running(&self.group, usize::try_from(count)?).await
+        testbed.running(&self.group, usize::try_from(count)?).await
     }
 }

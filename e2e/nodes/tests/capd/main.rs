@@ -13,7 +13,7 @@ use std::{path::Path, process::ExitCode};
 use e2e::{docker_scenarios, machines};
 
 fn main() -> ExitCode {
-    let scenarios = docker_scenarios![machines::Play:
+    let scenarios = docker_scenarios![machines::Body:
         changes::a_group_grows_from_two_to_three_and_shrinks_to_two,
         changes::a_rollout_ends_with_as_many_machines,
         changes::a_machine_deleted_by_hand_is_replaced,

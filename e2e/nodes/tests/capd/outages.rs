@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     images::Docker,
-    machines::{NAMESPACE, Scene},
+    machines::{NAMESPACE, Setup},
     nodes::{POLL_INTERVAL, Release, TIMEOUT},
     wait::every,
 };
@@ -15,17 +15,17 @@ use kube::api::EvictParams;
 use crate::load::with_pods;
 
 /// The Pod of the dead Node moves to a Node that the autoscaler adds, and the dead Node is removed with its Machine.
-pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'_>) -> Result<()> {
-    with_pods(scene, 2, async |load| {
+pub(crate) async fn a_node_whose_container_is_killed_is_replaced(setup: &Setup<'_>) -> Result<()> {
+    with_pods(setup, 2, async |load| {
         let before = load.runs(2).await?;
         let victim = &before[0];
         let node = victim.node.as_deref().context("no Node")?;
         Docker::running()?.run(&["kill", node])?;
         // Cluster Autoscaler before 1.35 takes a quarter of an hour.
         every(POLL_INTERVAL, "the dead Node gone", 6 * TIMEOUT, async || {
-            let found = scene.stage.workload.find("Node", node).await?;
+            let found = setup.testbed.workload.find("Node", node).await?;
             ensure!(found.is_none(), "it is still there: {:?}", found.map(|found| found.data["spec"].clone()));
-            let found = scene.stage.objects.find("Machine", &victim.name).await?;
+            let found = setup.testbed.objects.find("Machine", &victim.name).await?;
             ensure!(found.is_none(), "its Machine is still there: {:?}", found.map(|found| found.data));
             Ok(())
         })
@@ -38,9 +38,9 @@ pub(crate) async fn a_node_whose_container_is_killed_is_replaced(scene: &Scene<'
 }
 
 /// The kubelet restarts the API server. The provider, the autoscaler and the managers keep working.
-pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> Result<()> {
-    let cluster = &scene.management.cluster;
-    with_pods(scene, 1, async |load| {
+pub(crate) async fn the_management_api_server_may_restart(setup: &Setup<'_>) -> Result<()> {
+    let cluster = &setup.management.cluster;
+    with_pods(setup, 1, async |load| {
         let server = || cluster.on_node(&["pgrep", "-x", "kube-apiserver"]);
         let before = server()?;
         load.want(2).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> 
         every(POLL_INTERVAL, "the API server again", TIMEOUT, async || {
             let now = server()?;
             ensure!(now != before, "process {now} is the old one");
-            scene.stage.objects.get("Cluster", &scene.stage.cluster).await
+            setup.testbed.objects.get("Cluster", &setup.testbed.cluster).await
         })
         .await?;
         load.runs(2).await?;
@@ -58,9 +58,9 @@ pub(crate) async fn the_management_api_server_may_restart(scene: &Scene<'_>) -> 
 }
 
 /// The Pods are evicted one after the other, as by `kubectl drain`, while a group grows and shrinks.
-pub(crate) async fn the_providers_pods_may_be_evicted(scene: &Scene<'_>) -> Result<()> {
-    let release = Release::new(&scene.management.cluster, NAMESPACE);
-    with_pods(scene, 1, async |load| {
+pub(crate) async fn the_providers_pods_may_be_evicted(setup: &Setup<'_>) -> Result<()> {
+    let release = Release::new(&setup.management.cluster, NAMESPACE);
+    with_pods(setup, 1, async |load| {
         for (round, count) in [2, 1].into_iter().enumerate() {
             let pods = names(&release.settled().await?);
             load.want(count).await?;

@@ -5,12 +5,12 @@ use std::{env, fs::File, process::Command};
 use anyhow::{Result, ensure};
 use e2e::{
     existing::{CLUSTER, MANAGEMENT, WORKERS, WORKLOAD},
-    machines::Scene,
+    machines::Setup,
 };
 
-pub(crate) async fn those_for_existing_clusters_pass(scene: &Scene<'_>) -> Result<()> {
-    let clusters = &scene.workload.clusters;
-    let log = scene.logs.join("existing.log");
+pub(crate) async fn those_for_existing_clusters_pass(setup: &Setup<'_>) -> Result<()> {
+    let clusters = &setup.workload.clusters;
+    let log = setup.logs.join("existing.log");
     let file = File::create(&log)?;
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command

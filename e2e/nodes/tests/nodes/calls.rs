@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
     helm::RELEASE,
-    nodes::{Connection, Group, Stage, TIMEOUT},
+    nodes::{Connection, Group, TIMEOUT, Testbed},
     wait::every,
 };
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ struct Autoscaler {
 
 impl Autoscaler {
     /// Starts a driver that scales up for pending Pods and removes no Node.
-    fn start(stage: &Stage<'_>, connection: &Connection) -> Self {
+    fn start(testbed: &Testbed<'_>, connection: &Connection) -> Self {
         let notes = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&notes);
         let note = move |line: &str| kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
@@ -40,7 +40,7 @@ impl Autoscaler {
             ..Settings::default()
         };
         let caller = autoscaler::Caller::new(connection.caller().channel());
-        let workload = Workload::of_namespace(stage.cluster.client(), &stage.namespace);
+        let workload = Workload::of_namespace(testbed.cluster.client(), &testbed.namespace);
         let rng = fastrand::Rng::with_seed(0);
         let driver = Driver::new(caller, workload, Version::new(37, 0), settings, rng, note);
         Self { task: tokio::spawn(driver.run()), notes }
@@ -93,19 +93,19 @@ impl Calls {
     }
 }
 
-pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
-    let group = Group::create(&stage.objects, "workers", 0).await?;
+pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
+    let group = Group::create(&testbed.objects, "workers", 0).await?;
     let pods = release.apply("install", &release.values()).await?;
     let outside = release.outside_of_all().await?;
     let connection = release.connection(&outside).await?;
     connection.caller().shows(&[&group.id]).await?;
     let before = connection.certificate().await?;
-    let autoscaler = Autoscaler::start(stage, &connection);
-    create_pending(stage, "before").await?;
+    let autoscaler = Autoscaler::start(testbed, &connection);
+    create_pending(testbed, "before").await?;
     let size = async |expected: i32| {
         every(INTERVAL, "the size for the Pods that wait", VISIBLE_WITHIN, async || {
-            let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+            let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
             ensure!(size == expected, "the size is {size}, not {expected}");
             Ok(())
         })
@@ -131,19 +131,19 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(stage: &S
     ensure!(made > 100, "only {made} calls");
 
     // The driver has kept its connection, and scales on.
-    create_pending(stage, "after").await?;
+    create_pending(testbed, "after").await?;
     let grown = size(2).await;
     let notes = autoscaler.notes.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-    std::fs::write(stage.logs.join("driver.log"), &notes)?;
+    std::fs::write(testbed.logs.join("driver.log"), &notes)?;
     autoscaler.task.abort();
     grown?;
     ensure!(!notes.contains("loop left"), "a loop of the driver has failed: {notes}");
     Ok(())
 }
 
-pub(crate) async fn an_upgrade_fails_no_call(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
-    let group = Group::create(&stage.objects, "workers", 2).await?;
+pub(crate) async fn an_upgrade_fails_no_call(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
+    let group = Group::create(&testbed.objects, "workers", 2).await?;
     let pods = release.apply("install", &release.values()).await?;
     let outside = release.outside_of_all().await?;
     let connection = release.connection(&outside).await?;
@@ -158,24 +158,24 @@ pub(crate) async fn an_upgrade_fails_no_call(stage: &Stage<'_>) -> Result<()> {
 
 /// Before it lowers the size, the API server calls a webhook that never answers: the delete hangs between its mark and
 /// its last write, and its Pod is killed.
-pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
-    let group = Group::create(&stage.objects, "workers", 4).await?;
+pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
+    let group = Group::create(&testbed.objects, "workers", 4).await?;
     let pods = release.apply("install", &release.values()).await?;
     let all = release.connection(&release.outside_of_all().await?).await?;
     all.caller().shows(&[&group.id]).await?;
     let victim = pods.first().context("no Pod")?;
-    stage.objects.patch("Pod", name(victim)?, json!({ "metadata": { "labels": { "victim": "yes" } } })).await?;
+    testbed.objects.patch("Pod", name(victim)?, json!({ "metadata": { "labels": { "victim": "yes" } } })).await?;
     let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
     every(INTERVAL, "the Service of the one Pod", VISIBLE_WITHIN, async || Ok(only.refresh().await?)).await?;
 
     // The kernel completes connections to it, and nothing reads from them.
-    let silent = TcpListener::bind((stage.cluster.gateway()?, 0))?;
-    let webhook = format!("{}-holds-sizes", stage.namespace);
-    stage.objects.create(holds_sizes(&webhook, &stage.namespace, &silent.local_addr()?.to_string())).await?;
+    let silent = TcpListener::bind((testbed.cluster.gateway()?, 0))?;
+    let webhook = format!("{}-holds-sizes", testbed.namespace);
+    testbed.objects.create(holds_sizes(&webhook, &testbed.namespace, &silent.local_addr()?.to_string())).await?;
     let probe = json!({ "spec": { "replicas": 3 } });
     every(INTERVAL, "the webhook at work", VISIBLE_WITHIN, async || {
-        let lowered = stage.objects.try_patch("MachineDeployment", &group.name, &probe);
+        let lowered = testbed.objects.try_patch("MachineDeployment", &group.name, &probe);
         ensure!(timeout(Duration::from_secs(2), lowered).await.is_err(), "sizes can be lowered");
         Ok(())
     })
@@ -187,15 +187,15 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
         tokio::spawn(async move { only.delete(&id, &[node]).await })
     };
     every(INTERVAL, "the mark", VISIBLE_WITHIN, async || {
-        stage.objects.deletion_mark(machine).await?.context("the Machine isn't marked")
+        testbed.objects.deletion_mark(machine).await?.context("the Machine isn't marked")
     })
     .await?;
-    stage.cluster.on_node(&["kill", "-KILL", &process(stage, victim)?])?;
+    testbed.cluster.on_node(&["kill", "-KILL", &process(testbed, victim)?])?;
     ensure!(deleting.await?.is_err(), "a delete that was killed has succeeded");
-    ensure!(stage.objects.scale("MachineDeployment", &group.name).await? == 4, "the size was lowered");
-    stage.objects.remove("ValidatingWebhookConfiguration", &webhook).await?;
+    ensure!(testbed.objects.scale("MachineDeployment", &group.name).await? == 4, "the size was lowered");
+    testbed.objects.remove("ValidatingWebhookConfiguration", &webhook).await?;
     every(INTERVAL, "the webhook gone", VISIBLE_WITHIN, async || {
-        timeout(Duration::from_secs(2), stage.objects.try_patch("MachineDeployment", &group.name, &probe)).await?
+        timeout(Duration::from_secs(2), testbed.objects.try_patch("MachineDeployment", &group.name, &probe)).await?
     })
     .await?;
     drop(silent);
@@ -206,20 +206,20 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(stage: &
     })
     .await?;
     every(INTERVAL, "the size", VISIBLE_WITHIN, async || {
-        let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+        let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
         ensure!(size == 3, "the size is {size}");
         Ok(())
     })
     .await?;
-    stage.objects.assert_marked(&[machine]).await?;
+    testbed.objects.assert_marked(&[machine]).await?;
     let settled = release.settled().await?;
     ensure!(settled.len() == 2, "{} Pods", settled.len());
     // A repeated delete, now that both Pods serve, must not lower the size again.
     all.caller().delete(&group.id, &[node]).await?;
-    let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+    let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
     ensure!(size == 3, "a repeated delete has made it {size}");
     ensure!(
-        stage.cluster.helm.run(&["status", RELEASE, "--namespace", &stage.namespace])?.contains("deployed"),
+        testbed.cluster.helm.run(&["status", RELEASE, "--namespace", &testbed.namespace])?.contains("deployed"),
         "status"
     );
     Ok(())

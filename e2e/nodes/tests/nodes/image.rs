@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::{images::Docker, nodes::Stage};
+use e2e::{images::Docker, nodes::Testbed};
 use serde_json::json;
 
 /// The bytes that the image may have, uncompressed.
@@ -12,9 +12,9 @@ const LIMIT: u64 = 40_000_000;
 /// The path of the program.
 const PROGRAM: &str = "usr/local/bin/capi-autoscaler-provider";
 
-pub(crate) async fn it_is_small_and_holds_the_program_for_a_user_without_rights(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn it_is_small_and_holds_the_program_for_a_user_without_rights(testbed: &Testbed<'_>) -> Result<()> {
     let docker = Docker::running()?;
-    let name = &stage.cluster.images.project.name;
+    let name = &testbed.cluster.images.project.name;
     let image = docker.inspect(name)?;
     let size = image["Size"].as_u64().context("an image without a size")?;
     ensure!(size <= LIMIT, "the image has {size} bytes, more than {LIMIT}");
@@ -45,10 +45,10 @@ pub(crate) async fn it_is_small_and_holds_the_program_for_a_user_without_rights(
     Ok(())
 }
 
-pub(crate) async fn its_list_of_crates_is_that_of_the_lock_file(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn its_list_of_crates_is_that_of_the_lock_file(testbed: &Testbed<'_>) -> Result<()> {
     let docker = Docker::running()?;
-    let container = docker.run(&["create", &stage.cluster.images.project.name])?;
-    let path = stage.logs.join("program");
+    let container = docker.run(&["create", &testbed.cluster.images.project.name])?;
+    let path = testbed.logs.join("program");
     let copied = docker.run(&["cp", &format!("{}:/{PROGRAM}", container.trim()), &path.display().to_string()]);
     docker.run(&["rm", container.trim()])?;
     copied?;
@@ -69,18 +69,18 @@ pub(crate) async fn its_list_of_crates_is_that_of_the_lock_file(stage: &Stage<'_
     Ok(())
 }
 
-pub(crate) async fn it_runs(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn it_runs(testbed: &Testbed<'_>) -> Result<()> {
     let docker = Docker::running()?;
-    let name = &stage.cluster.images.project.name;
+    let name = &testbed.cluster.images.project.name;
     let run = ["run", "--rm", "--read-only", "--cap-drop=ALL", "--network=none", name, "--version"];
     let said = docker.run(&run)?;
     ensure!(said.contains(env!("CARGO_PKG_VERSION")), "--version says {said:?}");
     Ok(())
 }
 
-pub(crate) async fn two_builds_from_nothing_have_one_digest(stage: &Stage<'_>) -> Result<()> {
-    let first = &stage.cluster.images.project;
-    let second = stage.cluster.images.project_anew().await?;
+pub(crate) async fn two_builds_from_nothing_have_one_digest(testbed: &Testbed<'_>) -> Result<()> {
+    let first = &testbed.cluster.images.project;
+    let second = testbed.cluster.images.project_anew().await?;
     ensure!(*first == second, "the first build gave {first:?}, the second {second:?}");
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     helm::RELEASE,
     images::Docker,
-    nodes::{Group, Stage},
+    nodes::{Group, Testbed},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -22,19 +22,19 @@ const IMAGE: &str = "capi-autoscaler-provider-e2e/driver:e2e";
 /// The directory that the chart's cloud-config names.
 const FILES: &str = "/etc/capi-autoscaler-provider";
 
-pub(crate) async fn a_driver_in_a_pod_scales_through_service_and_dns_when_pods_go(stage: &Stage<'_>) -> Result<()> {
-    make_image(stage)?;
-    let group = Group::create(&stage.objects, "workers", 0).await?;
-    let release = stage.release();
+pub(crate) async fn a_driver_in_a_pod_scales_through_service_and_dns_when_pods_go(testbed: &Testbed<'_>) -> Result<()> {
+    make_image(testbed)?;
+    let group = Group::create(&testbed.objects, "workers", 0).await?;
+    let release = testbed.release();
     release.apply("install", &release.values()).await?;
-    let rights = format!("{}-driver", stage.namespace);
-    stage.objects.create(may_do_all(&rights, &stage.namespace)).await?;
-    let pods: Api<Pod> = Api::namespaced(stage.cluster.client(), &stage.namespace);
-    stage.objects.create(driver()).await?;
-    let scaled = scales(stage, &group).await;
+    let rights = format!("{}-driver", testbed.namespace);
+    testbed.objects.create(may_do_all(&rights, &testbed.namespace)).await?;
+    let pods: Api<Pod> = Api::namespaced(testbed.cluster.client(), &testbed.namespace);
+    testbed.objects.create(driver()).await?;
+    let scaled = scales(testbed, &group).await;
     let log = pods.logs("driver", &LogParams::default()).await.unwrap_or_default();
-    std::fs::write(stage.logs.join("driver.log"), &log)?;
-    stage.objects.remove("ClusterRoleBinding", &rights).await?;
+    std::fs::write(testbed.logs.join("driver.log"), &log)?;
+    testbed.objects.remove("ClusterRoleBinding", &rights).await?;
     scaled?;
     let driver = pods.get("driver").await?;
     let statuses = driver.status.and_then(|status| status.container_statuses).unwrap_or_default();
@@ -44,17 +44,17 @@ pub(crate) async fn a_driver_in_a_pod_scales_through_service_and_dns_when_pods_g
 
 /// Waits until the driver has scaled the group: first through either Pod, then through each one while the other is
 /// gone.
-async fn scales(stage: &Stage<'_>, group: &Group) -> Result<()> {
-    let release = stage.release();
+async fn scales(testbed: &Testbed<'_>, group: &Group) -> Result<()> {
+    let release = testbed.release();
     for (number, expected) in (1..=3).enumerate() {
         if let Some(round) = number.checked_sub(1) {
             let pods = release.settled().await?;
             let pod = pods.get(round).context("one Pod is missing")?;
-            stage.objects.remove("Pod", name(pod)?).await?;
+            testbed.objects.remove("Pod", name(pod)?).await?;
         }
-        create_pending(stage, &format!("waits-{number}")).await?;
+        create_pending(testbed, &format!("waits-{number}")).await?;
         every(INTERVAL, "the size for the Pods that wait", VISIBLE_WITHIN, async || {
-            let size = stage.objects.scale("MachineDeployment", &group.name).await?;
+            let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
             ensure!(size == expected, "the size is {size}, not {expected}");
             Ok(())
         })
@@ -64,14 +64,14 @@ async fn scales(stage: &Stage<'_>, group: &Group) -> Result<()> {
 }
 
 /// Makes the driver's image: the base of the project's own, with another program.
-fn make_image(stage: &Stage<'_>) -> Result<()> {
-    let program = stage.logs.join("driver");
+fn make_image(testbed: &Testbed<'_>) -> Result<()> {
+    let program = testbed.logs.join("driver");
     let stripped = Command::new("strip").arg("-o").arg(&program).arg(env!("CARGO_BIN_EXE_driver")).status()?;
     ensure!(stripped.success(), "strip: {stripped}");
-    let made = stage.cluster.images.with_program(&program, IMAGE);
+    let made = testbed.cluster.images.with_program(&program, IMAGE);
     std::fs::remove_file(&program)?;
     made?;
-    let loaded = stage.cluster.load(IMAGE);
+    let loaded = testbed.cluster.load(IMAGE);
     Docker::running()?.run(&["rmi", IMAGE])?;
     loaded
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use e2e::{
     helm::RELEASE,
-    nodes::{Group, Stage},
+    nodes::{Group, Testbed},
     wait::every,
 };
 use k8s_openapi::api::{
@@ -18,9 +18,9 @@ use std::fmt::Debug;
 
 use crate::pod::{INTERVAL, VISIBLE_WITHIN, uids};
 
-pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
-    let group = Group::create(&stage.objects, "workers", 2).await?;
+pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
+    let group = Group::create(&testbed.objects, "workers", 2).await?;
     let installed = release.apply("install", &release.values()).await?;
     ensure!(installed.len() == 2, "{} Pods", installed.len());
     let outside = release.outside_of_all().await?;
@@ -41,10 +41,10 @@ pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
 
     release.uninstall().await?;
     let labels = format!("app.kubernetes.io/instance={RELEASE}");
-    assert_gone::<Deployment>(stage, &labels).await?;
-    assert_gone::<Service>(stage, &labels).await?;
-    assert_gone::<ConfigMap>(stage, &labels).await?;
-    assert_gone::<PodDisruptionBudget>(stage, &labels).await?;
+    assert_gone::<Deployment>(testbed, &labels).await?;
+    assert_gone::<Service>(testbed, &labels).await?;
+    assert_gone::<ConfigMap>(testbed, &labels).await?;
+    assert_gone::<PodDisruptionBudget>(testbed, &labels).await?;
     // Uninstalling keeps the certificates, so that the first client can call the next installation.
     release.apply("install", &release.values()).await?;
     every(INTERVAL, "calls with the kept certificate", VISIBLE_WITHIN, async || {
@@ -54,9 +54,9 @@ pub(crate) async fn a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     .await
 }
 
-pub(crate) async fn a_broken_upgrade_leaves_the_old_pods_serving(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
-    let group = Group::create(&stage.objects, "workers", 1).await?;
+pub(crate) async fn a_broken_upgrade_leaves_the_old_pods_serving(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
+    let group = Group::create(&testbed.objects, "workers", 1).await?;
     let installed = release.apply("install", &release.values()).await?;
     let outside = release.outside_of_all().await?;
     let caller = release.connection(&outside).await?.caller();
@@ -64,7 +64,7 @@ pub(crate) async fn a_broken_upgrade_leaves_the_old_pods_serving(stage: &Stage<'
 
     // A flag that the program refuses: its message ends in the status of the container.
     let broken = release.values().set("extraArgs", json!({ "no-such-flag": "1" }));
-    stage.cluster.helm.apply("upgrade", &broken)?;
+    testbed.cluster.helm.apply("upgrade", &broken)?;
     every(INTERVAL, "a new Pod that fails", VISIBLE_WITHIN, async || {
         let pods = release.pods().await?;
         let restarted = pods.iter().any(|pod| {
@@ -84,12 +84,12 @@ pub(crate) async fn a_broken_upgrade_leaves_the_old_pods_serving(stage: &Stage<'
     Ok(())
 }
 
-async fn assert_gone<K>(stage: &Stage<'_>, labels: &str) -> Result<()>
+async fn assert_gone<K>(testbed: &Testbed<'_>, labels: &str) -> Result<()>
 where
     K: Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     K::DynamicType: Default,
 {
-    let api: Api<K> = Api::namespaced(stage.cluster.client(), &stage.namespace);
+    let api: Api<K> = Api::namespaced(testbed.cluster.client(), &testbed.namespace);
     let left = api.list(&ListParams::default().labels(labels)).await?.items;
     let names: Vec<_> = left.iter().map(|object| object.meta().name.clone()).collect();
     ensure!(names.is_empty(), "after uninstalling there are {names:?} of {}", std::any::type_name::<K>());

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{Group, Stage, TIMEOUT},
+    nodes::{Group, TIMEOUT, Testbed},
     wait::every,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -14,11 +14,11 @@ const GROUPS: usize = 1000;
 /// The bytes that the chart limits a Pod to.
 const LIMIT: u64 = 256 * 1024 * 1024;
 
-pub(crate) async fn a_thousand_groups_fit_the_default_limits(stage: &Stage<'_>) -> Result<()> {
+pub(crate) async fn a_thousand_groups_fit_the_default_limits(testbed: &Testbed<'_>) -> Result<()> {
     let names: Vec<_> = (0..GROUPS).map(|number| format!("group-{number:04}")).collect();
-    let made = stream::iter(&names).map(|name| Group::create(&stage.objects, name, 1)).buffer_unordered(16);
+    let made = stream::iter(&names).map(|name| Group::create(&testbed.objects, name, 1)).buffer_unordered(16);
     let made: Vec<Group> = made.try_collect().await?;
-    let release = stage.release();
+    let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;
     let caller = release.connection(&release.outside_of_all().await?).await?.caller();
     let mut expected: Vec<_> = made.iter().map(|group| group.id.as_str()).collect();
@@ -34,8 +34,8 @@ pub(crate) async fn a_thousand_groups_fit_the_default_limits(stage: &Stage<'_>) 
     })
     .await?;
     for pod in &pods {
-        let process = crate::pod::process(stage, pod)?;
-        let status = stage.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
+        let process = crate::pod::process(testbed, pod)?;
+        let status = testbed.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
         let peak: u64 = peak.trim().trim_end_matches(" kB").parse().with_context(|| format!("VmHWM is {peak}"))?;
         println!("with {GROUPS} groups of one Machine a Pod has used {peak} kB at most");

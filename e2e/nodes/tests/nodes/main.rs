@@ -19,7 +19,7 @@ use std::{path::Path, process::ExitCode};
 use e2e::{docker_scenarios, nodes};
 
 fn main() -> ExitCode {
-    let scenarios = docker_scenarios![nodes::Play:
+    let scenarios = docker_scenarios![nodes::Body:
         image::it_is_small_and_holds_the_program_for_a_user_without_rights,
         image::its_list_of_crates_is_that_of_the_lock_file,
         image::it_runs,

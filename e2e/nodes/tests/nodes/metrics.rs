@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go,
     helm::{CHART, RELEASE},
-    nodes::{Group, Stage},
+    nodes::{Group, Testbed},
     objects::CAPI_GROUP,
     ports::free_port,
     process::Process,
@@ -40,21 +40,22 @@ struct Prometheus {
 
 impl Prometheus {
     /// Starts one that scrapes these Pods as the chart's `ServiceMonitor` would, with the chart's alerts.
-    async fn start(stage: &Stage<'_>, pods: &[Pod]) -> Result<Self> {
+    async fn start(testbed: &Testbed<'_>, pods: &[Pod]) -> Result<Self> {
         let mut targets = Vec::new();
         for pod in pods {
             let pod = name(pod)?;
-            stage.objects.patch("Pod", pod, json!({ "metadata": { "labels": { "scraped": pod } } })).await?;
-            let service = stage.objects.create(json!({
+            testbed.objects.patch("Pod", pod, json!({ "metadata": { "labels": { "scraped": pod } } })).await?;
+            let service = testbed.objects.create(json!({
                 "kind": "Service",
                 "metadata": { "name": format!("scraped-{pod}") },
                 "spec": { "type": "NodePort", "selector": { "scraped": pod }, "ports": [{ "port": 8080, "targetPort": "http" }] },
             }));
             let port = service.await?.data["spec"]["ports"][0]["nodePort"].clone();
-            let labels = json!({ "namespace": stage.namespace, "pod": pod, "instance": pod });
-            targets.push(json!({ "targets": [format!("{}:{port}", stage.cluster.node_address()?)], "labels": labels }));
+            let labels = json!({ "namespace": testbed.namespace, "pod": pod, "instance": pod });
+            targets
+                .push(json!({ "targets": [format!("{}:{port}", testbed.cluster.node_address()?)], "labels": labels }));
         }
-        let directory = stage.logs.join("prometheus");
+        let directory = testbed.logs.join("prometheus");
         fs::create_dir_all(&directory)?;
         let seconds = format!("{}s", SCRAPE_INTERVAL.as_secs());
         let settings = json!({
@@ -112,25 +113,27 @@ impl Prometheus {
     }
 }
 
-pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dashboard(stage: &Stage<'_>) -> Result<()> {
-    let group = Group::create(&stage.objects, "workers", 3).await?;
-    create_troubles(stage).await?;
-    let closed = Group::create(&stage.objects, "closed", 0).await?;
-    let policy = refuse_sizes(&stage.namespace, &closed.name);
+pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dashboard(
+    testbed: &Testbed<'_>,
+) -> Result<()> {
+    let group = Group::create(&testbed.objects, "workers", 3).await?;
+    create_troubles(testbed).await?;
+    let closed = Group::create(&testbed.objects, "closed", 0).await?;
+    let policy = refuse_sizes(&testbed.namespace, &closed.name);
     for object in &policy {
-        stage.objects.create(object.clone()).await?;
+        testbed.objects.create(object.clone()).await?;
     }
-    let evaluated = evaluates(stage, &group, &closed).await;
+    let evaluated = evaluates(testbed, &group, &closed).await;
     for object in &policy {
-        stage.objects.remove(object["kind"].as_str().unwrap_or_default(), &stage.namespace).await?;
+        testbed.objects.remove(object["kind"].as_str().unwrap_or_default(), &testbed.namespace).await?;
     }
     evaluated
 }
 
-async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<()> {
-    let release = stage.release();
+async fn evaluates(testbed: &Testbed<'_>, group: &Group, closed: &Group) -> Result<()> {
+    let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;
-    let prometheus = Prometheus::start(stage, &pods).await?;
+    let prometheus = Prometheus::start(testbed, &pods).await?;
 
     // Calls of every kind go on until all queries have seen them. One exceeds the max size, and the policy refuses
     // another.
@@ -146,7 +149,7 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
     every(INTERVAL, "the first answer", VISIBLE_WITHIN, async || Ok(caller.refresh().await?)).await?;
     let node = group.nodes.first().context("a group without Nodes")?;
     caller.delete(&group.id, std::slice::from_ref(node)).await?;
-    let queries = queries(&stage.namespace)?;
+    let queries = queries(&testbed.namespace)?;
     every(SCRAPE_INTERVAL, "series for every query", VISIBLE_WITHIN, async || {
         calls().await?;
         let mut empty = BTreeSet::new();
@@ -161,7 +164,7 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
             }
             ensure!(!is_quiet || asked != query, "{of} compares nothing with 0, and can't be empty");
         }
-        fs::write(stage.logs.join("queries.txt"), &results)?;
+        fs::write(testbed.logs.join("queries.txt"), &results)?;
         ensure!(empty.is_empty(), "no series for {empty:?}");
         Ok(())
     })
@@ -181,7 +184,7 @@ async fn evaluates(stage: &Stage<'_>, group: &Group, closed: &Group) -> Result<(
     .await?;
 
     // Without Pods one more alert becomes pending.
-    stage.objects.patch("Deployment", RELEASE, json!({ "spec": { "replicas": 0 } })).await?;
+    testbed.objects.patch("Deployment", RELEASE, json!({ "spec": { "replicas": 0 } })).await?;
     every(INTERVAL, "the alert for absent Pods", VISIBLE_WITHIN, async || {
         let alerts = prometheus.alerts().await?;
         let absent = alerts.iter().find(|(name, _)| name == "CapiAutoscalerProviderAbsent");
@@ -212,8 +215,8 @@ fn queries(namespace: &str) -> Result<Vec<(String, String)>> {
 /// Creates groups with what some panels and alerts show: a max size that is no number, a size beyond the max size
 /// together with a kind of template that doesn't exist, a rollout, and a Machine whose infrastructure was deleted
 /// before its Node came.
-async fn create_troubles(stage: &Stage<'_>) -> Result<()> {
-    let objects = &stage.objects;
+async fn create_troubles(testbed: &Testbed<'_>) -> Result<()> {
+    let objects = &testbed.objects;
     let max = |size: &str| json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": size });
     let wrong = Group::create(objects, "wrong", 0).await?;
     objects.annotate("MachineDeployment", &wrong.name, max("many")).await?;

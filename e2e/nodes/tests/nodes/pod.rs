@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use e2e::nodes::Stage;
+use e2e::nodes::Testbed;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
@@ -27,19 +27,19 @@ pub(crate) fn uids(pods: &[Pod]) -> BTreeSet<String> {
 }
 
 /// Returns the id of the program's process of a Pod, on the Node.
-pub(crate) fn process(stage: &Stage<'_>, pod: &Pod) -> Result<String> {
+pub(crate) fn process(testbed: &Testbed<'_>, pod: &Pod) -> Result<String> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
     let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
     let id =
         status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
-    let listed = stage.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
+    let listed = testbed.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
     let rows = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let tasks: BTreeMap<_, _> = rows.filter_map(|row| Some((*row.first()?, (*row.get(1)?).to_owned()))).collect();
     tasks.get(id).cloned().with_context(|| format!("no task {id} in {listed}"))
 }
 
 /// Creates a Pod that fits on no existing Node and would fit on a new Node of the group.
-pub(crate) async fn create_pending(stage: &Stage<'_>, name: &str) -> Result<()> {
+pub(crate) async fn create_pending(testbed: &Testbed<'_>, name: &str) -> Result<()> {
     let pod = json!({
         "kind": "Pod",
         "metadata": { "name": name },
@@ -49,13 +49,13 @@ pub(crate) async fn create_pending(stage: &Stage<'_>, name: &str) -> Result<()> 
             "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{
                 "name": "waits",
-                "image": stage.cluster.images.project.name,
+                "image": testbed.cluster.images.project.name,
                 "imagePullPolicy": "Never",
                 "resources": { "requests": { "cpu": "3" } },
                 "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
             }],
         },
     });
-    stage.objects.create(pod).await?;
+    testbed.objects.create(pod).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    nodes::{Group, Stage, TIMEOUT},
+    nodes::{Group, TIMEOUT, Testbed},
     provider::Caller,
     wait::every,
 };
@@ -21,13 +21,13 @@ use tonic::transport::Endpoint;
 
 use crate::pod::{INTERVAL, VISIBLE_WITHIN, name, process};
 
-pub(crate) async fn they_run_under_restricted_pod_security_without_rights(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
+pub(crate) async fn they_run_under_restricted_pod_security_without_rights(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
     // The namespace enforces the restricted level: Pods that broke it would never be made.
     let pods = release.apply("install", &release.values()).await?;
     for pod in &pods {
-        let process = process(stage, pod)?;
-        let status = stage.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
+        let process = process(testbed, pod)?;
+        let status = testbed.cluster.on_node(&["cat", &format!("/proc/{process}/status")])?;
         let field = |key: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).map(str::to_owned);
             line.with_context(|| format!("no {key} in {status}"))
@@ -40,7 +40,7 @@ pub(crate) async fn they_run_under_restricted_pod_security_without_rights(stage:
         }
         ensure!(field("NoNewPrivs:")? == "1", "it can get new privileges");
         ensure!(field("Seccomp:")? == "2", "no seccomp filter");
-        let mounts = stage.cluster.on_node(&["cat", &format!("/proc/{process}/mounts")])?;
+        let mounts = testbed.cluster.on_node(&["cat", &format!("/proc/{process}/mounts")])?;
         let root = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/")).context("no root file system")?;
         let options = root.split(' ').nth(3).unwrap_or_default();
         ensure!(options.split(',').any(|option| option == "ro"), "the root file system is mounted {options}");
@@ -48,19 +48,19 @@ pub(crate) async fn they_run_under_restricted_pod_security_without_rights(stage:
     Ok(())
 }
 
-pub(crate) async fn probes_and_metrics_answer_the_kubelet(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
+pub(crate) async fn probes_and_metrics_answer_the_kubelet(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;
     let pod = pods.first().context("no Pod")?;
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).context("a Pod without an address")?;
     for (path, expected) in [(":8082/livez", "ok"), (":8082/readyz", "ok"), (":8080/metrics", "# TYPE")] {
-        let said = get(stage, &format!("{address}{path}"))?;
+        let said = get(testbed, &format!("{address}{path}"))?;
         ensure!(said.contains(expected), "{path} answers {said:.200}");
     }
 
     // A process that hangs is found by the liveness probe, and the kubelet starts another one.
-    let hung = process(stage, pod)?;
-    stage.cluster.on_node(&["kill", "-STOP", &hung])?;
+    let hung = process(testbed, pod)?;
+    testbed.cluster.on_node(&["kill", "-STOP", &hung])?;
     let api = release.pod_api();
     every(INTERVAL, "a restart of the container that hangs", TIMEOUT, async || {
         let pod = api.get(name(pod)?).await?;
@@ -74,8 +74,8 @@ pub(crate) async fn probes_and_metrics_answer_the_kubelet(stage: &Stage<'_>) -> 
     Ok(())
 }
 
-pub(crate) async fn a_disruption_budget_lets_one_of_two_go(stage: &Stage<'_>) -> Result<()> {
-    let release = stage.release();
+pub(crate) async fn a_disruption_budget_lets_one_of_two_go(testbed: &Testbed<'_>) -> Result<()> {
+    let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;
     let api = release.pod_api();
     let [first, second] = pods.as_slice() else { anyhow::bail!("{} Pods", pods.len()) };
@@ -98,8 +98,8 @@ pub(crate) async fn a_disruption_budget_lets_one_of_two_go(stage: &Stage<'_>) ->
 }
 
 /// The sidecar is that of the example, beside a container that stands for Cluster Autoscaler, which no image has here.
-pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Result<()> {
-    let group = Group::create(&stage.objects, "workers", 1).await?;
+pub(crate) async fn a_sidecar_serves_on_a_unix_socket(testbed: &Testbed<'_>) -> Result<()> {
+    let group = Group::create(&testbed.objects, "workers", 1).await?;
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let rights = fs::read_to_string(format!("{repository}/examples/rbac.yaml"))?;
     for document in serde_yaml::Deserializer::from_str(&rights) {
@@ -108,29 +108,29 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
             continue;
         }
         for subject in object["subjects"].as_array_mut().into_iter().flatten() {
-            subject["namespace"] = json!(stage.namespace);
+            subject["namespace"] = json!(testbed.namespace);
         }
-        stage.objects.create(object).await?;
+        testbed.objects.create(object).await?;
     }
     // The example finds the workload cluster by its Cluster's Secret.
-    let kubeconfig = stage.cluster.kubeconfig_for_pods().to_string();
+    let kubeconfig = testbed.cluster.kubeconfig_for_pods().to_string();
     let secret = json!({
         "kind": "Secret",
         "metadata": { "name": "prod-kubeconfig", "labels": { "cluster.x-k8s.io/cluster-name": "prod" } },
         "stringData": { "value": kubeconfig },
     });
-    stage.objects.create(secret).await?;
+    testbed.objects.create(secret).await?;
     let example = fs::read_to_string(format!("{repository}/examples/cluster-autoscaler/values.yaml"))?;
     let example: Value = serde_yaml::from_str(&example)?;
     let mut sidecar = example["initContainers"][0].clone();
-    sidecar["image"] = json!(stage.cluster.images.project.name);
+    sidecar["image"] = json!(testbed.cluster.images.project.name);
     sidecar["imagePullPolicy"] = json!("Never");
-    sidecar["args"][1] = json!(format!("--cluster={}/prod", stage.namespace));
+    sidecar["args"][1] = json!(format!("--cluster={}/prod", testbed.namespace));
     let harmless = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
     sidecar["securityContext"] = harmless.clone();
     let mut security = example["securityContext"].clone();
     security["seccompProfile"] = json!({ "type": "RuntimeDefault" });
-    let pause = stage.cluster.on_node(&["sh", "-c", "ctr --namespace=k8s.io images list --quiet | grep /pause:"])?;
+    let pause = testbed.cluster.on_node(&["sh", "-c", "ctr --namespace=k8s.io images list --quiet | grep /pause:"])?;
     let pod = json!({
         "kind": "Pod",
         "metadata": { "name": "autoscaler" },
@@ -148,8 +148,8 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
             "volumes": [{ "name": "grpc", "emptyDir": {} }],
         },
     });
-    let created = stage.objects.create(pod).await?;
-    let api: Api<Pod> = Api::namespaced(stage.cluster.client(), &stage.namespace);
+    let created = testbed.objects.create(pod).await?;
+    let api: Api<Pod> = Api::namespaced(testbed.cluster.client(), &testbed.namespace);
     let running = every(INTERVAL, "both containers", TIMEOUT, async || {
         let pod = api.get("autoscaler").await?;
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -160,7 +160,7 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
     .await;
     if running.is_err() {
         let of = LogParams { container: Some("capi-autoscaler-provider".to_owned()), ..LogParams::default() };
-        fs::write(stage.logs.join("sidecar.log"), api.logs("autoscaler", &of).await.unwrap_or_default())?;
+        fs::write(testbed.logs.join("sidecar.log"), api.logs("autoscaler", &of).await.unwrap_or_default())?;
     }
     running?;
 
@@ -168,7 +168,7 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
     let volume = format!("var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/grpc");
     // A socket's path may have 107 letters, so that a link leads to it.
     let near = tempfile::tempdir()?;
-    symlink(stage.cluster.node_files()?.join(volume), near.path().join("grpc"))?;
+    symlink(testbed.cluster.node_files()?.join(volume), near.path().join("grpc"))?;
     let socket = near.path().join("grpc/grpc.sock");
     let channel = Endpoint::from_static("http://socket").connect_with_connector_lazy(tower::service_fn(move |_| {
         let socket = socket.clone();
@@ -178,11 +178,11 @@ pub(crate) async fn a_sidecar_serves_on_a_unix_socket(stage: &Stage<'_>) -> Resu
 }
 
 /// Returns the answer to a GET of the Node, which reaches Pods as their kubelet does.
-pub(crate) fn get(stage: &Stage<'_>, address: &str) -> Result<String> {
+pub(crate) fn get(testbed: &Testbed<'_>, address: &str) -> Result<String> {
     let (host, path) = address.split_once('/').context("an address without a path")?;
     let (host, port) = host.rsplit_once(':').context("an address without a port")?;
     let script = format!(
         "exec 3<>/dev/tcp/{host}/{port} && printf 'GET /{path} HTTP/1.0\\r\\nHost: pod\\r\\n\\r\\n' >&3 && timeout 10 cat <&3"
     );
-    stage.cluster.on_node(&["bash", "-c", &script])
+    testbed.cluster.on_node(&["bash", "-c", &script])
 }

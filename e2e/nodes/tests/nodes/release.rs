@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go::{self, ReleasePrograms},
     helm::RELEASE,
-    nodes::{Group, Stage},
+    nodes::{Group, Testbed},
     process::Process,
     wait::every,
 };
@@ -31,11 +31,11 @@ struct Registry {
 }
 
 impl Registry {
-    async fn start(stage: &Stage<'_>) -> Result<Self> {
+    async fn start(testbed: &Testbed<'_>) -> Result<Self> {
         let programs = go::release()?;
         let mut command = Command::new(&programs.crane);
-        command.args(["registry", "serve", "--address", &format!("{}:0", stage.cluster.gateway()?)]);
-        let mut process = Process::start("registry", command, &stage.logs.join("registry.log"))?;
+        command.args(["registry", "serve", "--address", &format!("{}:0", testbed.cluster.gateway()?)]);
+        let mut process = Process::start("registry", command, &testbed.logs.join("registry.log"))?;
         let port = every(INTERVAL, "the registry", VISIBLE_WITHIN, async || {
             process.still_running()?;
             let output = process.output();
@@ -43,8 +43,8 @@ impl Registry {
             Ok(port.1.trim().to_owned())
         })
         .await?;
-        let address = format!("{}:{port}", stage.cluster.gateway()?);
-        let key = stage.logs.join("keys/cosign.key");
+        let address = format!("{}:{port}", testbed.cluster.gateway()?);
+        let key = testbed.logs.join("keys/cosign.key");
         let registry = Self { programs, address, key, _process: process };
         registry.make_key(&registry.key)?;
         Ok(registry)
@@ -94,16 +94,16 @@ impl Registry {
 }
 
 pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_installed_by_digest(
-    stage: &Stage<'_>,
+    testbed: &Testbed<'_>,
 ) -> Result<()> {
-    let registry = Registry::start(stage).await?;
+    let registry = Registry::start(testbed).await?;
     registry.step(&["check"])?;
     ensure!(registry.step(&["notes", VERSION])?.contains("### Added"), "the notes say nothing of what is there");
 
     let repository = format!("{}/capi-autoscaler-provider", registry.address);
-    let digest = stage.cluster.images.push_project(&repository).await?.digest;
+    let digest = testbed.cluster.images.push_project(&repository).await?.digest;
     let image = format!("{repository}@{digest}");
-    let directory = stage.logs.join("package");
+    let directory = testbed.logs.join("package");
     let archive = registry.step(&["package", VERSION, &repository, &digest, &directory.display().to_string()])?;
     let charts = format!("{}/charts", registry.address);
     let chart_repository = format!("{charts}/capi-autoscaler-provider");
@@ -118,7 +118,7 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
         found.and_then(|one| one["digest"].as_str()).with_context(|| format!("no {kind} in {index}"))
     };
     of("provenance")?;
-    let inside = stage.logs.join("image.spdx.json");
+    let inside = testbed.logs.join("image.spdx.json");
     let architecture = if cfg!(target_arch = "aarch64") { "linux/arm64" } else { "linux/amd64" };
     registry.step(&["sbom", &image, architecture, VERSION, &inside.display().to_string()])?;
     let message =
@@ -136,7 +136,7 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
         registry.step(&["verify", subject])?;
         ensure!(registry.tags(repository)?.is_empty(), "signing gives a tag: {:?}", registry.tags(repository)?);
     }
-    let other = stage.logs.join("other/cosign.key");
+    let other = testbed.logs.join("other/cosign.key");
     registry.make_key(&other)?;
     Registry::refused(&other, &["verify", &image])?;
     for (subject, repository) in [(&image, &repository), (&chart, &chart_repository)] {
@@ -148,17 +148,17 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
     let message = Registry::refused(&registry.key, &["tag", &platform, VERSION])?;
     ensure!(message.contains(&format!("{repository}:{VERSION} is {digest} already")), "{message}");
 
-    installed(stage, &registry, &chart_repository, &image).await
+    installed(testbed, &registry, &chart_repository, &image).await
 }
 
 /// Installs the chart from the registry, where the kubelet pulls the image from.
-async fn installed(stage: &Stage<'_>, registry: &Registry, chart: &str, image: &str) -> Result<()> {
+async fn installed(testbed: &Testbed<'_>, registry: &Registry, chart: &str, image: &str) -> Result<()> {
     let hosts = format!("/etc/containerd/certs.d/{0}", registry.address);
     let plain = format!("[host.\"http://{}\"]\n  capabilities = [\"pull\", \"resolve\"]\n", registry.address);
     let script = format!("mkdir -p '{hosts}' && cat >'{hosts}/hosts.toml' <<'EOF'\n{plain}EOF");
-    stage.cluster.on_node(&["sh", "-c", &script])?;
-    let group = Group::create(&stage.objects, "workers", 1).await?;
-    let release = stage.release();
+    testbed.cluster.on_node(&["sh", "-c", &script])?;
+    let group = Group::create(&testbed.objects, "workers", 1).await?;
+    let release = testbed.release();
     let (from, version) = (format!("oci://{chart}"), format!("--version={VERSION}"));
     let values = ["--set=clusterAPIMode=incluster-incluster", "--set=autoDiscovery.clusterName=prod"];
     release.helm(&[&["install", RELEASE, &from, &version, "--plain-http"], &values[..]].concat())?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     helm::RELEASE,
-    nodes::{Group, Stage},
+    nodes::{Group, Testbed},
     wait::every,
 };
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -20,9 +20,11 @@ use crate::pod::{INTERVAL, VISIBLE_WITHIN};
 /// The shortest lifetime that an API server gives a token.
 const LIFETIME: Duration = Duration::from_secs(600);
 
-pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_renewed(stage: &Stage<'_>) -> Result<()> {
-    let group = Group::create(&stage.objects, "workers", 0).await?;
-    let release = stage.release();
+pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_renewed(
+    testbed: &Testbed<'_>,
+) -> Result<()> {
+    let group = Group::create(&testbed.objects, "workers", 0).await?;
+    let release = testbed.release();
     release.apply("install", &release.values()).await?;
     let patch = json!({ "spec": { "replicas": 1, "template": { "spec": {
         "automountServiceAccountToken": false,
@@ -36,7 +38,7 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
         ] }],
     } } } });
     let deployments =
-        Api::<k8s_openapi::api::apps::v1::Deployment>::namespaced(stage.cluster.client(), &stage.namespace);
+        Api::<k8s_openapi::api::apps::v1::Deployment>::namespaced(testbed.cluster.client(), &testbed.namespace);
     deployments.patch(RELEASE, &PatchParams::default(), &Patch::Strategic(patch)).await?;
     let pods = release.settled().await?;
     let uid = pods.first().and_then(|pod| pod.metadata.uid.clone()).context("no Pod")?;
@@ -44,13 +46,13 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     // The directories are root's alone, and the token is the Pod's user's: some machines' root may not read files of
     // others.
     let user = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"];
-    let read = || stage.cluster.on_node(&[&["env", volume.as_str()][..], &user, &["cat", "token"]].concat());
+    let read = || testbed.cluster.on_node(&[&["env", volume.as_str()][..], &user, &["cat", "token"]].concat());
     let first = read()?;
     let caller = release.connection(&release.outside_of_all().await?).await?.caller();
     caller.shows(&[&group.id]).await?;
     caller.increase(&group.id, 1).await?;
 
-    let reviews: Api<TokenReview> = Api::all(stage.cluster.client());
+    let reviews: Api<TokenReview> = Api::all(testbed.cluster.client());
     every(Duration::from_secs(5), "the first token expired", LIFETIME * 2, async || {
         let spec = TokenReviewSpec { token: Some(first.clone()), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -61,7 +63,7 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     .await?;
     ensure!(read()? != first, "the kubelet has renewed no token");
     caller.increase(&group.id, 1).await?;
-    ensure!(stage.objects.scale("MachineDeployment", &group.name).await? == 2, "the second write is missing");
+    ensure!(testbed.objects.scale("MachineDeployment", &group.name).await? == 2, "the second write is missing");
     every(INTERVAL, "a Pod that was never restarted", VISIBLE_WITHIN, async || {
         let pods = release.settled().await?;
         let statuses = pods.first().and_then(|pod| pod.status.as_ref()?.container_statuses.clone()).unwrap_or_default();

@@ -4,20 +4,20 @@
 use anyhow::{Context as _, Result};
 use e2e::{
     helm::{TOPOLOGIES, Values},
-    nodes::{Group, Release, Stage},
+    nodes::{Group, Release, Testbed},
 };
 use serde_json::json;
 
-pub(crate) async fn each_example_runs(stage: &Stage<'_>) -> Result<()> {
-    let group = Group::create(&stage.objects, "workers", 1).await?;
-    let kubeconfig = stage.cluster.kubeconfig_for_pods().to_string();
+pub(crate) async fn each_example_runs(testbed: &Testbed<'_>) -> Result<()> {
+    let group = Group::create(&testbed.objects, "workers", 1).await?;
+    let kubeconfig = testbed.cluster.kubeconfig_for_pods().to_string();
     for name in ["prod-kubeconfig", "management-kubeconfig"] {
         let secret = json!({
             "kind": "Secret",
             "metadata": { "name": name, "labels": { "cluster.x-k8s.io/cluster-name": "prod" } },
             "stringData": { "value": kubeconfig },
         });
-        stage.objects.create(secret).await?;
+        testbed.objects.create(secret).await?;
     }
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(TOPOLOGIES)? {
@@ -28,14 +28,15 @@ pub(crate) async fn each_example_runs(stage: &Stage<'_>) -> Result<()> {
     }
     folders.sort();
     for folder in folders {
-        runs(stage, &folder, &group).await.with_context(|| folder.clone())?;
+        runs(testbed, &folder, &group).await.with_context(|| folder.clone())?;
     }
     Ok(())
 }
 
-async fn runs(stage: &Stage<'_>, folder: &str, group: &Group) -> Result<()> {
-    let release = Release::new(stage.cluster, &stage.namespace);
-    let values = Values::of_topology(folder, &stage.namespace)?.set("autoDiscovery.namespace", json!(stage.namespace));
+async fn runs(testbed: &Testbed<'_>, folder: &str, group: &Group) -> Result<()> {
+    let release = Release::new(testbed.cluster, &testbed.namespace);
+    let values =
+        Values::of_topology(folder, &testbed.namespace)?.set("autoDiscovery.namespace", json!(testbed.namespace));
     release.apply("install", &release.with_image(values)).await?;
     let outside = release
         .outside(&format!("outside-{folder}"), &json!({ "app.kubernetes.io/instance": e2e::helm::RELEASE }))

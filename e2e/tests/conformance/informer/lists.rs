@@ -1,46 +1,46 @@
 //! The events that lists deliver.
 
 use anyhow::{Result, ensure};
-use e2e::informer::{Lists, Scene, Story};
+use e2e::informer::{EventLog, Lists, Setup};
 use shared_informer::ListCounts;
 
 /// In one stream, or in as many pages as needed.
-pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(scene: &Scene) -> Result<()> {
+pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(setup: &Setup) -> Result<()> {
     for name in ["a", "b", "c", "d", "e"] {
-        scene.create(name).await?;
+        setup.create(name).await?;
     }
-    let (informer, story) = scene.follow(scene.all()).await?;
+    let (informer, event_log) = setup.follow(setup.all()).await?;
     let there = ["a was there", "b was there", "c was there", "d was there", "e was there", "synced"];
-    story.is(&there).await?;
-    scene.create("f").await?;
-    story.is(&[&there[..], &["f came"]].concat()).await?;
+    event_log.is(&there).await?;
+    setup.create("f").await?;
+    event_log.is(&[&there[..], &["f came"]].concat()).await?;
 
     let lists = informer.status().lists;
-    let streamed = u64::from(scene.lists == Lists::Streamed);
+    let streamed = u64::from(setup.lists == Lists::Streamed);
     let expected = ListCounts { first: 1, streamed, ..ListCounts::default() };
     ensure!(lists == expected, "it made {lists:?}");
-    let (streams, pages, later) = match scene.lists {
+    let (streams, pages, later) = match setup.lists {
         Lists::Streamed => (1, 0, 0),
         Lists::Paged => (0, 3, 2),
     };
-    let asked = (scene.asked(&["sendInitialEvents=true"]), scene.asked(&["limit=2"]), scene.asked(&["continue="]));
+    let asked = (setup.asked(&["sendInitialEvents=true"]), setup.asked(&["limit=2"]), setup.asked(&["continue="]));
     ensure!(asked == (streams, pages, later), "streams, pages, and pages after the first were {asked:?}");
     Ok(())
 }
 
 /// Without another list.
-pub(crate) async fn a_handler_added_late_receives_what_is_there(scene: &Scene) -> Result<()> {
-    scene.create("a").await?;
-    let (informer, early) = scene.follow(scene.all()).await?;
-    scene.create("b").await?;
+pub(crate) async fn a_handler_added_late_receives_what_is_there(setup: &Setup) -> Result<()> {
+    setup.create("a").await?;
+    let (informer, early) = setup.follow(setup.all()).await?;
+    setup.create("b").await?;
     early.is(&["a was there", "synced", "b came"]).await?;
-    scene.resize("a", 2).await?;
+    setup.resize("a", 2).await?;
     early.is(&["a was there", "synced", "b came", "a has size 2"]).await?;
     let lists = informer.status().lists;
 
-    let late = Story::of(&informer);
+    let late = EventLog::of(&informer);
     late.is(&["a was there", "b was there", "synced"]).await?;
-    scene.delete("a").await?;
+    setup.delete("a").await?;
     late.is(&["a was there", "b was there", "synced", "a went"]).await?;
     early.is(&["a was there", "synced", "b came", "a has size 2", "a went"]).await?;
     ensure!(informer.status().lists == lists, "the late handler cost a list");
@@ -48,19 +48,19 @@ pub(crate) async fn a_handler_added_late_receives_what_is_there(scene: &Scene) -
 }
 
 /// The delete event carries the last known state, and is marked.
-pub(crate) async fn a_delete_that_was_missed_is_found_by_a_list(scene: &Scene) -> Result<()> {
+pub(crate) async fn a_delete_that_was_missed_is_found_by_a_list(setup: &Setup) -> Result<()> {
     for name in ["changed", "deleted", "kept", "replaced"] {
-        scene.create(name).await?;
+        setup.create(name).await?;
     }
-    let (informer, story) = scene.follow(scene.all()).await?;
-    scene.proxy.cut().await;
-    scene.delete("deleted").await?;
-    scene.resize("changed", 2).await?;
-    scene.delete("replaced").await?;
-    scene.create("replaced").await?;
-    scene.expire().await?;
-    scene.proxy.mend();
-    story
+    let (informer, event_log) = setup.follow(setup.all()).await?;
+    setup.proxy.cut().await;
+    setup.delete("deleted").await?;
+    setup.resize("changed", 2).await?;
+    setup.delete("replaced").await?;
+    setup.create("replaced").await?;
+    setup.expire().await?;
+    setup.proxy.mend();
+    event_log
         .is_in_any_order(&[
             "changed was there",
             "deleted was there",

@@ -2,26 +2,26 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    informer::Scene,
+    informer::Setup,
     wait::{SOON, eventually},
 };
 use shared_informer::{ObjectKey, Query};
 
 /// Each namespace has a watch of its own, and no other namespace is watched.
-pub(crate) async fn one_informer_follows_several_namespaces(scene: &Scene) -> Result<()> {
+pub(crate) async fn one_informer_follows_several_namespaces(setup: &Setup) -> Result<()> {
     let third = "default";
-    scene.create("a").await?;
-    scene.create_in(&scene.neighbour, "b").await?;
-    scene.create_in(third, "c").await?;
-    let namespaces = [scene.namespace.as_str(), scene.neighbour.as_str()];
-    let (informer, story) = scene.follow(Query::namespaced(scene.kind.clone(), namespaces)).await?;
-    story.is_in_any_order(&["a was there", "b was there", "synced"]).await?;
-    scene.create_in(third, "d").await?;
-    scene.create_in(&scene.neighbour, "e").await?;
-    story.is_in_any_order(&["a was there", "b was there", "synced", "e came"]).await?;
-    scene.delete("a").await?;
-    story.is_in_any_order(&["a was there", "b was there", "synced", "e came", "a went"]).await?;
-    let neighbour = scene.neighbour.as_str();
+    setup.create("a").await?;
+    setup.create_in(&setup.neighbour, "b").await?;
+    setup.create_in(third, "c").await?;
+    let namespaces = [setup.namespace.as_str(), setup.neighbour.as_str()];
+    let (informer, event_log) = setup.follow(Query::namespaced(setup.kind.clone(), namespaces)).await?;
+    event_log.is_in_any_order(&["a was there", "b was there", "synced"]).await?;
+    setup.create_in(third, "d").await?;
+    setup.create_in(&setup.neighbour, "e").await?;
+    event_log.is_in_any_order(&["a was there", "b was there", "synced", "e came"]).await?;
+    setup.delete("a").await?;
+    event_log.is_in_any_order(&["a was there", "b was there", "synced", "e came", "a went"]).await?;
+    let neighbour = setup.neighbour.as_str();
     let expected = [ObjectKey::new(neighbour, "b"), ObjectKey::new(neighbour, "e")];
     ensure!(informer.store().keys() == expected, "it holds {:?}", informer.store().keys());
     Ok(())
@@ -29,56 +29,56 @@ pub(crate) async fn one_informer_follows_several_namespaces(scene: &Scene) -> Re
 
 /// By the events of the server, which knows the former selection.
 pub(crate) async fn what_comes_to_match_a_label_selector_is_added_and_what_no_longer_does_is_deleted(
-    scene: &Scene,
+    setup: &Setup,
 ) -> Result<()> {
     for name in ["a", "b"] {
-        scene.create(name).await?;
+        setup.create(name).await?;
     }
-    scene.label("a", "web").await?;
-    let (_informer, story) = scene.follow(scene.all().labels("pool=web")).await?;
-    scene.label("b", "web").await?;
-    story.is(&["a was there", "synced", "b came"]).await?;
-    scene.label("a", "db").await?;
-    story.is(&["a was there", "synced", "b came", "a went"]).await?;
+    setup.label("a", "web").await?;
+    let (_informer, event_log) = setup.follow(setup.all().labels("pool=web")).await?;
+    setup.label("b", "web").await?;
+    event_log.is(&["a was there", "synced", "b came"]).await?;
+    setup.label("a", "db").await?;
+    event_log.is(&["a was there", "synced", "b came", "a went"]).await?;
     // With its former uid.
-    scene.label("a", "web").await?;
-    story.is(&["a was there", "synced", "b came", "a went", "a came"]).await
+    setup.label("a", "web").await?;
+    event_log.is(&["a was there", "synced", "b came", "a went", "a came"]).await
 }
 
 /// The others are neither listed nor watched.
-pub(crate) async fn a_field_selector_narrows_to_one_object(scene: &Scene) -> Result<()> {
+pub(crate) async fn a_field_selector_narrows_to_one_object(setup: &Setup) -> Result<()> {
     for name in ["a", "b"] {
-        scene.create(name).await?;
+        setup.create(name).await?;
     }
-    let (informer, story) = scene.follow(scene.all().fields("metadata.name=b")).await?;
-    scene.resize("a", 2).await?;
-    scene.create("c").await?;
-    scene.resize("b", 3).await?;
-    story.is(&["b was there", "synced", "b has size 3"]).await?;
+    let (informer, event_log) = setup.follow(setup.all().fields("metadata.name=b")).await?;
+    setup.resize("a", 2).await?;
+    setup.create("c").await?;
+    setup.resize("b", 3).await?;
+    event_log.is(&["b was there", "synced", "b has size 3"]).await?;
     ensure!(informer.store().len() == 1, "it holds {:?}", informer.store().keys());
     Ok(())
 }
 
 /// The handler receives deletes of all objects, and the informer reports the reason, until the kind is back.
 pub(crate) async fn a_kind_that_is_removed_is_reported_and_found_when_it_is_installed_again(
-    scene: &Scene,
+    setup: &Setup,
 ) -> Result<()> {
-    scene.create("old").await?;
-    let (informer, story) = scene.follow(scene.all()).await?;
+    setup.create("old").await?;
+    let (informer, event_log) = setup.follow(setup.all()).await?;
     // By an event of the watch: one that begins after the removal of the kind delivers nothing.
-    scene.resize("old", 2).await?;
-    story.is(&["old was there", "synced", "old has size 2"]).await?;
-    scene.uninstall().await?;
-    story.is(&["old was there", "synced", "old has size 2", "old went"]).await?;
+    setup.resize("old", 2).await?;
+    event_log.is(&["old was there", "synced", "old has size 2"]).await?;
+    setup.uninstall().await?;
+    event_log.is(&["old was there", "synced", "old has size 2", "old went"]).await?;
     eventually("a reason", SOON, async || {
         let reason = informer.status().reason.unwrap_or_default();
         ensure!(reason.starts_with("not found"), "the reason is {reason:?}");
         Ok(())
     })
     .await?;
-    scene.install().await?;
-    scene.create("new").await?;
-    story.is(&["old was there", "synced", "old has size 2", "old went", "new came"]).await?;
+    setup.install().await?;
+    setup.create("new").await?;
+    event_log.is(&["old was there", "synced", "old has size 2", "old went", "new came"]).await?;
     eventually("a cure", SOON, async || {
         ensure!(informer.status().broken_since.is_none(), "it is broken: {:?}", informer.status().reason);
         Ok(())

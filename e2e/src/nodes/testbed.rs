@@ -16,10 +16,10 @@ use super::{
 use crate::objects::Objects;
 
 /// The body of a scenario.
-pub type Play = for<'a> fn(&'a Stage<'a>) -> LocalBoxFuture<'a, Result<()>>;
+pub type Body = for<'a> fn(&'a Testbed<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// The environment of one scenario.
-pub struct Stage<'a> {
+pub struct Testbed<'a> {
     /// The cluster, which no other scenario uses at the same time.
     pub cluster: &'a Cluster,
     /// A namespace of its own, under Pod Security's restricted level, with the Cluster `prod`.
@@ -30,7 +30,7 @@ pub struct Stage<'a> {
     pub logs: PathBuf,
 }
 
-impl Stage<'_> {
+impl Testbed<'_> {
     /// Returns the release of the chart in the scenario's namespace.
     #[must_use]
     pub fn release(&self) -> Release<'_> {
@@ -40,20 +40,20 @@ impl Stage<'_> {
 
 /// Runs the scenarios that the command line selects, if the environment lets them.
 #[must_use]
-pub fn run(scenarios: &[Scenario<Play>], logs: &Path) -> ExitCode {
+pub fn run(scenarios: &[Scenario<Body>], logs: &Path) -> ExitCode {
     suite::run::<Cluster>(scenarios, logs, &[VARIABLE])
 }
 
 impl Shared for Cluster {
-    type Play = Play;
+    type Body = Body;
 
     async fn start(logs: &Path) -> Result<Self> {
         Self::start(Purpose::Chart, logs).await
     }
 
-    async fn play(&self, number: usize, play: Play, logs: &Path) -> Result<()> {
+    async fn run_scenario(&self, number: usize, body: Body, logs: &Path) -> Result<()> {
         let namespace = format!("team-{number}");
-        let stage = Stage {
+        let testbed = Testbed {
             cluster: self,
             objects: self.objects(&namespace),
             namespace: namespace.clone(),
@@ -64,16 +64,16 @@ impl Shared for Cluster {
             "pod-security.kubernetes.io/warn": "restricted",
         });
         let object = json!({ "kind": "Namespace", "metadata": { "name": namespace, "labels": restricted } });
-        stage.objects.create(object).await?;
+        testbed.objects.create(object).await?;
         let prod = json!({ "kind": "Cluster", "metadata": { "name": "prod" }, "spec": {
             "clusterNetwork": { "serviceDomain": "cluster.local" },
         } });
-        stage.objects.create(prod).await?;
-        let played = play(&stage).await;
+        testbed.objects.create(prod).await?;
+        let outcome = body(&testbed).await;
         let kept = self.keep_logs(logs);
         // The next scenario starts without this one's Pods and Nodes.
-        let cleared = clear(&stage).await;
-        played.and(kept).and(cleared)
+        let cleared = clear(&testbed).await;
+        outcome.and(kept).and(cleared)
     }
 
     async fn remove(self) -> Result<()> {
@@ -82,12 +82,12 @@ impl Shared for Cluster {
 }
 
 /// Removes the Nodes and Machines of a scenario, and its namespace with all Pods.
-async fn clear(stage: &Stage<'_>) -> Result<()> {
-    fake_nodes(&stage.objects).await?;
-    for machine in stage.objects.list("Machine", "").await? {
+async fn clear(testbed: &Testbed<'_>) -> Result<()> {
+    fake_nodes(&testbed.objects).await?;
+    for machine in testbed.objects.list("Machine", "").await? {
         let name = machine.metadata.name.context("a Machine without name")?;
-        stage.objects.patch("Machine", &name, json!({ "metadata": { "finalizers": null } })).await?;
+        testbed.objects.patch("Machine", &name, json!({ "metadata": { "finalizers": null } })).await?;
     }
-    stage.objects.remove("Namespace", &stage.namespace).await?;
-    super::cluster::gone(&stage.objects, "Namespace", &stage.namespace).await
+    testbed.objects.remove("Namespace", &testbed.namespace).await?;
+    super::cluster::gone(&testbed.objects, "Namespace", &testbed.namespace).await
 }

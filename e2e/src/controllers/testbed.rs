@@ -54,7 +54,7 @@ impl Controllers {
 }
 
 /// The environment of one scenario.
-pub struct Stage {
+pub struct Testbed {
     /// The controllers in use.
     pub controllers: Controllers,
     /// The Cluster's namespace.
@@ -71,12 +71,12 @@ pub struct Stage {
     programs: Programs,
 }
 
-impl Stage {
-    /// Creates a stage on real components that other scenarios share.
+impl Testbed {
+    /// Creates a testbed on real components that other scenarios share.
     pub async fn real(environment: Arc<Environment>, program: PathBuf, logs: PathBuf) -> Result<Self> {
         let number = environment.management.next_scenario();
         let namespace = format!("team-{number}");
-        let stage = Self {
+        let testbed = Self {
             cluster: format!("stage{number}"),
             objects: environment.management.objects(&namespace),
             workload: environment.workload_objects(&namespace),
@@ -86,19 +86,19 @@ impl Stage {
             namespace,
             controllers: Controllers::Real(environment),
         };
-        let namespace = json!({ "kind": "Namespace", "metadata": { "name": stage.namespace } });
-        stage.workload.create(namespace).await?;
-        stage.begin().await
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": testbed.namespace } });
+        testbed.workload.create(namespace).await?;
+        testbed.begin().await
     }
 
-    /// Creates a stage with an in-memory Cluster of its own.
+    /// Creates a testbed with an in-memory Cluster of its own.
     pub async fn in_memory(environment: Arc<capd::Environment>, program: PathBuf, logs: PathBuf) -> Result<Self> {
         let number = environment.management.next_scenario();
         let (namespace, cluster) = (format!("team-{number}"), format!("stage{number}"));
         let objects = environment.objects(&namespace);
         objects.create(json!({ "kind": "Namespace", "metadata": { "name": namespace } })).await?;
         let workload = environment.create_cluster(&objects, &cluster).await?;
-        let stage = Self {
+        let testbed = Self {
             workload: Objects::new(workload, Contract::V1Beta2, &namespace),
             autoscaler: None,
             user: User::provider(number),
@@ -108,11 +108,11 @@ impl Stage {
             objects,
             controllers: Controllers::InMemory(environment),
         };
-        stage.cluster_is_up(&stage.cluster).await?;
-        Ok(stage)
+        testbed.cluster_is_up(&testbed.cluster).await?;
+        Ok(testbed)
     }
 
-    /// Creates a stage in an existing Cluster. `leave` removes all its objects.
+    /// Creates a testbed in an existing Cluster. `leave` removes all its objects.
     pub async fn existing(clusters: &Clusters, number: usize, program: PathBuf, logs: PathBuf) -> Result<Self> {
         let tenant = Tenant::start(clusters, number).await?;
         Ok(Self {
@@ -138,13 +138,13 @@ impl Stage {
         }
     }
 
-    /// Creates a stage on a sandbox of its own.
+    /// Creates a testbed on a sandbox of its own.
     pub async fn simulated(program: PathBuf, logs: PathBuf) -> Result<Self> {
         let sandbox = Sandbox::start(SandboxOptions { settings: quick(), ..SandboxOptions::default() }).await?;
         let namespace = "team-a".to_owned();
         let objects = Objects::new(client(&sandbox.management_kubeconfig()).await?, Contract::V1Beta2, &namespace);
         kinds::install(&objects, &kinds::KINDS).await?;
-        let stage = Self {
+        let testbed = Self {
             cluster: "stage".to_owned(),
             workload: Objects::new(client(&sandbox.workload_kubeconfig()).await?, Contract::V1Beta2, &namespace),
             objects,
@@ -154,7 +154,7 @@ impl Stage {
             namespace,
             controllers: Controllers::Simulated(Box::new(sandbox)),
         };
-        stage.begin().await
+        testbed.begin().await
     }
 
     /// Returns the user as which the program acts on the management cluster.

@@ -18,7 +18,7 @@ use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use serde_json::{Value, json};
 use shared_informer::{Factory, Informer, Projection, Query, Settings};
 
-use super::Story;
+use super::EventLog;
 use crate::{
     control_plane::ControlPlane,
     objects::{Contract, Place},
@@ -52,7 +52,7 @@ impl Lists {
 }
 
 /// The environment of one scenario.
-pub struct Scene {
+pub struct Setup {
     /// The form in which its informers request lists.
     pub lists: Lists,
     /// The kind that no other scenario uses.
@@ -68,21 +68,21 @@ pub struct Scene {
     server: Server,
 }
 
-/// The API server of a scene.
+/// The API server of a setup.
 enum Server {
     Real(#[expect(dead_code, reason = "it runs as long as its scenarios")] Arc<ControlPlane>),
     Sandbox(Api, #[expect(dead_code, reason = "it serves as long as it lives")] ApiServer),
 }
 
-impl Scene {
-    /// Creates a scene on an API server that other scenarios share.
+impl Setup {
+    /// Creates a setup on an API server that other scenarios share.
     pub(super) async fn on_a_real_server(plane: Arc<ControlPlane>, lists: Lists) -> Result<Self> {
         let proxy = plane.proxy().await?;
         let (client, through) = (plane.plain_client().await?, plane.plain_client_through(&proxy).await?);
         Self::new(lists, proxy, client, through, Server::Real(plane)).await
     }
 
-    /// Creates a scene on a sandbox of its own.
+    /// Creates a setup on a sandbox of its own.
     pub(super) async fn on_a_sandbox(lists: Lists) -> Result<Self> {
         let api = Api::new(Clock::real());
         let server = ApiServer::start(api.clone()).await?;
@@ -107,17 +107,17 @@ impl Scene {
         let kind = ApiResource::from_gvk_with_plural(&gvk, &format!("widget{number}s"));
         let namespace = format!("informer-{number}");
         let neighbour = format!("{namespace}-neighbour");
-        let scene = Self { lists, kind, namespace, neighbour, proxy, factory, client, server };
-        for name in [&scene.namespace, &scene.neighbour] {
+        let setup = Self { lists, kind, namespace, neighbour, proxy, factory, client, server };
+        for name in [&setup.namespace, &setup.neighbour] {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-            let namespaces = KubeApi::all_with(scene.client.clone(), &place("Namespace"));
+            let namespaces = KubeApi::all_with(setup.client.clone(), &place("Namespace"));
             namespaces.create(&PostParams::default(), &object(namespace)?).await?;
         }
-        scene.install().await?;
-        Ok(scene)
+        setup.install().await?;
+        Ok(setup)
     }
 
-    /// Installs the scene's kind, and waits until it is served.
+    /// Installs the setup's kind, and waits until it is served.
     pub async fn install(&self) -> Result<()> {
         self.definitions().create(&PostParams::default(), &object(self.definition())?).await?;
         eventually("the kind served", SOON, async || {
@@ -127,7 +127,7 @@ impl Scene {
         .await
     }
 
-    /// Removes the scene's kind with all its objects, and waits until it is served no more.
+    /// Removes the setup's kind with all its objects, and waits until it is served no more.
     pub async fn uninstall(&self) -> Result<()> {
         self.definitions().delete(&self.definition_name(), &DeleteParams::default()).await?;
         eventually("the kind gone", SOON, async || {
@@ -178,7 +178,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Expires every version so far of the scene's kind for watches. A real API server drops its watch cache of a kind
+    /// Expires every version so far of the setup's kind for watches. A real API server drops its watch cache of a kind
     /// when the definition changes, as in an upgrade.
     pub async fn expire(&self) -> Result<()> {
         let before = self.version().await?;
@@ -216,15 +216,15 @@ impl Scene {
     }
 
     /// Returns the synced informer of a query, and the recorded events of a handler of it.
-    pub async fn follow(&self, query: Query) -> Result<(Informer<Value>, Story)> {
+    pub async fn follow(&self, query: Query) -> Result<(Informer<Value>, EventLog)> {
         let informer = self.factory.informer(query, Projection::serde());
-        let story = Story::of(&informer);
+        let event_log = EventLog::of(&informer);
         informer.wait_for_sync(SOON).await?;
-        story.registration.synced().await;
-        Ok((informer, story))
+        event_log.registration.synced().await;
+        Ok((informer, event_log))
     }
 
-    /// Returns the query for all Widgets of the scene.
+    /// Returns the query for all Widgets of the setup.
     #[must_use]
     pub fn all(&self) -> Query {
         Query::namespaced(self.kind.clone(), [self.namespace.as_str()])

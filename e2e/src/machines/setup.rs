@@ -1,4 +1,4 @@
-//! The clusters of one scenario: both clusters with the chart and the autoscaler, and a stage for its groups.
+//! The clusters of one scenario: both clusters with the chart and the autoscaler, and a testbed for its groups.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use futures::future::LocalBoxFuture;
 
 use super::{Management, Workload, autoscaler};
 use crate::{
-    controllers::stage::Stage,
+    controllers::testbed::Testbed,
     nodes::{
         Scenario, VARIABLE,
         suite::{self, Shared},
@@ -24,23 +24,23 @@ use crate::{
 const KEEP: &str = "E2E_KEEP";
 
 /// The body of a scenario.
-pub type Play = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, Result<()>>;
+pub type Body = for<'a> fn(&'a Setup<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// The clusters of one scenario.
-pub struct Scene<'a> {
+pub struct Setup<'a> {
     /// The management cluster, with the chart and the autoscaler.
     pub management: &'a Management,
     /// The workload cluster.
     pub workload: &'a Workload,
     /// Groups and Pods of its own, which are removed at the end.
-    pub stage: Stage,
+    pub testbed: Testbed,
     /// The directory of its logs.
     pub logs: PathBuf,
 }
 
 /// Runs the scenarios that the command line selects, if the environment lets them.
 #[must_use]
-pub fn run(scenarios: &[Scenario<Play>], logs: &Path) -> ExitCode {
+pub fn run(scenarios: &[Scenario<Body>], logs: &Path) -> ExitCode {
     suite::run::<Machines>(scenarios, logs, &[VARIABLE])
 }
 
@@ -53,7 +53,7 @@ struct Machines {
 }
 
 impl Shared for Machines {
-    type Play = Play;
+    type Body = Body;
 
     async fn start(logs: &Path) -> Result<Self> {
         let program = program::build()?;
@@ -66,16 +66,16 @@ impl Shared for Machines {
         Ok(Self { workload: made?, management, program })
     }
 
-    async fn play(&self, number: usize, play: Play, logs: &Path) -> Result<()> {
+    async fn run_scenario(&self, number: usize, body: Body, logs: &Path) -> Result<()> {
         let clusters = &self.workload.clusters;
         let directory = logs.join("program");
         std::fs::create_dir_all(&directory)?;
-        let stage = Stage::existing(clusters, number, self.program.clone(), directory).await?;
-        let scene = Scene { management: &self.management, workload: &self.workload, stage, logs: logs.to_owned() };
-        let played = play(&scene).await;
+        let testbed = Testbed::existing(clusters, number, self.program.clone(), directory).await?;
+        let setup = Setup { management: &self.management, workload: &self.workload, testbed, logs: logs.to_owned() };
+        let outcome = body(&setup).await;
         let kept = self.management.keep_logs(logs);
-        let left = scene.stage.leave().await;
-        played.and(kept).and(left)
+        let left = setup.testbed.leave().await;
+        outcome.and(kept).and(left)
     }
 
     async fn remove(self) -> Result<()> {

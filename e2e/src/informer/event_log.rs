@@ -10,7 +10,7 @@ use crate::wait::{SOON, eventually};
 
 /// The events that a handler has received so far. Dropping it removes the handler.
 #[derive(Debug)]
-pub struct Story {
+pub struct EventLog {
     recorded: Recorded,
     /// The handler's registration.
     pub registration: Registration<Value>,
@@ -41,7 +41,7 @@ impl Handler<Value> for Recorder {
     }
 }
 
-impl Story {
+impl EventLog {
     /// Adds a handler and records its events.
     #[must_use]
     pub fn of(informer: &Informer<Value>) -> Self {
@@ -56,7 +56,7 @@ impl Story {
 
     /// Waits until the recorded events are exactly these; each item is one line.
     pub async fn is(&self, expected: &[&str]) -> Result<()> {
-        eventually("the story", SOON, async || {
+        eventually("the events", SOON, async || {
             let recorded = self.recorded();
             ensure!(recorded == expected, "it was sent {recorded:?}, not {expected:?}");
             Ok(())
@@ -68,7 +68,7 @@ impl Story {
     pub async fn is_in_any_order(&self, expected: &[&str]) -> Result<()> {
         let mut expected = expected.to_vec();
         expected.sort_unstable();
-        eventually("the story", SOON, async || {
+        eventually("the events", SOON, async || {
             let mut recorded = self.recorded();
             recorded.sort_unstable();
             ensure!(recorded == expected, "it was sent {recorded:?}, not {expected:?}");
