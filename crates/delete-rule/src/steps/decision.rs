@@ -6,7 +6,7 @@ use std::{collections::VecDeque, mem};
 use super::{
     Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, RetryBudget,
     RetryPolicy, Steps as _, View,
-    learn::{Known, Learn},
+    lookup::{Known, Lookup},
     replace::Replace,
     tickets::Tickets,
 };
@@ -79,7 +79,7 @@ pub(super) struct Decision<T: Calls, P> {
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
     Round,
-    Learn(Box<Learn<T>>, Box<Round<T>>),
+    Lookup(Box<Lookup<T>>, Box<Round<T>>),
     /// Machines are being replaced, one at a time, for requests that the minimum doesn't permit.
     Replace(VecDeque<(PendingRequest<T>, Replace<T>)>, Box<Decided<T>>, Option<Log<T>>),
     Write(Box<Decided<T>>, Option<Log<T>>),
@@ -139,12 +139,12 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         match mem::replace(&mut self.stage, Stage::End(None)) {
             Stage::Round => self.round(now),
-            Stage::Learn(mut learn, round) => {
-                let call = learn.next();
-                if learn.has_ended() {
-                    self.decide(*learn, *round, now);
+            Stage::Lookup(mut lookup, round) => {
+                let call = lookup.next();
+                if lookup.has_ended() {
+                    self.decide(*lookup, *round, now);
                 } else {
-                    self.stage = Stage::Learn(learn, round);
+                    self.stage = Stage::Lookup(lookup, round);
                 }
                 call.into_iter().collect()
             }
@@ -213,9 +213,9 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         let came_down = self.first_size.get_or_insert(replicas).saturating_sub(replicas);
         let named = self.pending.iter().flat_map(|one| &one.request.machines);
         let counts = self.pending.iter().any(|one| one.request.replicas + one.request.instances > 0);
-        let (learn, calls) = Learn::begin((&version, &log), named, counts, now);
+        let (lookup, calls) = Lookup::begin((&version, &log), named, counts, now);
         let round = Round { view, version, log, came_down };
-        self.stage = Stage::Learn(Box::new(learn), Box::new(round));
+        self.stage = Stage::Lookup(Box::new(lookup), Box::new(round));
         calls
     }
 
@@ -229,8 +229,8 @@ impl<T: Calls, P: Policy> Decision<T, P> {
 
     /// Accepts the requests that can be accepted. Callers are checked again, because the reads may have taken as long
     /// as a caller waits.
-    fn decide(&mut self, learn: Learn<T>, round: Round<T>, now: &impl Now<T>) {
-        let known = match learn.end() {
+    fn decide(&mut self, lookup: Lookup<T>, round: Round<T>, now: &impl Now<T>) {
+        let known = match lookup.end() {
             Ok(known) => known,
             Err(error) => {
                 self.stage = Stage::Failed(round.version, error);
@@ -364,9 +364,9 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     pub(super) fn took(&mut self, outcome: Outcome<T>) {
         self.open = self.open.saturating_sub(1);
         self.stage = match (mem::replace(&mut self.stage, Stage::End(None)), outcome) {
-            (Stage::Learn(mut learn, round), outcome) => {
-                learn.took(outcome);
-                Stage::Learn(learn, round)
+            (Stage::Lookup(mut lookup, round), outcome) => {
+                lookup.took(outcome);
+                Stage::Lookup(lookup, round)
             }
             (Stage::Replace(mut replaced, decided, log), outcome) => {
                 if let Some((_, replace)) = replaced.front_mut() {

@@ -6,7 +6,7 @@ use std::mem;
 
 use super::{
     Call, CallerId, Calls, Carry, Effect, FailedCall as _, Failure, Group as _, Marked, NotDone, NotLowered, Now,
-    Outcome, Resize, RetryBudget, RetryPolicy, Steps, learn::Learn, tickets::Tickets,
+    Outcome, Resize, RetryBudget, RetryPolicy, Steps, lookup::Lookup, tickets::Tickets,
 };
 use crate::{Bounds, Complete, Entry, Life, Log, Named, Policy, Rule, Set, Shrinking};
 
@@ -49,7 +49,7 @@ enum Stage<T: Calls, P> {
     /// Replicas without a Machine are being given up. The choice follows if there is one; otherwise this is the last
     /// part.
     GiveWay(Box<Resize<T, P>>, Option<Giving<T>>),
-    Learn(Box<Learn<T>>, Giving<T>, Log<T>),
+    Lookup(Box<Lookup<T>>, Giving<T>, Log<T>),
     Log(Giving<T>),
     Failed(T::Failed),
     Pause(T::Failed),
@@ -103,12 +103,12 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
                 }
                 calls
             }
-            Stage::Learn(mut learn, giving, log) => match learn.next() {
+            Stage::Lookup(mut lookup, giving, log) => match lookup.next() {
                 Some(call) => {
-                    self.stage = Stage::Learn(learn, giving, log);
+                    self.stage = Stage::Lookup(lookup, giving, log);
                     vec![call]
                 }
-                None => self.log(*learn, giving, log, now),
+                None => self.log(*lookup, giving, log, now),
             },
             Stage::Failed(error) => {
                 self.stage = Stage::Pause(error.clone());
@@ -169,8 +169,8 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             return Vec::new();
         }
         let giving = Giving { others: 0, ..giving };
-        let (learn, calls) = Learn::begin((&self.version, &log), &giving.machines, false, now);
-        self.stage = Stage::Learn(Box::new(learn), giving, log);
+        let (lookup, calls) = Lookup::begin((&self.version, &log), &giving.machines, false, now);
+        self.stage = Stage::Lookup(Box::new(lookup), giving, log);
         calls
     }
 
@@ -210,8 +210,8 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
     }
 
     /// Logs the Machines that are alive and haven't joined.
-    fn log(&mut self, learn: Learn<T>, giving: Giving<T>, log: Log<T>, now: &impl Now<T>) -> Vec<Call<T>> {
-        let known = match learn.end() {
+    fn log(&mut self, lookup: Lookup<T>, giving: Giving<T>, log: Log<T>, now: &impl Now<T>) -> Vec<Call<T>> {
+        let known = match lookup.end() {
             Ok(known) => known,
             Err(error) => return self.failed(giving, error),
         };
@@ -302,9 +302,9 @@ impl<T: Calls, P: Policy> Steps<T> for Decrease<T, P> {
                 resize.took(outcome);
                 Stage::GiveWay(resize, chosen)
             }
-            (Stage::Learn(mut learn, giving, log), outcome) => {
-                learn.took(outcome);
-                Stage::Learn(learn, giving, log)
+            (Stage::Lookup(mut lookup, giving, log), outcome) => {
+                lookup.took(outcome);
+                Stage::Lookup(lookup, giving, log)
             }
             (Stage::Log(giving), Outcome::Written(Ok(version))) => {
                 (self.version, self.caller) = (version, None);

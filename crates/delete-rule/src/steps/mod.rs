@@ -6,7 +6,7 @@ mod carry;
 mod decision;
 mod decrease;
 mod deletion;
-mod learn;
+mod lookup;
 mod mark;
 mod marked;
 mod replace;

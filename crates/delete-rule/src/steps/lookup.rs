@@ -20,7 +20,7 @@ pub(super) struct Known<T: Calls> {
 
 /// The lookup of Machines that aren't in the log.
 #[derive(Clone, Debug)]
-pub(super) struct Learn<T: Calls> {
+pub(super) struct Lookup<T: Calls> {
     known: Known<T>,
     /// True if all Machines of the group are counted in any case.
     counts: bool,
@@ -36,7 +36,7 @@ enum Stage<T: Calls> {
     End(Option<T::Failed>),
 }
 
-impl<T: Calls> Learn<T> {
+impl<T: Calls> Lookup<T> {
     /// Begins the lookup for a version of the group. Returns it with the reads that it needs.
     pub(super) fn begin<'a>(
         (version, log): (&T::Group, &Log<T>),
@@ -54,20 +54,20 @@ impl<T: Calls> Learn<T> {
             unread: Map::<T, _>::default(),
             listed: GroupMachines::default(),
         };
-        let mut learn = Self { known, counts, open: 0, stage: Stage::Read };
+        let mut lookup = Self { known, counts, open: 0, stage: Stage::Read };
         let mut calls = Vec::new();
         for (life, named) in now.lives(version, &named).into_iter().zip(named) {
             match life {
                 // No watch proves that a Machine hasn't joined.
                 Some(Life::Alive) | None if named.never_joined => calls.push(Call::ReadDetails(named)),
                 Some(life) => {
-                    learn.known.lives.insert(named.uid, life);
+                    lookup.known.lives.insert(named.uid, life);
                 }
                 None => calls.push(Call::Read(named)),
             }
         }
-        learn.open = calls.len();
-        (learn, calls)
+        lookup.open = calls.len();
+        (lookup, calls)
     }
 
     /// Returns the next call; none while calls are in progress, and at the end.
