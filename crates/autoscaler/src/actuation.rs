@@ -12,7 +12,7 @@ use super::{
     caller::grpc_node,
     driver::{Driver, Notes},
     memory::{Ended, LoopInput, NodeDeletion},
-    pattern::QUESTIONS_ABOUT_GOING,
+    pattern::OPTIONS_CALLS_BEFORE_REMOVAL,
     pods::is_on,
     scale_down::Removable,
 };
@@ -38,7 +38,7 @@ impl Driver {
 
     /// Taints Nodes and begins to delete them one by one and concurrently, the empty ones first.
     pub(crate) async fn start_deletion(&mut self, input: &LoopInput, removals: &[Removable<'_>]) -> Result<()> {
-        let (of_group, of_node) = QUESTIONS_ABOUT_GOING;
+        let (of_group, of_node) = OPTIONS_CALLS_BEFORE_REMOVAL;
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
         for one in removals {
             *groups.entry(&one.group.id).or_default() += 1;

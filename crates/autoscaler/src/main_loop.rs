@@ -15,7 +15,7 @@ use super::{
 };
 
 /// The `NodeGroupForNode` calls per loop for a Node without a group: that answer is not cached.
-const QUESTIONS_ABOUT_OTHERS: usize = 5;
+const GROUP_CALLS_WITHOUT_GROUP: usize = 5;
 
 /// The time without a successful loop after which Cluster Autoscaler is restarted.
 const MAX_FAILING: Duration = Duration::from_secs(900);
@@ -177,8 +177,8 @@ impl Driver {
     }
 
     async fn group_of_node(&self, node: &CoreNode) -> Result<Option<String>> {
-        let questions = if self.is_of_another(node) { 1 } else { QUESTIONS_ABOUT_OTHERS };
-        for _ in 0..questions {
+        let calls = if self.is_of_another(node) { 1 } else { GROUP_CALLS_WITHOUT_GROUP };
+        for _ in 0..calls {
             if let Some(group) = self.caller.group_of(&grpc_node(node)).await? {
                 return Ok(Some(group.id));
             }

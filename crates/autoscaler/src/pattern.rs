@@ -6,10 +6,10 @@ use super::Version;
 
 /// The number of `NodeGroupGetOptions` calls to judge the utilization of a Node, for each Node that the min size allows
 /// to go.
-pub(crate) const QUESTIONS_ABOUT_USE: usize = 2;
+pub(crate) const OPTIONS_CALLS_FOR_UTILIZATION: usize = 2;
 
 /// The number of `NodeGroupGetOptions` calls before a removal: per group, and per removed Node.
-pub(crate) const QUESTIONS_ABOUT_GOING: (usize, usize) = (1, 3);
+pub(crate) const OPTIONS_CALLS_BEFORE_REMOVAL: (usize, usize) = (1, 3);
 
 /// The behaviour of a version in its loops.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{
     driver::Driver,
     memory::LoopInput,
-    pattern::QUESTIONS_ABOUT_USE,
+    pattern::OPTIONS_CALLS_FOR_UTILIZATION,
     pods::{Shape, is_being_deleted, is_movable, is_on, is_ready, used},
     snapshot::ClusterSnapshot,
 };
@@ -102,7 +102,7 @@ impl Driver {
             if self.memory.unremovable.contains_key(name) {
                 continue;
             }
-            let Some(options) = self.options(&group.id, QUESTIONS_ABOUT_USE).await? else { continue };
+            let Some(options) = self.options(&group.id, OPTIONS_CALLS_FOR_UTILIZATION).await? else { continue };
             if use_of(node, &input.pods) > options.threshold {
                 continue;
             }
