@@ -17,10 +17,9 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     pin::pin,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -47,6 +46,7 @@ use sandbox::{
 };
 use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Informer, Projection, Query, Settings};
+use testkit::{Piped, memory_of};
 use tokio::{runtime::Runtime, sync::Notify};
 
 /// The time for which a process is idle before its memory is read.
@@ -235,13 +235,14 @@ struct Seen {
     effort: Duration,
 }
 
-fn measure(variant: Variant, command: Command, server: &ApiServer, objects: usize, runtime: &Runtime) -> Seen {
+fn measure(variant: Variant, mut command: Command, server: &ApiServer, objects: usize, runtime: &Runtime) -> Seen {
     server.api().forget_history();
-    let mut process = Process::start(command, &server.url(), objects);
-    let before: u64 = process.line().parse().expect("its memory before");
-    let listed = process.line().parse().expect("how long its list took");
+    command.args(["--url", &server.url(), "--objects", &objects.to_string()]);
+    let mut follower = Piped::start(&mut command);
+    let before: u64 = follower.line().parse().expect("its memory before");
+    let listed = follower.line().parse().expect("how long its list took");
     sleep(REST);
-    let (rest, peak) = (process.status("VmRSS:"), process.status("VmHWM:"));
+    let (rest, peak) = (follower.process().memory("VmRSS"), follower.process().memory("VmHWM"));
     // Changes are held back until all are made, so that the rate of processing is timed.
     let stall = server.faults().add(Fault::watch(WatchFault::Stall));
     runtime.block_on(stall.wait_for_hits(1));
@@ -251,58 +252,12 @@ fn measure(variant: Variant, command: Command, server: &ApiServer, objects: usiz
             server.api().patch(&machines(), NAMESPACE, &name(number), PatchKind::Merge, Subresource::Main, body);
         patched.expect("a Machine is changed");
     }
-    let busy = process.busy();
+    let busy = follower.process().processor_time();
     stall.remove();
-    let took: f64 = process.line().parse().expect("how long the events took");
-    let effort = process.busy().saturating_sub(busy) / u32::try_from(objects).expect("not that many");
+    let took: f64 = follower.line().parse().expect("how long the events took");
+    let effort =
+        follower.process().processor_time().saturating_sub(busy) / u32::try_from(objects).expect("not that many");
     Seen { listed, before, rest, peak, pace: objects as f64 / took, effort }
-}
-
-/// A follower process; dropping it ends the process.
-struct Process {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(mut command: Command, url: &str, objects: usize) -> Self {
-        command.args(["--url", url, "--objects", &objects.to_string()]);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program starts once more");
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        Self { child, output }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("it writes text");
-        line.trim_end().to_owned()
-    }
-
-    fn status(&self, field: &str) -> u64 {
-        status(&self.child.id().to_string(), field)
-    }
-
-    /// Returns its processor time so far.
-    fn busy(&self) -> Duration {
-        let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process runs");
-        let nanos = tasks.filter_map(|task| schedule(&task.ok()?.path()).split(' ').next()?.parse::<u64>().ok()).sum();
-        Duration::from_nanos(nanos)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Returns a line of `/proc/<pid>/status`, in KiB.
-fn status(process: &str, field: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// Runs the follower. Its first line is its memory at the start, the second the duration of the list, the third the
@@ -312,7 +267,7 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
     config.default_retry = false;
     let client = Client::try_from(config).expect("a client");
     client.apiserver_version().await.expect("the API answers");
-    println!("{}", status("self", "VmRSS:"));
+    println!("{}", memory_of("self", "VmRSS"));
     let began = Instant::now();
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine"), "machines");

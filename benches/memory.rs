@@ -14,14 +14,15 @@
 // Counts far from the limits of their types.
 #![allow(clippy::cast_precision_loss)]
 
+#[path = "serving/mod.rs"]
+mod serving;
+
 use std::{
     collections::HashMap,
     fmt::Write as _,
     fs, io,
-    net::{SocketAddr, TcpListener},
     ops::Range,
     path::Path,
-    process::{Child, Command, Stdio},
     sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
@@ -38,10 +39,11 @@ use axum::{
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
+use self::serving::Serving;
+
 const GROUP: &str = "cluster.x-k8s.io";
 /// The version of every list and bookmark.
 const VERSION: &str = "900000000";
-const PATIENCE: Duration = Duration::from_secs(300);
 /// The time for which the process is idle before its memory is read.
 const REST: Duration = Duration::from_secs(8);
 
@@ -115,105 +117,23 @@ struct Seen {
 
 fn measure(fleet: Fleet, streams: bool) -> Seen {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    runtime.spawn(serve(listener, Api { fleet, templates: Templates::read(), streams }));
-    let folder = tempfile::tempdir().expect("a folder");
-    let kubeconfig = folder.path().join("kubeconfig");
-    fs::write(&kubeconfig, kubeconfig_of(address)).expect("a kubeconfig");
-    let http = free_address();
+    let (address, _) = runtime.block_on(testkit::serve(router(Api { fleet, templates: Templates::read(), streams })));
     let began = Instant::now();
-    let process = Process(
-        Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
-            .args(["serve", "--all-clusters", "--listen", "127.0.0.1:0", "--http-listen", &http.to_string()])
-            .arg("--management-kubeconfig")
-            .arg(&kubeconfig)
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary starts"),
-    );
-    let expected = fleet.groups * fleet.machines_per_group;
-    while !is_ready(http, expected) {
-        assert!(began.elapsed() < PATIENCE, "not ready in {PATIENCE:?}");
-        sleep(Duration::from_millis(100));
-    }
-    let (ready, busy) = (began.elapsed(), process.busy());
+    let serving = Serving::start(address, testkit::free_address(), &["--listen=127.0.0.1:0".to_owned()]);
+    runtime.block_on(serving.wait_until_ready(fleet.groups * fleet.machines_per_group));
+    let process = serving.process();
+    let (ready, busy) = (began.elapsed(), process.processor_time());
     sleep(REST);
-    Seen { ready, busy, rest: process.status("VmRSS:"), peak: process.status("VmHWM:") }
+    Seen { ready, busy, rest: process.memory("VmRSS"), peak: process.memory("VmHWM") }
 }
 
-/// A process that ends with its measurement.
-struct Process(Child);
-
-impl Process {
-    /// Returns a line of `/proc/<pid>/status`, in KiB.
-    fn status(&self, field: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("the process runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
-    }
-
-    /// Returns the processor time of its threads so far.
-    fn busy(&self) -> Duration {
-        let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("the process runs");
-        let nanos = tasks.filter_map(|task| schedule(&task.ok()?.path()).split(' ').next()?.parse::<u64>().ok()).sum();
-        Duration::from_nanos(nanos)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
-}
-
-/// Returns true if it is ready and reports this number of Machines and Nodes.
-fn is_ready(http: SocketAddr, machines: usize) -> bool {
-    let page = |path: &str| get_page(http, path).unwrap_or_default();
-    if !page("/readyz").starts_with("HTTP/1.1 200") {
-        return false;
-    }
-    let metrics = page("/metrics");
-    ["machines", "nodes"]
-        .iter()
-        .all(|kind| metrics.contains(&format!("\ncapi_autoscaler_provider_{kind} {machines}\n")))
-}
-
-fn get_page(http: SocketAddr, path: &str) -> io::Result<String> {
-    use io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(http)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {http}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-fn kubeconfig_of(address: SocketAddr) -> String {
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "fleet",
-        "contexts": [{"name": "fleet", "context": {"cluster": "fleet", "user": "fleet"}}],
-        "clusters": [{"name": "fleet", "cluster": {"server": format!("http://{address}")}}],
-        "users": [{"name": "fleet", "user": {}}],
-    })
-    .to_string()
-}
-
-async fn serve(listener: TcpListener, api: Api) {
-    listener.set_nonblocking(true).expect("a listener for tokio");
-    let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
-    let router = Router::new()
+fn router(api: Api) -> Router {
+    Router::new()
         .route("/apis", get(group_list))
         .route("/apis/{group}/{version}", get(resource_list))
         .route("/apis/{group}/{version}/{plural}", get(resource))
         .route("/api/{version}/{plural}", get(nodes))
-        .with_state(Arc::new(api));
-    axum::serve(listener, router).await.expect("the API is served");
+        .with_state(Arc::new(api))
 }
 
 async fn group_list() -> String {

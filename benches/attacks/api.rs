@@ -63,16 +63,13 @@ impl Api {
     /// Serves on a loopback port.
     pub(crate) async fn serve(self: Arc<Self>) -> SocketAddr {
         self.version.store(1_000, Ordering::Relaxed);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
         let router = Router::new()
             .route("/apis", get(group_list))
             .route("/apis/{group}/{version}", get(resource_list))
             .route("/apis/{group}/{version}/{plural}", get(resource))
             .route("/api/{version}/{plural}", get(core_resource))
             .with_state(self);
-        tokio::spawn(async move { axum::serve(listener, router).await.expect("the API is served") });
-        address
+        testkit::serve(router).await.0
     }
 
     pub(crate) fn next_version(&self) -> u64 {

@@ -18,6 +18,8 @@ mod api;
 mod attack;
 mod program;
 mod reads;
+#[path = "../serving/mod.rs"]
+mod serving;
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,9 +27,8 @@ use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    api::Api,
+    api::{Api, GROUPS, MACHINES},
     attack::{Attack, World},
-    program::Program,
     reads::{Reader, Times},
 };
 
@@ -68,9 +69,10 @@ fn run(attack: Attack, scale: f64) -> Vec<String> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let api = Arc::new(Api::default());
     let address = runtime.block_on(Arc::clone(&api).serve());
-    let program = Program::start(address);
-    let world = Arc::new(World::new(attack, scale, api, program.addresses()));
-    let mut reader = Reader::connect(program.addresses().grpc);
+    let (serving, addresses) = program::start(address);
+    runtime.block_on(serving.wait_until_ready(GROUPS * MACHINES));
+    let world = Arc::new(World::new(attack, scale, api, addresses));
+    let mut reader = Reader::connect(addresses.grpc);
     let (mut without, mut under) = (Times::default(), Times::default());
     // The first calls warm up caches and connections.
     reader.read(Duration::from_secs(1), &mut Times::default());
@@ -82,7 +84,7 @@ fn run(attack: Attack, scale: f64) -> Vec<String> {
         ended.cancel();
         runtime.block_on(attacking).expect("the attack runs");
     }
-    let peak = program.status("VmHWM:");
+    let peak = serving.process().memory("VmHWM");
     let ratio = under.percentile(99.0) / without.percentile(99.0);
     println!(
         "{attack:<16} {:>5.0} µs {:>6.0} µs      {:>5.0} µs {:>6.0} µs    {ratio:>5.2}   {:>3} MiB  {} and {} reads; {}",

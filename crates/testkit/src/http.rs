@@ -1,6 +1,6 @@
 //! A minimal HTTP client, to whose requests no library adds anything, and servers of a test's own routes on loopback.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc};
 
 use axum::{Router, extract::State, routing::post};
 use serde_json::Value;
@@ -13,14 +13,29 @@ use tokio::{
 
 /// Returns the status and body of a GET request.
 pub async fn get(address: &str, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    try_get(address, path).await.unwrap_or_else(|error| panic!("{address}{path}: {error}"))
+}
+
+/// The same of a server that may not listen yet.
+///
+/// # Errors
+/// If no complete answer came.
+pub async fn try_get(address: &str, path: &str) -> io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: {answer:?}"));
+    stream.read_to_string(&mut answer).await?;
+    let no_answer = || io::Error::other(format!("no answer in HTTP: {answer:?}"));
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(no_answer)?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.unwrap_or_else(|| panic!("{path}: {head:?}")), body.to_owned())
+    Ok((status.ok_or_else(no_answer)?, body.to_owned()))
+}
+
+/// Returns an address of loopback on which nothing listened a moment ago.
+#[must_use]
+pub fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap()
 }
 
 /// Serves routes on a free port, until the task is aborted or the test's runtime ends.

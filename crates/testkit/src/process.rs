@@ -1,10 +1,13 @@
 //! Processes that end with the test, and the structured log of one.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    process::{Child, Command, ExitStatus, Stdio},
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -47,10 +50,74 @@ impl Process {
         assert!(sent.success(), "kill -s {name}: {sent}");
     }
 
-    /// Waits until it has ended.
+    /// Returns its memory in KiB by a field of `/proc/<pid>/status`, such as `VmRSS`. Linux only.
+    #[must_use]
+    pub fn memory(&self, field: &str) -> u64 {
+        memory_of(&self.id().to_string(), field)
+    }
+
+    /// Returns the processor time of its threads so far. Linux only.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        let nanos = tasks.filter_map(|task| schedule(&task.ok()?.path()).split(' ').next()?.parse::<u64>().ok()).sum();
+        Duration::from_nanos(nanos)
+    }
+
+    /// Waits until it has ended, with its standard input closed.
     #[must_use]
     pub fn wait(mut self) -> ExitStatus {
         self.0.wait().unwrap()
+    }
+}
+
+/// Returns the memory of a process in KiB, by its id or `self`, as [`Process::memory`] does.
+#[must_use]
+pub fn memory_of(process: &str, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mut lines = status.lines().filter_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let value = lines.next().and_then(|value| value.trim().trim_end_matches(" kB").parse().ok());
+    value.unwrap_or_else(|| panic!("no {field} in {status}"))
+}
+
+/// A process whose standard input and output are pipes, for lines of text.
+#[derive(Debug)]
+pub struct Piped {
+    process: Process,
+    output: BufReader<ChildStdout>,
+}
+
+impl Piped {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Self {
+        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let output = BufReader::new(process.child().stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    /// Returns the process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Waits for the next line of its output; empty at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Writes a line to its input.
+    pub fn write_line(&mut self, line: &str) {
+        writeln!(self.process.child().stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits until it has ended.
+    #[must_use]
+    pub fn wait(self) -> ExitStatus {
+        self.process.wait()
     }
 }
 
@@ -116,9 +183,10 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, process::Command};
+    use std::{path::Path, process::Command, time::Duration};
 
-    use super::{Process, Program};
+    use super::{Piped, Process, Program};
+    use crate::wait::until_true;
 
     #[tokio::test]
     async fn a_line_of_the_log_is_waited_for_and_its_process_ends_with_the_test() {
@@ -131,6 +199,24 @@ mod tests {
         assert!(Path::new(&entry).exists());
         program.kill();
         assert!(!Path::new(&entry).exists());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_memory_and_processor_time_of_a_process_are_the_kernels() {
+        let busy = Process::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+        until_true("it is busy", || busy.processor_time() > Duration::from_millis(50)).await;
+        let (now, peak) = (busy.memory("VmRSS"), busy.memory("VmHWM"));
+        assert!(now > 0 && now <= peak, "{now} KiB, at most {peak} KiB");
+    }
+
+    #[test]
+    fn lines_go_to_and_from_a_process_and_nothing_comes_after_its_end() {
+        let script = r#"read -r line; echo "got $line""#;
+        let mut piped = Piped::start(Command::new("sh").args(["-c", script]));
+        piped.write_line("a b");
+        assert_eq!((piped.line(), piped.line()), ("got a b".to_owned(), String::new()));
+        assert!(piped.wait().success());
     }
 
     #[test]

@@ -109,8 +109,9 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     caller.play(&fleet).await.unwrap();
 
     let report = report::Report::new((&args).into(), &fleet, 1, caller.samples());
-    let memory = ["VmRSS", "VmHWM"].map(|field| program.status(field));
-    writeln!(std::io::stderr(), "{}resident memory of the program: {memory:?}", report.table()).unwrap();
+    let memory = cfg!(target_os = "linux").then(|| ["VmRSS", "VmHWM"].map(|field| program.memory(field)));
+    writeln!(std::io::stderr(), "{}resident memory of the program and its peak, in KiB: {memory:?}", report.table())
+        .unwrap();
     let expected = [
         ("NodeGroupForNode", NODES),
         ("NodeGroupGetOptions", 6 * NODES),

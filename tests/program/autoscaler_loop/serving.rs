@@ -1,6 +1,6 @@
 //! The built program in a process of its own, on a sandbox with a fleet.
 
-use std::{fs, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use sandbox::{Sandbox, SandboxOptions, fleet::Fleet, requests::Request};
@@ -59,10 +59,9 @@ impl Program {
         }
     }
 
-    /// Returns a line of the process's `/proc/<pid>/status`.
-    pub(crate) fn status(&self, field: &str) -> String {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.process().id())).unwrap_or_default();
-        status.lines().find(|line| line.starts_with(field)).unwrap_or_default().to_owned()
+    /// Returns a field of the memory of the process, in KiB.
+    pub(crate) fn memory(&self, field: &str) -> u64 {
+        self.process.process().memory(field)
     }
 
     pub(crate) async fn stop(self) {

@@ -19,9 +19,8 @@ mod latency;
 mod load;
 
 use std::{
-    fs,
-    io::{BufRead as _, BufReader, Write as _, stdin},
-    process::{Child, Command, Stdio},
+    io::stdin,
+    process::Command,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -33,6 +32,7 @@ use sandbox::{
     clock::Clock,
     http::ApiServer,
 };
+use testkit::{Piped, Process};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -85,7 +85,7 @@ fn soak(arguments: &Arguments, runtime: &Runtime) {
     let api = Api::with_settings(Clock::real(), Settings { history: 20_000 });
     let mut load = Load::new(api.clone(), objects, seed);
     let server = Arc::new(runtime.block_on(ApiServer::start(api.clone())).expect("the API is served"));
-    let mut follower = Process::start(&server.url());
+    let mut follower = start_follower(&server.url());
     println!("{}", follower.line());
     let wrong = runtime.spawn(go_wrong(Arc::clone(&server), seed));
     let duration = Duration::from_secs(seconds);
@@ -94,14 +94,14 @@ fn soak(arguments: &Arguments, runtime: &Runtime) {
         load.run(rate, duration);
         load.changes as f64 / began.elapsed().as_secs_f64()
     });
-    let resident = follower.watch_memory(duration);
+    let resident = watch_memory(follower.process(), duration);
     let changed = changing.join().expect("the load ends well");
     wrong.abort();
     server.faults().clear();
     println!("{changed:.0} changes a second of {objects} objects for {seconds} s");
     let Fingerprint { objects, digest } = fingerprint(&api);
-    follower.sender(&format!("{objects} {digest}"));
-    follower.end();
+    follower.write_line(&format!("{objects} {digest}"));
+    end(follower);
     let quarter = resident.len() / 4;
     let (early, late) = (mean(&resident[quarter..2 * quarter]), mean(&resident[3 * quarter..]));
     println!("resident in the second quarter {early} KiB, in the last {late} KiB on average");
@@ -113,70 +113,35 @@ fn mean(numbers: &[u64]) -> u64 {
     numbers.iter().sum::<u64>() / numbers.len().max(1) as u64
 }
 
-/// The follower's process; dropping it ends the process.
-struct Process {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
+/// Starts the follower in a process of its own.
+fn start_follower(url: &str) -> Piped {
+    let program = std::env::current_exe().expect("this program has a path");
+    Piped::start(Command::new(program).args(["--follow", url]))
 }
 
-impl Process {
-    fn start(url: &str) -> Self {
-        let program = std::env::current_exe().expect("this program has a path");
-        let mut command = Command::new(program);
-        command.args(["--follow", url]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("this program starts once more");
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        Self { child, output }
-    }
+/// Returns the resident memory of a process in KiB, at regular intervals.
+fn watch_memory(process: &Process, duration: Duration) -> Vec<u64> {
+    let began = Instant::now();
+    let sample = |number: u32| {
+        let due = began + duration * (number + 1) / SAMPLES;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let resident = process.memory("VmRSS");
+        println!("after {:>5.1} s {resident:>6} KiB resident", began.elapsed().as_secs_f64());
+        resident
+    };
+    (0..SAMPLES).map(sample).collect()
+}
 
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("the follower writes text");
-        line.trim_end().to_owned()
-    }
-
-    fn sender(&mut self, line: &str) {
-        let input = self.child.stdin.as_mut().expect("it is piped");
-        writeln!(input, "{line}").expect("the follower reads");
-    }
-
-    /// Returns its resident memory in KiB, at regular intervals.
-    fn watch_memory(&self, duration: Duration) -> Vec<u64> {
-        let began = Instant::now();
-        let sample = |number: u32| {
-            let due = began + duration * (number + 1) / SAMPLES;
-            thread::sleep(due.saturating_duration_since(Instant::now()));
-            let resident = self.resident();
-            println!("after {:>5.1} s {resident:>6} KiB resident", began.elapsed().as_secs_f64());
-            resident
-        };
-        (0..SAMPLES).map(sample).collect()
-    }
-
-    fn resident(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the follower runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the field is there");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
-    }
-
-    /// Prints the rest of its output, and waits for its end.
-    fn end(mut self) {
-        loop {
-            match self.line() {
-                line if line.is_empty() => break,
-                line => println!("{line}"),
-            }
+/// Prints the rest of the follower's output, and waits for its end.
+fn end(mut follower: Piped) {
+    loop {
+        match follower.line() {
+            line if line.is_empty() => break,
+            line => println!("{line}"),
         }
-        let status = self.child.wait().expect("the follower ends");
-        assert!(status.success(), "the follower: {status}");
     }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    let status = follower.wait();
+    assert!(status.success(), "the follower: {status}");
 }
 
 async fn follow(url: &str) {
