@@ -239,11 +239,6 @@ fn start_traces(
     let metrics = TraceMetrics::register(&mut registry.write());
     let (traces, sender) = Traces::start(endpoint, metrics, runtime)?;
     info!(%endpoint, "sending traces");
-    for variable in ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] {
-        if let Some(protocol) = std::env::var(variable).ok().filter(|it| !it.is_empty() && it != "grpc") {
-            warn!("{variable} is {protocol:?}, but traces are sent by gRPC: name an endpoint that takes it");
-        }
-    }
     Ok((traces, Some(sender)))
 }
 

@@ -36,6 +36,10 @@ impl TryFrom<ServeArgs> for Config {
             at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
             read_only: args.read_only,
         };
+        let otlp = otlp(args.otlp_endpoint.as_deref())?;
+        if otlp.is_some() {
+            warnings.extend(other_protocols(|variable| env::var(variable).ok()));
+        }
         Ok(Self {
             tls: tls::tls(&args.tls, &listen, &mut warnings)?,
             reflection: args.tls.grpc_reflection.is_on(&listen),
@@ -53,7 +57,7 @@ impl TryFrom<ServeArgs> for Config {
             },
             max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
             slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
-            otlp: otlp(args.otlp_endpoint.as_deref())?,
+            otlp,
             group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
             events: !args.no_events && !args.read_only,
             // In a Pod, this is the Pod's name.
@@ -128,4 +132,29 @@ fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
 fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
     text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))
+}
+
+/// Returns warnings of variables that ask for another protocol of OTLP.
+fn other_protocols(value: impl Fn(&str) -> Option<String>) -> impl Iterator<Item = String> {
+    ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"].into_iter().filter_map(move |variable| {
+        let protocol = value(variable).filter(|it| !it.is_empty() && it != "grpc")?;
+        Some(format!("{variable} is {protocol:?}, but traces are sent by gRPC: name an endpoint that takes it"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::other_protocols;
+
+    #[test]
+    fn another_protocol_of_traces_is_warned_of() {
+        let warnings = |protocol: &str| {
+            let value = |name: &str| (name == "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").then(|| protocol.to_owned());
+            other_protocols(value).collect::<Vec<_>>()
+        };
+        let expected = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is \"http/json\", but traces are sent by gRPC: name an \
+                        endpoint that takes it";
+        assert_eq!(warnings("http/json"), [expected]);
+        assert!(warnings("grpc").is_empty() && warnings("").is_empty());
+    }
 }
