@@ -1,11 +1,8 @@
 //! Cluster API's controllers in the model, with views that lag behind: the MachineDeployment controller copies the size
 //! to the MachineSet, and the MachineSet controller creates and deletes Machines.
 
-use delete_rule::{Entry, Kind};
-
 use crate::{
     program::Program,
-    small::{self, Log, Shown, Small},
     step::Step,
     variant::Follows,
     world::{CacheView, Deployment, Life, Machine, MachineSet, Phase, Ring, SLOTS, Set, World},
@@ -39,62 +36,6 @@ impl World {
 }
 
 impl Program<'_> {
-    /// Records after each step the entries that a copy may now see as followed. It may use them at any later time.
-    pub(crate) fn note_followed(&self, world: &mut World) {
-        let lowered = world.in_phase(Phase::Lowered).without(world.followed);
-        if lowered.is_empty() {
-            return;
-        }
-        let own = world.rule_log();
-        let source = |of: usize| {
-            let (set, first) = (world.sets[of].last(), world.sets[of].all()[0]);
-            let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
-            let log = match self.rule.follows {
-                // The controller of a MachinePool may see any size at once, and reports nothing about the provider.
-                _ if self.bounds.is_pool => own.clone(),
-                Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => {
-                    Self::copy_of(world, set)
-                }
-                // These variants don't compare the copied log.
-                Follows::EqualSizes if set.copied.replicas != world.replicas => Log::default(),
-                Follows::EqualSizes | Follows::AtOnce => own.clone(),
-            };
-            let seen_generation = match first.generation {
-                _ if is_unacted => -1,
-                _ if self.bounds.is_pool => set.generation.into(),
-                generation => generation.into(),
-            };
-            let (replicas, desired) = (set.size.into(), set.copied.replicas.into());
-            Shown { replicas, desired, status: 0, generation: set.generation.into(), seen_generation, log }
-        };
-        let sources: Vec<_> = world.machine_sets().map(source).collect();
-        let kind = match (self.bounds.is_bare, self.bounds.is_pool) {
-            (_, true) => Kind::MachinePool,
-            (true, _) => Kind::MachineSet,
-            (false, false) => Kind::MachineDeployment,
-        };
-        let followed = if self.rule.waits_until_alone {
-            vec![self.core().followed(kind, &sources)]
-        } else {
-            let alone = |source: Shown| Shown { desired: source.replicas, ..source };
-            sources.into_iter().map(|source| self.core().followed(kind, &[alone(source)])).collect()
-        };
-        let is_followed = |machine: usize| {
-            own.get(&small::uid(machine)).is_some_and(|entry| followed.iter().any(|followed| followed.has(entry)))
-        };
-        world.followed = world.followed | (lowered & Set::of(is_followed));
-    }
-
-    /// Returns the copied log of a MachineSet, as far as its Machines are in the log.
-    fn copy_of(world: &World, set: MachineSet) -> Log {
-        let entries = (set.copied.lowered | set.copied.stale).iter().filter_map(|machine| {
-            let entry = small::entry(machine, world.log[machine])?;
-            let ticket = if set.copied.stale.has(machine) { 0 } else { entry.ticket };
-            Some(Entry::<Small> { ticket, phase: delete_rule::Phase::Lowered, ..entry })
-        });
-        Log::default().with(entries)
-    }
-
     /// Shows each write to a MachineSet that is the group itself at once.
     pub(crate) fn show_at_once(world: &mut World, lag: usize) {
         let written = world.deployments.last();

@@ -14,6 +14,7 @@ mod controllers;
 mod copies;
 mod environment;
 mod finisher;
+mod followed;
 mod program;
 mod requests;
 mod rollout;

@@ -8,18 +8,22 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 use nodegroup::{
-    DeletionLog,
+    DeletionLog, MachineView, Shortage,
     deletion_log::Entry,
+    instance,
     writing::{CallError, GroupVersion},
 };
 
 use super::{
+    accepted_deletions::DeletionTarget,
+    answer,
     command::Caller,
     error::ScaleError,
     events::EventContent,
     metrics::Write,
-    rule::Named,
+    rule::{Effect, Named},
     work::{Resized, Work},
 };
 
@@ -63,6 +67,54 @@ impl Work {
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
         result
+    }
+
+    /// Reports an effect of a command, and returns one that concerns its callers.
+    pub(super) fn report_effect(&self, effect: Effect) -> Option<Effect> {
+        let id = &self.id;
+        match effect {
+            Effect::Begin(_) | Effect::SizeWritten { .. } | Effect::Answer(..) | Effect::Deferred(_) => {
+                return Some(effect);
+            }
+            Effect::Undeletable(machines) => self.record_failed_deletes(&machines),
+            Effect::SizeLeft(size) => tracing::info!(group = %id, size, "size is left as it is"),
+            Effect::SizeSpared(why) => {
+                tracing::info!(group = %id, "the size is left as it is: {}", answer::not_done(id, &why));
+            }
+            Effect::MachineSpared(machine, error) => {
+                let failed = self.failed(&error);
+                tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
+            }
+            Effect::DeletedByName(entry) => {
+                tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
+                self.report_of(tickets_of([&entry]).as_deref(), EventContent::deleted_by_name(&entry.name));
+            }
+            Effect::Replaced(machine, note) => {
+                let shortage = Shortage::of(&note.machine, None, false, Timestamp::now());
+                let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
+                let why = instance::of_machine(view).error;
+                let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+                tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the minimum size: {why}");
+                self.report(EventContent::replaced(&machine.name, &why));
+            }
+            Effect::Over(entries) => {
+                let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                tracing::info!(group = %id, machines = machines.join(","), ticket = tickets_of(&entries), "deletions have come to their end");
+            }
+            Effect::MarkStays(machine, error) => {
+                let failed = self.failed(&error);
+                tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
+            }
+            Effect::Filled(machine) => {
+                tracing::info!(group = %id, %machine, "the Machine goes by itself and another one has its place: the size stays as it is for it");
+            }
+            Effect::Leaving(machines) => {
+                let leaving = machines.iter().map(|named| DeletionTarget::Machine(self.machine_key(&named.name)));
+                self.shared.accepted_deletions.accept(id, leaving);
+            }
+            Effect::ChosenByProvider(instances) => self.report_chosen_by_provider(instances),
+        }
+        None
     }
 
     /// Reports a written size.

@@ -8,11 +8,9 @@ use std::{
 use arcstr::ArcStr;
 use delete_rule::steps::{CallerId, RetryBudget, SIDE_BY_SIDE};
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use jiff::Timestamp;
 use nodegroup::{
-    DeletionLog, LogAnnotation as _, MachineView, Shortage, Ticket,
+    DeletionLog, LogAnnotation as _, Ticket,
     deletion_log::{Entry, Types},
-    instance,
     replacement::Replaced,
     writing::{CallError, GroupVersion, SizeWriter},
 };
@@ -20,13 +18,10 @@ use parking_lot::Mutex;
 use shared_informer::ResourceVersion;
 
 use super::{
-    accepted_deletions::DeletionTarget,
-    answer,
     api::{GroupChange, MachineMeta},
-    events::EventContent,
     metrics::Write,
     now::CurrentState,
-    outcome::{SizeWritten, tickets_of},
+    outcome::SizeWritten,
     read,
     retry::Attempts,
     rule::{Call, Effect, GroupMachines, Life, MarkCall, MarkOutcome, Named, Outcome, RetryPolicy, Steps, machine_of},
@@ -183,52 +178,14 @@ impl<'a> Run<'a> {
 
     /// Reports the effects of a command, and returns those that concern its callers.
     pub(super) fn report(&self, effects: Vec<Effect>) -> Vec<Effect> {
-        let (work, id) = (self.work, &self.work.id);
         let mut left = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Begin(budget) => {
-                    self.budgets.lock().insert(budget, work.attempts());
+                    self.budgets.lock().insert(budget, self.work.attempts());
                 }
-                effect @ (Effect::Answer(..) | Effect::Deferred(_)) => left.push(effect),
-                Effect::Undeletable(machines) => work.record_failed_deletes(&machines),
                 Effect::SizeWritten { from, version } => self.wrote(RetryBudget::Size, from, &version, &[]),
-                Effect::SizeLeft(size) => tracing::info!(group = %id, size, "size is left as it is"),
-                Effect::SizeSpared(why) => {
-                    tracing::info!(group = %id, "the size is left as it is: {}", answer::not_done(id, &why));
-                }
-                Effect::MachineSpared(machine, error) => {
-                    let failed = work.failed(&error);
-                    tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
-                }
-                Effect::DeletedByName(entry) => {
-                    tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
-                    work.report_of(tickets_of([&entry]).as_deref(), EventContent::deleted_by_name(&entry.name));
-                }
-                Effect::Replaced(machine, note) => {
-                    let shortage = Shortage::of(&note.machine, None, false, Timestamp::now());
-                    let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
-                    let why = instance::of_machine(view).error;
-                    let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
-                    tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the minimum size: {why}");
-                    work.report(EventContent::replaced(&machine.name, &why));
-                }
-                Effect::Over(entries) => {
-                    let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                    tracing::info!(group = %id, machines = machines.join(","), ticket = tickets_of(&entries), "deletions have come to their end");
-                }
-                Effect::MarkStays(machine, error) => {
-                    let failed = work.failed(&error);
-                    tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
-                }
-                Effect::Filled(machine) => {
-                    tracing::info!(group = %id, %machine, "the Machine goes by itself and another one has its place: the size stays as it is for it");
-                }
-                Effect::Leaving(machines) => {
-                    let leaving = machines.iter().map(|named| DeletionTarget::Machine(work.machine_key(&named.name)));
-                    work.shared.accepted_deletions.accept(id, leaving);
-                }
-                Effect::ChosenByProvider(instances) => work.report_chosen_by_provider(instances),
+                effect => left.extend(self.work.report_effect(effect)),
             }
         }
         left
