@@ -14,6 +14,10 @@ pub const LONGEST_LOG: usize = 160 * 1024;
 pub const MOST_LOGS_OF_NAMESPACE: usize = 8 << 20;
 /// The maximum memory of all namespaces' logs, as an estimate in bytes.
 pub const MOST_LOGS: usize = 32 << 20;
+/// The memory that a namespace has for its logs when others have used up [`MOST_LOGS`]: enough for 1,600 Machines.
+const LOGS_IN_ANY_CASE: usize = 256 << 10;
+/// The maximum memory of all namespaces' logs, those of [`LOGS_IN_ANY_CASE`] included.
+const MOST_LOGS_IN_ANY_CASE: usize = 2 * MOST_LOGS;
 /// The estimated memory for each quotation mark of the text. A Machine has at least four of them, and its parsed entry
 /// takes memory however short its name is.
 const QUOTE: usize = 40;
@@ -112,7 +116,9 @@ impl LogBudget {
             known.clone()
         } else {
             let weight = weight(text);
-            if of_namespace.weight + weight > MOST_LOGS_OF_NAMESPACE || *in_all + weight > MOST_LOGS {
+            let (of_this, of_all) = (of_namespace.weight + weight, *in_all + weight);
+            let most = if of_this <= LOGS_IN_ANY_CASE { MOST_LOGS_IN_ANY_CASE } else { MOST_LOGS };
+            if of_this > MOST_LOGS_OF_NAMESPACE || of_all > most {
                 if of_namespace.texts.is_empty() {
                     namespaces.remove(namespace);
                 }
@@ -182,10 +188,23 @@ mod tests {
     fn all_namespaces_together_have_their_bound() {
         let budget = LogBudget::default();
         let held: Vec<_> = (0..9).map(|number| fill(&budget, &number.to_string())).collect();
-        let count = held.iter().map(Vec::len).sum::<usize>();
-        assert!(count * LONGEST_LOG <= MOST_LOGS && (count + 1) * LONGEST_LOG > MOST_LOGS, "{count}");
+        let counts: Vec<_> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts, [51, 51, 51, 51, 1, 1, 1, 1, 1], "and each of the others what it has in any case");
         drop(held);
         assert!(budget.0.lock().namespaces.is_empty() && budget.0.lock().weight == 0);
+    }
+
+    #[test]
+    fn a_few_namespaces_take_nothing_from_the_small_logs_of_others() {
+        let budget = LogBudget::default();
+        let _held: Vec<_> = (0..9).map(|number| fill(&budget, &number.to_string())).collect();
+        let small = |namespace: &str, number| budget.reserve(&namespace.into(), &text(number, 32 << 10));
+        let logs: Vec<_> = (0..9).map(|number| small("team-a", number)).collect();
+        assert!(logs[..8].iter().all(|log| matches!(log, LogText::Whole(_))), "{logs:?}");
+        assert_eq!(logs[8], LogText::OverBudget(32 << 10), "beyond its own space it shares that of all");
+        let others: Vec<_> = (0..1_000).map(|number| small(&format!("n{number}"), 0)).collect();
+        assert!(others.contains(&LogText::OverBudget(32 << 10)));
+        assert!(budget.0.lock().weight <= MOST_LOGS_IN_ANY_CASE);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use arcstr::ArcStr;
 use capi::CAPACITY_PREFIX;
 
-use super::{Problem, ProblemKind, Quantity, Source, Sourced, resource_list::whole_quantity};
+use super::{Problem, ProblemKind, Quantity, Source, Sourced, problem::EntryProblems, resource_list::whole_quantity};
 
 /// The suffix of the capacity annotation that names the driver of devices.
 pub(super) const DRA_DRIVER: &str = "dra-driver";
@@ -100,6 +100,7 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
     });
     let mut csi: Vec<Sourced<CsiDriver>> = Vec::new();
     if let Some((key, text)) = get(CSI_DRIVER) {
+        let mut invalid = EntryProblems::new(ProblemKind::Capacity, key);
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let driver = csi_driver(entry).and_then(|driver| match csi.len() {
                 MOST_LIMITS.. => Err(format!("only the first {MOST_LIMITS} drivers are read")),
@@ -111,11 +112,13 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
                     csi.push(Sourced::new(driver, Source::Annotation(key.clone())));
                 }
                 Err(rule) => {
-                    let rule = format!("{rule}; it is ignored");
-                    problems.push(Problem::annotation_entry(ProblemKind::Capacity, key, entry, &rule));
+                    if invalid.invalid(entry, &format!("{rule}; it is ignored")).is_break() {
+                        break;
+                    }
                 }
             }
         }
+        problems.extend(invalid.into_vec());
     }
     (Drivers { dra, csi }, problems)
 }

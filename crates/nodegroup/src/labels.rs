@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::{Problem, ProblemKind, problem::cut};
+use super::{
+    Problem, ProblemKind,
+    problem::{EntryProblems, cut},
+};
 
 /// The label of a Node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
@@ -40,7 +43,7 @@ pub(crate) fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
 #[must_use]
 pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Problem>) {
     let mut labels = BTreeMap::new();
-    let mut problems = Vec::new();
+    let mut problems = EntryProblems::new(ProblemKind::Labels, annotation);
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         match parse_entry(entry) {
             Ok((key, value)) if labels.len() < MOST_LABELS || labels.contains_key(key) => {
@@ -49,16 +52,17 @@ pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Pro
             Ok(_) => {
                 let rule =
                     format!("only the first {MOST_LABELS} labels are read; this one and all after it are left out");
-                problems.push(Problem::annotation_entry(ProblemKind::Labels, annotation, entry, &rule));
+                problems.no_space(entry, &rule);
                 break;
             }
             Err(rule) => {
-                let rule = format!("{rule}; this label is left out");
-                problems.push(Problem::annotation_entry(ProblemKind::Labels, annotation, entry, &rule));
+                if problems.invalid(entry, &format!("{rule}; this label is left out")).is_break() {
+                    break;
+                }
             }
         }
     }
-    (labels, problems)
+    (labels, problems.into_vec())
 }
 
 fn parse_entry(entry: &str) -> Result<(&str, &str), &'static str> {

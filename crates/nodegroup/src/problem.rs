@@ -1,6 +1,6 @@
 //! Problems of a group, worded once for the log, metrics and all other outputs.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, ops::ControlFlow};
 
 /// The class of a problem: a metric label, so the set is closed.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -80,6 +80,43 @@ impl Problem {
     }
 }
 
+/// The maximum number of invalid entries of an annotation, after which it isn't read further. An annotation has space
+/// for 8,000, and a change of a template evaluates all groups that have it.
+const MOST_INVALID: usize = 100;
+
+/// The problems of an annotation that holds a list.
+pub(crate) struct EntryProblems<'a> {
+    kind: ProblemKind,
+    annotation: &'a str,
+    found: Vec<Problem>,
+}
+
+impl<'a> EntryProblems<'a> {
+    pub(crate) fn new(kind: ProblemKind, annotation: &'a str) -> Self {
+        Self { kind, annotation, found: Vec::new() }
+    }
+
+    /// Adds an entry for which there is no space.
+    pub(crate) fn no_space(&mut self, entry: &str, rule: &str) {
+        self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, rule));
+    }
+
+    /// Adds an invalid entry. Returns `Break` if the annotation isn't to be read further.
+    pub(crate) fn invalid(&mut self, entry: &str, rule: &str) -> ControlFlow<()> {
+        if self.found.len() < MOST_INVALID {
+            self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, rule));
+            return ControlFlow::Continue(());
+        }
+        let rule = format!("{MOST_INVALID} entries before it are invalid; this one and all after it are left out");
+        self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, &rule));
+        ControlFlow::Break(())
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<Problem> {
+        self.found
+    }
+}
+
 /// The maximum number of problems of one object that are reported.
 const MOST_PROBLEMS: usize = 20;
 
@@ -121,5 +158,34 @@ pub(super) fn cut(text: &str) -> Cow<'_, str> {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use capi::CAPACITY_PREFIX;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{drivers::drivers, labels, resource_list, taints};
+
+    fn drivers_of(_: &str, text: &str) -> Vec<Problem> {
+        let key = format!("{CAPACITY_PREFIX}csi-driver");
+        drivers(&BTreeMap::from([(key.into(), text.into())])).1
+    }
+
+    #[rstest]
+    #[case::labels(|key: &str, text: &str| labels::parse(key, text).1)]
+    #[case::taints(|key: &str, text: &str| taints::parse(key, text).1)]
+    #[case::resources(|key: &str, text: &str| resource_list::parse(key, text, |_, _| Ok(())).1)]
+    #[case::drivers(drivers_of)]
+    fn after_many_invalid_entries_an_annotation_is_read_no_further(#[case] parse: fn(&str, &str) -> Vec<Problem>) {
+        assert_eq!(parse("key", &"?,".repeat(MOST_INVALID)).len(), MOST_INVALID);
+        let problems = parse("key", &"?,".repeat(8_000));
+        assert_eq!(problems.len(), MOST_INVALID + 1);
+        let last = problems.last().unwrap().to_string();
+        assert!(last.contains("100 entries before it are invalid; this one and all after it are left out"), "{last}");
     }
 }

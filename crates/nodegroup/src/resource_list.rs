@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Problem, ProblemKind, Quantity, SourcedMap, labels};
+use super::{Problem, ProblemKind, Quantity, SourcedMap, labels, problem::EntryProblems};
 
 /// The resource of processor cores.
 pub const CPU: &str = "cpu";
@@ -33,7 +33,7 @@ pub(super) fn parse(
     allowed: fn(&str, Quantity) -> Result<(), String>,
 ) -> (ResourceList, Vec<Problem>) {
     let mut resources = ResourceList::new();
-    let mut problems = Vec::new();
+    let mut problems = EntryProblems::new(ProblemKind::Capacity, annotation);
     for entry in entries(text) {
         let judged = parse_entry(entry).and_then(|(name, quantity)| {
             allowed(name, quantity)?;
@@ -47,16 +47,17 @@ pub(super) fn parse(
                 let rule = format!(
                     "only the first {MOST_RESOURCES} resources are read; this one and all after it are ignored"
                 );
-                problems.push(Problem::annotation_entry(ProblemKind::Capacity, annotation, entry, &rule));
+                problems.no_space(entry, &rule);
                 break;
             }
             Err(rule) => {
-                let rule = format!("{rule}; it is ignored");
-                problems.push(Problem::annotation_entry(ProblemKind::Capacity, annotation, entry, &rule));
+                if problems.invalid(entry, &format!("{rule}; it is ignored")).is_break() {
+                    break;
+                }
             }
         }
     }
-    (resources, problems)
+    (resources, problems.into_vec())
 }
 
 /// Parses the resources of a flag.

@@ -5,7 +5,10 @@ use std::{fmt, str::FromStr};
 
 use capi::MachineTaint;
 
-use super::{Problem, ProblemKind, labels, problem::cut};
+use super::{
+    Problem, ProblemKind, labels,
+    problem::{EntryProblems, cut},
+};
 
 /// The suffix of the capacity annotation that holds taints.
 pub const TAINTS: &str = "taints";
@@ -104,23 +107,24 @@ impl Taint {
 #[must_use]
 pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
     let mut taints = Vec::new();
-    let mut problems = Vec::new();
+    let mut problems = EntryProblems::new(ProblemKind::Taints, annotation);
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         match entry.parse() {
             Ok(taint) if taints.len() < MOST_TAINTS => put(&mut taints, taint),
             Ok(_) => {
                 let rule =
                     format!("only the first {MOST_TAINTS} taints are read; this one and all after it are left out");
-                problems.push(Problem::annotation_entry(ProblemKind::Taints, annotation, entry, &rule));
+                problems.no_space(entry, &rule);
                 break;
             }
             Err(rule) => {
-                let rule = format!("{rule}; this taint is left out");
-                problems.push(Problem::annotation_entry(ProblemKind::Taints, annotation, entry, &rule));
+                if problems.invalid(entry, &format!("{rule}; this taint is left out")).is_break() {
+                    break;
+                }
             }
         }
     }
-    (taints, problems)
+    (taints, problems.into_vec())
 }
 
 fn put(taints: &mut Vec<Taint>, taint: Taint) {

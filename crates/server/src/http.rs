@@ -15,9 +15,10 @@ use axum::{
     body::Bytes,
     extract::{RawQuery, State},
     http::{
-        HeaderMap, HeaderName, StatusCode,
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
+    middleware::map_response,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -82,6 +83,7 @@ pub(super) async fn serve_within(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let router = protected(router);
     let open = OpenConnections::new(limits);
     let mut connections = JoinSet::new();
     let mut logged: Option<Instant> = None;
@@ -201,14 +203,18 @@ fn one_line(text: &str) -> String {
 }
 
 pub(super) fn page(status: StatusCode, content_type: &'static str, body: impl IntoResponse) -> Response {
-    let headers = [
-        (CONTENT_TYPE, content_type),
-        (CACHE_CONTROL, "no-store"),
-        // A browser must not guess that a text is a page, nor show it within a page of another site.
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
-    ];
-    (status, headers, body).into_response()
+    (status, [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")], body).into_response()
+}
+
+/// Adds headers to each answer, those of axum itself included: a browser must not guess that a text is a page, nor show
+/// it within a page of another site.
+pub(super) fn protected(router: Router) -> Router {
+    router.layer(map_response(async |mut response: Response| {
+        let headers = response.headers_mut();
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+        response
+    }))
 }
 
 /// Returns a body that holds a permit until it is sent, or its client is gone.

@@ -20,8 +20,13 @@ use tower::ServiceExt;
 
 use super::{LIMIT, large_body, listener};
 use crate::{
-    Check, ReadinessMetrics, SharedRegistry, http::serve_within, http_router, new_registry, open_connections::Limits,
-    probe_router, scrapes::MOST_TEXTS, serve_http,
+    Check, ReadinessMetrics, SharedRegistry,
+    http::{protected, serve_within},
+    http_router, new_registry,
+    open_connections::Limits,
+    probe_router,
+    scrapes::MOST_TEXTS,
+    serve_http,
 };
 
 fn router(checks: Vec<Check>, registry: &SharedRegistry) -> Router {
@@ -82,13 +87,16 @@ async fn probes_show_how_things_stand(
 }
 
 #[rstest]
-#[case::live("/livez")]
-#[case::ready("/readyz")]
-#[case::metrics("/metrics")]
+#[case::live("GET", "/livez", 200)]
+#[case::not_ready("GET", "/readyz", 503)]
+#[case::metrics("GET", "/metrics", 200)]
+#[case::no_page("GET", "/nothing", 404)]
+#[case::no_method("POST", "/livez", 405)]
 #[tokio::test]
-async fn no_page_of_another_site_may_embed_an_answer(#[case] path: &str) {
-    let request = Request::builder().uri(path).body(Body::empty()).unwrap();
-    let response = router(half_way(), &new_registry()).oneshot(request).await.unwrap();
+async fn no_page_of_another_site_may_embed_an_answer(#[case] method: &str, #[case] path: &str, #[case] code: u16) {
+    let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+    let response = protected(router(half_way(), &new_registry())).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), code);
     let headers = response.headers();
     assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
     assert_eq!(headers["x-content-type-options"], "nosniff");

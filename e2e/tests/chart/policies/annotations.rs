@@ -200,7 +200,7 @@ pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()
             (format!("{OWN}resources"), "example.com/a=1,"),
             (format!("{OWN}overhead"), "memory=1,"),
         ];
-        // Beyond 500 taints the program ignores the rest, which the policy doesn't count.
+        // Beyond 100 taints the program ignores the rest, which the policy doesn't count.
         let entries = |entry: &str| if entry.contains("NoSchedule") { 400 } else { (16_384 - end.len()) / entry.len() };
         let values: Vec<_> = lists.iter().map(|(key, entry)| (key, entry.repeat(entries(entry)) + end)).collect();
         let annotations: Vec<_> = values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
