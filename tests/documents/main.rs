@@ -72,12 +72,7 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 async fn offline_server(more: &[&str]) -> (App, Shutdown) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
-    fs::write(
-        &kubeconfig,
-        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
-         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n",
-    )
-    .unwrap();
+    fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig("https://127.0.0.1:1")).unwrap();
     let flags = [
         "x",
         "serve",

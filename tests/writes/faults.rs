@@ -167,7 +167,7 @@ async fn is_met(fault: &FaultHandle) -> bool {
 
 /// The outcome that an answer reports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum CapturedLog {
+enum Outcome {
     Done,
     /// Nothing was done, and a retry is useless until another change.
     Refused,
@@ -175,33 +175,33 @@ enum CapturedLog {
     ComeAgain,
 }
 
-fn meaning(row: Row, answer: &Result<(), Status>) -> CapturedLog {
+fn meaning(row: Row, answer: &Result<(), Status>) -> Outcome {
     match answer.as_ref().map_err(Status::code) {
-        Ok(()) => CapturedLog::Done,
-        Err(Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument) => CapturedLog::Refused,
-        Err(Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled) => CapturedLog::ComeAgain,
+        Ok(()) => Outcome::Done,
+        Err(Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument) => Outcome::Refused,
+        Err(Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled) => Outcome::ComeAgain,
         Err(code) => panic!("{row:?}: {code:?} says nothing of a repeat: {answer:?}"),
     }
 }
 
 /// The same, for rows with only one possible answer.
-fn said(row: Row, answer: &Result<(), Status>) -> CapturedLog {
+fn said(row: Row, answer: &Result<(), Status>) -> Outcome {
     let said = meaning(row, answer);
     if row.must_succeed() {
-        assert_eq!(said, CapturedLog::Done, "{row:?}: it must succeed: {answer:?}");
+        assert_eq!(said, Outcome::Done, "{row:?}: it must succeed: {answer:?}");
     }
     if row.must_be_refused() {
-        assert_eq!(said, CapturedLog::Refused, "{row:?}: it must be refused: {answer:?}");
+        assert_eq!(said, Outcome::Refused, "{row:?}: it must be refused: {answer:?}");
     }
     said
 }
 
 /// Asserts that an answer is true: all of the command happened, or nothing.
-fn assert_so(row: Row, said: CapturedLog, all: &State, nothing: &State, now: &State, world: &World) {
+fn assert_so(row: Row, said: Outcome, all: &State, nothing: &State, now: &State, world: &World) {
     let allowed = match said {
-        CapturedLog::Done => [all, all],
-        CapturedLog::Refused => [nothing, nothing],
-        CapturedLog::ComeAgain => [all, nothing],
+        Outcome::Done => [all, all],
+        Outcome::Refused => [nothing, nothing],
+        Outcome::ComeAgain => [all, nothing],
     };
     assert!(allowed.contains(&now), "{row:?}: {said:?}, and then it is {now:?}\n{}", world.describe());
 }
@@ -222,7 +222,7 @@ async fn delete_under(row: Row) {
         fault.remove();
     }
     let said = said(row, &answer);
-    if said == CapturedLog::ComeAgain {
+    if said == Outcome::ComeAgain {
         world.restart().await;
     }
     let now = world.rest().await;
@@ -231,7 +231,7 @@ async fn delete_under(row: Row) {
         world.until_known(0).await;
         let repeated = world.delete(0, named, PATIENT).await;
         assert!(repeated.is_ok(), "{row:?}: the repeat: {repeated:?}");
-        assert_so(row, CapturedLog::Done, &before.without(&going), &before, &world.rest().await, &world);
+        assert_so(row, Outcome::Done, &before.without(&going), &before, &world.rest().await, &world);
     }
     world.stop().await;
 }
@@ -262,7 +262,7 @@ async fn finish_under(row: Row) {
     world.delete(0, named, PATIENT).await.unwrap();
     tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.unwrap_or_else(|_| panic!("{row:?} met no call"));
     let now = world.rest().await;
-    assert_so(row, CapturedLog::Done, &before.without(&going), &before, &now, &world);
+    assert_so(row, Outcome::Done, &before.without(&going), &before, &now, &world);
     world.stop().await;
 }
 
@@ -328,16 +328,16 @@ async fn replace_under(row: Row) {
     }
     // Changes in between are left to the next loop, so a temporary fault need not have ended in success by now.
     let said = meaning(row, &answer);
-    if said == CapturedLog::ComeAgain {
+    if said == Outcome::ComeAgain {
         world.restart().await;
     }
     let now = world.rest().await;
     assert_eq!(now.size, before.size, "{row:?}\n{}", world.describe());
     let has_gone = !now.machines.contains(&named);
     match said {
-        CapturedLog::Done => assert!(has_gone, "{row:?}: it was answered OK\n{}", world.describe()),
-        CapturedLog::Refused => assert!(!has_gone, "{row:?}: it was refused\n{}", world.describe()),
-        CapturedLog::ComeAgain => {}
+        Outcome::Done => assert!(has_gone, "{row:?}: it was answered OK\n{}", world.describe()),
+        Outcome::Refused => assert!(!has_gone, "{row:?}: it was refused\n{}", world.describe()),
+        Outcome::ComeAgain => {}
     }
     if !has_gone {
         world.until_machines_known(0, 1).await;
@@ -372,16 +372,16 @@ async fn increase_under(row: Row) {
     // A call that was carried out and whose answer is lost is detected by the field manager of the size.
     let said = said(row, &answer);
     if row.wrong == Wrong::CutAfter {
-        assert_eq!(said, CapturedLog::Done, "{row:?}: it was done: {answer:?}");
+        assert_eq!(said, Outcome::Done, "{row:?}: it was done: {answer:?}");
     }
-    if said == CapturedLog::ComeAgain {
+    if said == Outcome::ComeAgain {
         world.restart().await;
     }
     let now = world.rest().await.size;
     let allowed = match said {
-        CapturedLog::Done => [before + 2, before + 2],
-        CapturedLog::Refused => [before, before],
-        CapturedLog::ComeAgain => [before, before + 2],
+        Outcome::Done => [before + 2, before + 2],
+        Outcome::Refused => [before, before],
+        Outcome::ComeAgain => [before, before + 2],
     };
     assert!(allowed.contains(&now), "{row:?}: {before}, then {answer:?}, then {now}\n{}", world.describe());
     let answers = async || (world.target_size(0).await == now).then_some(());
@@ -415,15 +415,15 @@ async fn decrease_under(row: Row) {
         fault.remove();
     }
     let said = said(row, &answer);
-    if said == CapturedLog::ComeAgain {
+    if said == Outcome::ComeAgain {
         world.restart().await;
     }
     let now = world.rest().await;
     let (all, nothing) = (before - i64::from(delta), before);
     let allowed = match said {
-        CapturedLog::Done => [all, all],
-        CapturedLog::Refused => [nothing, nothing],
-        CapturedLog::ComeAgain => [all, nothing],
+        Outcome::Done => [all, all],
+        Outcome::Refused => [nothing, nothing],
+        Outcome::ComeAgain => [all, nothing],
     };
     assert!(allowed.contains(&now.size), "{row:?}: {said:?}, then {now:?}\n{}", world.describe());
     assert!(joined.is_subset(&now.machines), "{row:?}: one with a Node has gone: {now:?}\n{}", world.describe());

@@ -21,21 +21,21 @@ impl<P: Policy> Rule<P> {
         self.0.counts_by_log() && log.get(uid).is_some_and(|entry| !stays(entry))
     }
 
-    /// Returns the entries of `going` whose place another Machine has taken, by a list that is newer than the view of
-    /// the group. Something else deletes the Machines of `going`. The size exceeds the Machines that stay by the number
-    /// of open places. The returned entries leave the log without lowering the size.
+    /// Returns the entries of `deleted_elsewhere` whose place another Machine has taken, by a list that is newer than
+    /// the view of the group. The size exceeds the Machines that stay by the number of open places. The returned
+    /// entries leave the log without lowering the size.
     pub fn filled<T: Types>(
         self,
         log: &Log<T>,
         replicas: i32,
         listed: &GroupMachines<T>,
-        going: &[&Entry<T>],
+        deleted_elsewhere: &[&Entry<T>],
     ) -> Set<T> {
         let staying = listed.alive.iter().filter(|uid| log.get(uid).is_none()).count();
-        let size = i64::from(replicas) - as_i64(log.wanted() - going.len());
+        let size = i64::from(replicas) - as_i64(log.wanted() - deleted_elsewhere.len());
         let open = usize::try_from(size - as_i64(staying)).unwrap_or_default();
-        let open = if self.0.counts_going() { open } else { going.len() };
-        going.iter().skip(open).map(|entry| entry.uid.clone()).collect()
+        let open = if self.0.counts_deleted_elsewhere() { open } else { deleted_elsewhere.len() };
+        deleted_elsewhere.iter().skip(open).map(|entry| entry.uid.clone()).collect()
     }
 
     /// Lowers the size for the wanted entries whose Machines are marked under the entry's ticket. Entries of `filled`

@@ -16,7 +16,7 @@ pub enum Marking {
     /// The Machine has joined by now, and its entry is taken back.
     Joined,
     /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
-    GoesByItself,
+    DeletedElsewhere,
 }
 
 impl<P: Policy> Rule<P> {
@@ -26,7 +26,7 @@ impl<P: Policy> Rule<P> {
         let is_spared = entry.gives_up() && self.0.spares_joined();
         match life {
             Life::Alive | Life::Deleting if mark == Some(&entry.ticket) => Marking::Marked,
-            Life::Gone | Life::Deleting if entry.soft && is_spared => Marking::GoesByItself,
+            Life::Gone | Life::Deleting if entry.soft && is_spared => Marking::DeletedElsewhere,
             Life::Gone => Marking::NotNeeded,
             Life::Alive if has_node && is_spared => Marking::Joined,
             Life::Deleting | Life::Alive => Marking::Mark,

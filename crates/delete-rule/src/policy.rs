@@ -52,7 +52,7 @@ pub trait Policy: Copy + Debug {
     }
 
     /// Returns true if an entry whose Machine something else deletes lowers the size only while its place is open.
-    fn counts_going(self) -> bool {
+    fn counts_deleted_elsewhere(self) -> bool {
         true
     }
 

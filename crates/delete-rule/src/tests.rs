@@ -285,8 +285,8 @@ fn an_entry_whose_machine_has_gone_by_itself_is_counted(
 ) {
     let log = log(entries);
     let listed = GroupMachines { alive: alive.split(' ').map(Uid::from).collect(), ..GroupMachines::default() };
-    let going: Vec<_> = log.get(&"a".into()).into_iter().collect();
-    let filled = RULE.filled(&log, replicas, &listed, &going);
+    let deleted_elsewhere: Vec<_> = log.get(&"a".into()).into_iter().collect();
+    let filled = RULE.filled(&log, replicas, &listed, &deleted_elsewhere);
     let names: Vec<_> = filled.iter().map(ToString::to_string).collect();
     assert_eq!(names.join(" "), expected);
 }

@@ -34,7 +34,7 @@ impl<T: IndexFeed, S: Sink<T>> FedKeys<T, S> {
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
         match self.leftovers.lock().take() {
-            Some(_) => self.sink.held(&self.kind),
+            Some(_) => self.sink.keys(&self.kind),
             None => HashSet::new(),
         }
     }

@@ -84,7 +84,7 @@ impl<T: Routed> Sink<T> for Router {
         self.state.lock().delete(T::routed(kind), &key);
     }
 
-    fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
+    fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
         self.state.lock().tags.keys(T::routed(kind))
     }
 

@@ -12,8 +12,8 @@ pub trait Sink<T: IndexFeed>: Send + Sync + 'static {
     fn apply(&self, kind: &T::Kind, object: &Meta, tag: Tag<'_>, change: Option<Change>);
     /// Removes a deleted object.
     fn delete(&self, kind: &T::Kind, key: ObjectKey);
-    /// Returns the keys of this kind that it holds.
-    fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey>;
+    /// Returns the keys of the objects of this kind.
+    fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey>;
     /// Notes that all objects of a replay have been applied.
     fn replayed(&self, _kind: &T::Kind, _mark: u64) {}
 }
@@ -30,7 +30,7 @@ impl<T: IndexFeed> Sink<T> for Index {
         Index::apply(self, T::deleted(kind, key));
     }
 
-    fn held(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
+    fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
         T::keys(self, kind)
     }
 }

@@ -59,7 +59,7 @@ pub struct Variant {
     pub knows_own_writes: bool,
     /// True if a Machine that was alive when it was logged, and goes by itself before the size is lowered for it, is
     /// counted then: it lowers the size only if no other Machine has taken its place.
-    pub counts_going: bool,
+    pub counts_deleted_elsewhere: bool,
 }
 
 /// The source by which replicas without a Machine are counted.
@@ -192,7 +192,7 @@ impl Default for Variant {
             counts: Counts::AtEachDecision,
             place_tests: PlaceTests::Group,
             knows_own_writes: true,
-            counts_going: true,
+            counts_deleted_elsewhere: true,
         }
     }
 }
@@ -243,8 +243,8 @@ impl Policy for Variant {
         self.existence != Existence::Mark
     }
 
-    fn counts_going(self) -> bool {
-        self.counts_going
+    fn counts_deleted_elsewhere(self) -> bool {
+        self.counts_deleted_elsewhere
     }
 
     fn counts_by_log(self) -> bool {

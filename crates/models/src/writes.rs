@@ -163,7 +163,7 @@ impl Program<'_> {
             new[one].phase == Phase::Lowered && !was_lowered
         };
         let lowered = Set::of(is_lowered);
-        let is_filled = left & world.going_by_itself();
+        let is_filled = left & world.deleted_elsewhere();
         for machine in left.iter() {
             world.leave_log(machine);
             if to.is_some() || (is_filled.has(machine) && matches!(world.copies[copy].refused, Set(0))) {

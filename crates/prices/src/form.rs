@@ -4,13 +4,14 @@
 use std::{collections::BTreeMap, fmt};
 
 use arcstr::ArcStr;
-use nodegroup::price::{Price, PriceList, PriceRule, Rates, Tariff};
+use nodegroup::{
+    LabelSelector,
+    price::{Price, PriceList, PriceRule, Rates, Tariff},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
 };
-
-use change_stream::changes::LabelSelector;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "instanceTypes, selectors, resources")]

@@ -28,7 +28,7 @@ pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
             "{id}: the annotation {DELETING} names Machine {name}, which isn't of this group; the entry is taken out, and \
              nothing is deleted for it"
         )),
-        NotDone::GoesByItself(name) => {
+        NotDone::DeletedElsewhere(name) => {
             ScaleError::Aborted(format!("{id}: Machine {name} is going by itself; the size stays as it is for it"))
         }
         NotDone::GivenUp(name) => ScaleError::Aborted(format!(

@@ -4,11 +4,12 @@
 use std::{collections::BTreeSet, fmt, fs};
 
 use change_stream::{
-    changes::{FieldSelector, LabelSelector},
+    changes::FieldSelector,
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
     watch::{Config, NamespaceSelection, Narrowing, ResourceQuery, ResourceRef},
 };
 use connect::{ClusterRef, WorkloadSource};
+use nodegroup::LabelSelector;
 
 use super::{Output, Target, WatchArgs};
 use crate::cli::{

@@ -115,12 +115,7 @@ fn a_json_log_is_json_to_the_last_line() {
 fn with_an_api_server_that_is_down_it_starts_is_not_ready_and_ends_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
-    fs::write(
-        &kubeconfig,
-        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
-         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n",
-    )
-    .unwrap();
+    fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig("https://127.0.0.1:1")).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
         .args([
             "serve",

@@ -23,5 +23,5 @@ pub use self::{
     managers::ChangedBy,
     pattern::{Pattern, PatternError},
     readable::{Difference, Line},
-    selector::{FieldSelector, LabelSelector, SelectorError},
+    selector::{FieldSelector, FieldSelectorError},
 };

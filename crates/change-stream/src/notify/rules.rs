@@ -11,7 +11,8 @@ use super::{
     sink::SinkKind,
     url::{UrlSource, is_variable},
 };
-use crate::changes::{Action, Change, FieldSelector, Kind, LabelSelector, Pattern};
+use crate::changes::{Action, Change, FieldSelector, Kind, Pattern};
+use nodegroup::LabelSelector;
 
 /// A rule: the changes that it matches, and their destination.
 #[derive(Clone, Debug)]

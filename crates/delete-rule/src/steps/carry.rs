@@ -182,7 +182,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         for entry in &round.wanted {
             let why = match self.marked.failures.get(&entry.uid) {
                 Some(NotMarked::Joined) => NotLowered::Spared(NotDone::Refused(Refusal::HasJoined(entry.name.clone()))),
-                Some(NotMarked::GoesByItself) => NotLowered::Spared(NotDone::GoesByItself(entry.name.clone())),
+                Some(NotMarked::DeletedElsewhere) => NotLowered::Spared(NotDone::DeletedElsewhere(entry.name.clone())),
                 Some(NotMarked::Failed(error)) if error.failure() == Failure::Final => {
                     self.effects.push(Effect::Undeletable(vec![machine_of(entry)]));
                     NotLowered::Refused(NotDone::Failed(error.clone()))
@@ -201,8 +201,8 @@ impl<T: Calls, P: Policy> Carry<T, P> {
             self.stage = Stage::PauseMarks(round);
             return vec![Call::Pause(RetryBudget::Lower, error)];
         }
-        let going = self.going(&round);
-        if going.is_empty() {
+        let deleted_elsewhere = self.deleted_elsewhere(&round);
+        if deleted_elsewhere.is_empty() {
             return self.lower(round, Set::<T>::default());
         }
         self.stage = Stage::List(round);
@@ -213,7 +213,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
     fn open_mark(&self, round: &Round<T>) -> Option<T::Failed> {
         round.wanted.iter().find_map(|entry| match self.marked.failures.get(&entry.uid)? {
             NotMarked::Failed(error) => Some(error.clone()),
-            NotMarked::Joined | NotMarked::GoesByItself => None,
+            NotMarked::Joined | NotMarked::DeletedElsewhere => None,
         })
     }
 
@@ -228,10 +228,11 @@ impl<T: Calls, P: Policy> Carry<T, P> {
 
     /// Returns the entries whose Machines something else deletes: the response to a mark shows that before the watch
     /// does. A smaller size for these entries could take other Machines, so the group's Machines are counted first.
-    fn going<'a>(&self, round: &'a Round<T>) -> Vec<&'a Entry<T>> {
-        let is_going = |entry: &&Entry<T>| self.marked.has(entry) && self.marked.going.contains(&entry.uid);
+    fn deleted_elsewhere<'a>(&self, round: &'a Round<T>) -> Vec<&'a Entry<T>> {
+        let is_deleted_elsewhere =
+            |entry: &&Entry<T>| self.marked.has(entry) && self.marked.deleted_elsewhere.contains(&entry.uid);
         let is_open = |entry: &&Entry<T>| entry.phase == Phase::Wanted && !entry.soft && !entry.counted;
-        round.log.entries().iter().filter(is_open).filter(is_going).collect()
+        round.log.entries().iter().filter(is_open).filter(is_deleted_elsewhere).collect()
     }
 
     fn lower(&mut self, round: Round<T>, filled: Set<T>) -> Vec<Call<T>> {
@@ -383,8 +384,8 @@ impl<T: Calls, P: Policy> Steps<T> for Carry<T, P> {
                 Stage::Round
             }
             (Stage::List(round), Outcome::Listed(Ok(listed))) => {
-                let going = self.going(&round);
-                let filled = self.rule.filled(&round.log, self.version.spec().replicas, &listed, &going);
+                let deleted_elsewhere = self.deleted_elsewhere(&round);
+                let filled = self.rule.filled(&round.log, self.version.spec().replicas, &listed, &deleted_elsewhere);
                 Stage::Lower(round, filled)
             }
             (Stage::List(round), Outcome::Listed(Err(error))) => {

@@ -188,7 +188,9 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             (awaited, _) => Stage::Waiting(awaited),
         };
         self.stage = match stage {
-            Stage::End(Ok(Life::Gone)) if !self.rule.0.lowers_for_gone() => Stage::End(Err(NotMarked::GoesByItself)),
+            Stage::End(Ok(Life::Gone)) if !self.rule.0.lowers_for_gone() => {
+                Stage::End(Err(NotMarked::DeletedElsewhere))
+            }
             stage => stage,
         };
     }
@@ -200,7 +202,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             Marking::Marked => Stage::End(Ok(life)),
             Marking::NotNeeded => Stage::End(Ok(Life::Gone)),
             Marking::Joined => Stage::End(Err(NotMarked::Joined)),
-            Marking::GoesByItself => Stage::End(Err(NotMarked::GoesByItself)),
+            Marking::DeletedElsewhere => Stage::End(Err(NotMarked::DeletedElsewhere)),
         }
     }
 
@@ -216,7 +218,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
     /// Handles a Machine that is gone. A smaller size for its soft entry would take another Machine.
     fn is_gone(&self) -> Stage<T> {
         let is_spared = self.entry.soft && self.entry.phase == Phase::Wanted;
-        Stage::End(if is_spared { Err(NotMarked::GoesByItself) } else { Ok(Life::Gone) })
+        Stage::End(if is_spared { Err(NotMarked::DeletedElsewhere) } else { Ok(Life::Gone) })
     }
 
     fn leave(&self, why: Unmarked<T>) -> Stage<T> {

@@ -9,7 +9,7 @@ pub struct Marked<T: Calls> {
     /// The ticket of each Machine's mark.
     pub(super) tickets: Map<T, T::Ticket>,
     /// The marked Machines that are being deleted or gone.
-    pub(super) going: Set<T>,
+    pub(super) deleted_elsewhere: Set<T>,
     /// The Machines that couldn't be marked, with the reason.
     pub(super) failures: Map<T, NotMarked<T>>,
 }
@@ -22,12 +22,16 @@ pub enum NotMarked<T: Calls> {
     /// The Machine is given up as one that never joined, and has a Node by now.
     Joined,
     /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
-    GoesByItself,
+    DeletedElsewhere,
 }
 
 impl<T: Calls> Default for Marked<T> {
     fn default() -> Self {
-        Self { tickets: Map::<T, _>::default(), going: Set::<T>::default(), failures: Map::<T, _>::default() }
+        Self {
+            tickets: Map::<T, _>::default(),
+            deleted_elsewhere: Set::<T>::default(),
+            failures: Map::<T, _>::default(),
+        }
     }
 }
 
@@ -37,7 +41,7 @@ impl<T: Calls> Marked<T> {
         match outcome {
             Ok(life) => {
                 if life != Life::Alive {
-                    self.going.insert(entry.uid.clone());
+                    self.deleted_elsewhere.insert(entry.uid.clone());
                 }
                 self.tickets.insert(entry.uid, entry.ticket);
             }

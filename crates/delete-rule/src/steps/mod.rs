@@ -384,7 +384,7 @@ pub enum NotDone<T: Calls> {
     /// The log names a Machine that isn't of this group.
     Stranger(T::Name),
     /// Something else deletes the Machine, so that the size isn't lowered for it.
-    GoesByItself(T::Name),
+    DeletedElsewhere(T::Name),
     /// Another copy has given up the deletion of a Machine.
     GivenUp(T::Name),
     /// The size would be below the minimum, and no Machine was replaced, or not all.

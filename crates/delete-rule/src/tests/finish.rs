@@ -213,10 +213,16 @@ fn a_mark_is_taken_off_when_it_is_ours_and_belongs_to_nothing(
 #[case::a_soft_one_that_waits("a~", Life::Alive, false, None, Marking::Mark)]
 #[case::a_soft_one_that_has_joined("a~", Life::Alive, true, None, Marking::Joined)]
 #[case::a_soft_one_that_has_joined_since_it_was_marked("a~", Life::Alive, true, Some("t"), Marking::Marked)]
-#[case::a_soft_one_that_goes_anyway("a~", Life::Deleting, false, None, Marking::GoesByItself)]
-#[case::a_soft_one_that_goes_anyway_with_an_older_mark("a~", Life::Deleting, false, Some("u"), Marking::GoesByItself)]
+#[case::a_soft_one_that_goes_anyway("a~", Life::Deleting, false, None, Marking::DeletedElsewhere)]
+#[case::a_soft_one_that_goes_anyway_with_an_older_mark(
+    "a~",
+    Life::Deleting,
+    false,
+    Some("u"),
+    Marking::DeletedElsewhere
+)]
 #[case::a_soft_one_that_goes_and_has_its_mark("a~", Life::Deleting, false, Some("t"), Marking::Marked)]
-#[case::a_soft_one_that_is_gone("a~", Life::Gone, false, None, Marking::GoesByItself)]
+#[case::a_soft_one_that_is_gone("a~", Life::Gone, false, None, Marking::DeletedElsewhere)]
 fn one_that_never_joined_is_marked_only_while_it_has_no_node(
     #[case] text: &str,
     #[case] life: Life,

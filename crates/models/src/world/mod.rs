@@ -182,7 +182,7 @@ impl World {
 
     /// Returns the Machines of hard wanted entries that were alive when they were logged, and aren't any more.
     #[must_use]
-    pub(crate) fn going_by_itself(&self) -> Set {
+    pub(crate) fn deleted_elsewhere(&self) -> Set {
         let was_alive = |machine: usize| !self.log[machine].is_soft && !self.log[machine].is_counted;
         self.in_phase(Phase::Wanted).without(self.living()) & Set::of(was_alive)
     }
@@ -191,7 +191,7 @@ impl World {
     /// other wanted entries, leaves no place for them beyond the Machines that stay.
     #[must_use]
     pub fn filled(&self, wanted: Set) -> Set {
-        let going = wanted & self.going_by_itself();
+        let going = wanted & self.deleted_elsewhere();
         let size = self.replicas - self.in_phase(Phase::Wanted).without(going).len();
         going.without(going.first((size - self.staying().len()).max(0)))
     }

@@ -193,7 +193,7 @@ fn breaks_when_a_lost_answer_is_not_cleared_up() {
 }
 
 /// The count of Machines that go by themselves also catches views that are out of date.
-const WITHOUT_COUNTS: fn() -> Variant = || Variant { counts_going: false, ..ALL() };
+const WITHOUT_COUNTS: fn() -> Variant = || Variant { counts_deleted_elsewhere: false, ..ALL() };
 
 #[rstest]
 #[case::values_as_precondition(Variant { precondition: Precondition::Values, ..ALL() }, "ddi", "twice")]
@@ -234,7 +234,7 @@ fn breaks_when_marks_come_before_the_log() {
 fn breaks_when_what_goes_by_itself_is_not_counted() {
     let bounds = Bounds { nodes: 2, may_be_named: Some(Set::one(0)), ..bounds(budget("dfj")) };
     assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
-    let found = broken(Variant { counts_going: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { counts_deleted_elsewhere: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }

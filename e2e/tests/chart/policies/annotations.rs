@@ -13,7 +13,7 @@ use super::{
     CAPACITY, IN_FORCE, OPTIONS, OWN, SIZES,
     api::{Answer, Api},
     both, group,
-    texts::{self, CapturedLog, ROWS},
+    texts::{self, ROWS, Verdict},
 };
 use crate::cluster::Cluster;
 
@@ -76,9 +76,9 @@ pub(crate) async fn the_policy_and_the_program_agree(api: &Api) -> Result<()> {
         let object = object(annotations);
         let (policy, program) = (warned(&api.try_create(&object).await?)?, set_aside(&object)?);
         let as_said = match said {
-            CapturedLog::Fine => program.is_empty() && policy.is_empty(),
-            CapturedLog::SetAside => !program.is_empty() && policy == program,
-            CapturedLog::SetAsideInSilence => !program.is_empty() && policy.is_empty(),
+            Verdict::Fine => program.is_empty() && policy.is_empty(),
+            Verdict::SetAside => !program.is_empty() && policy == program,
+            Verdict::SetAsideInSilence => !program.is_empty() && policy.is_empty(),
         };
         if !as_said {
             wrong.push(format!("{annotations:?}, {said:?}: the program says {program:?}, the policy {policy:?}"));

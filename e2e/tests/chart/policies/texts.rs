@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 /// The verdicts on an object: its annotations are ignored or not.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CapturedLog {
+pub(super) enum Verdict {
     /// Neither reports a problem.
     Fine,
     /// Both report the same annotations.
@@ -15,7 +15,7 @@ pub(super) enum CapturedLog {
     SetAsideInSilence,
 }
 
-use CapturedLog::{Fine, SetAside, SetAsideInSilence};
+use Verdict::{Fine, SetAside, SetAsideInSilence};
 
 macro_rules! size {
     ($name:literal) => {
@@ -42,7 +42,7 @@ const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 const ROLLOUTS: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 const LONG: &str = "a123456789b123456789c123456789d123456789e123456789f123456789x123";
 
-type Row = (CapturedLog, &'static [(&'static str, &'static str)]);
+type Row = (Verdict, &'static [(&'static str, &'static str)]);
 
 /// The annotations of each row, besides those of a node group with max size 5.
 pub(super) const ROWS: &[Row] = &[

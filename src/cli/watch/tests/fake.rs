@@ -18,7 +18,8 @@ use tempfile::TempDir;
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_stream::wrappers::BroadcastStream;
 
-use change_stream::changes::{FieldSelector, LabelSelector};
+use change_stream::changes::FieldSelector;
+use nodegroup::LabelSelector;
 
 /// A kind that is served.
 #[derive(Clone, Debug, PartialEq)]

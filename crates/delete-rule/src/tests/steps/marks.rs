@@ -30,7 +30,7 @@ fn shown(end: &Result<Life, NotMarked<Text>>) -> String {
         Ok(life) => format!("{life:?}"),
         Err(NotMarked::Failed(Failed(failure))) => format!("failed, {failure:?}"),
         Err(NotMarked::Joined) => "joined".to_owned(),
-        Err(NotMarked::GoesByItself) => "going".to_owned(),
+        Err(NotMarked::DeletedElsewhere) => "going".to_owned(),
     }
 }
 
