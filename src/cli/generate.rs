@@ -9,7 +9,10 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use thiserror::Error;
 
-use super::{Cli, printing::print};
+use super::{
+    Cli,
+    printing::{PrintError, print},
+};
 
 /// The flags of `completions`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -31,8 +34,8 @@ pub struct ManArgs {
 #[derive(Debug, Error)]
 pub enum GenerateError {
     /// The completions can't be printed.
-    #[error("can't print: {0}")]
-    Print(#[from] io::Error),
+    #[error(transparent)]
+    Print(#[from] PrintError),
     /// The manual pages can't be written.
     #[error("can't write the manual pages to {}: {error}: give a directory that may be written", directory.display())]
     Write {

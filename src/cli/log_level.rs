@@ -105,7 +105,11 @@ mod tests {
     #[case::for_good("debug", None, "debug (until the next start, or --reset to info)\n")]
     #[case::for_a_time("debug", Some(90), "debug (for 90s more, then info)\n")]
     #[case::hostile("a\u{1b}[2J", Some(1), "a\\u{1b}[2J (for 1s more, then info)\n")]
-    fn what_is_logged_and_how_long(#[case] filter: &str, #[case] remaining_seconds: Option<u64>, #[case] shown: &str) {
+    fn the_log_level_is_printed_with_the_time_for_which_it_lasts(
+        #[case] filter: &str,
+        #[case] remaining_seconds: Option<u64>,
+        #[case] shown: &str,
+    ) {
         let level = LogLevel { filter: filter.to_owned(), start: "info".to_owned(), remaining_seconds };
         assert_eq!(text(&level), shown);
     }

@@ -37,7 +37,7 @@ use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use index_args::IndexArgs;
 pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
-pub use printing::Color;
+pub use printing::{Color, PrintError};
 pub use serve::{Reflection, ServeArgs, TlsArgs};
 pub use usage::UsageError;
 pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};

@@ -232,7 +232,7 @@ fn nothing_is_prepared_from_a_changed_tree_for_an_earlier_version_or_a_tag_that_
 }
 
 #[test]
-fn what_has_no_digest_is_neither_signed_nor_verified_nor_tagged() {
+fn an_image_without_a_digest_is_neither_signed_nor_verified_nor_tagged() {
     let Some(copy) = Copy::new() else { return };
     let image = "registry.example.com/image";
     for step in [

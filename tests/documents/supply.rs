@@ -57,7 +57,7 @@ fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
 }
 
 #[test]
-fn what_moving_over_takes_off_is_what_the_program_writes() {
+fn the_migration_guide_removes_each_annotation_that_the_program_writes() {
     use capi::{DELETING, Keys, REPLACED};
 
     let document = read("docs/how-to/migration.md");

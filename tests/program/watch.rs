@@ -285,7 +285,7 @@ async fn a_kind_that_is_defined_while_it_runs_is_picked_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_queued_when_it_is_asked_to_end_is_sent_within_five_seconds() {
+async fn queued_notifications_are_sent_within_five_seconds_of_sigterm() {
     let world = World::start().await;
     let (url, received) = receiver().await;
     let url = world.file("url", &url);
@@ -358,7 +358,7 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
 #[case::there("here", false)]
 #[case::missing("gone", true)]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_watched_is_said_and_a_cluster_that_is_not_there(#[case] name: &str, #[case] warned: bool) {
+async fn watch_names_the_watched_kinds_and_warns_of_a_missing_cluster(#[case] name: &str, #[case] warned: bool) {
     let world = World::start().await;
     world.api.load(&definition("Cluster")).unwrap();
     world.create("Cluster", "here", json!({}));

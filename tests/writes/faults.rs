@@ -271,12 +271,12 @@ fn once(call: Call) -> impl Iterator<Item = Row> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_when_an_entry_is_to_leave_the_log_is_made_good() {
+async fn the_finisher_recovers_from_a_fault_when_it_removes_an_entry_from_the_log() {
     run(once(FORGET), finish_under).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_when_a_machine_that_is_gone_is_read_is_made_good() {
+async fn the_finisher_recovers_from_a_fault_when_it_reads_a_machine_that_is_gone() {
     run(once(READ_OF_WHAT_IS_GONE), finish_under).await;
 }
 

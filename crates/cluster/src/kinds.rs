@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_followed_keeps_its_place() {
+    fn a_followed_template_kind_keeps_its_place_against_new_ones() {
         let namespaces: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
         let spread = (0..KINDS + 10).map(|n| (kind(&format!("A{n:03}")), namespaces[n % 20].as_str()));
         let mut all: BTreeMap<_, BTreeSet<ArcStr>> =

@@ -267,7 +267,7 @@ mod tests {
     #[case::no_url("http://")]
     #[case::space("http://user:hunter2@a b")]
     #[case::another_scheme("ftp://user:hunter2@proxy")]
-    fn what_is_no_proxy_is_reported_by_its_variable_alone(#[case] url: &str) {
+    fn an_invalid_proxy_url_is_reported_by_its_variable_without_the_password(#[case] url: &str) {
         let error = proxies(&[("HTTPS_PROXY", url)]).unwrap_err();
         assert!(error.to_string().starts_with("HTTPS_PROXY: it isn't the URL of a proxy"), "{error}");
         assert!(!format!("{error} {error:?}").contains("hunter2"));

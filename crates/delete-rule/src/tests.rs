@@ -292,7 +292,7 @@ fn an_entry_whose_machine_has_gone_by_itself_is_counted(
 }
 
 #[test]
-fn what_has_its_place_filled_leaves_the_log_without_lowering() {
+fn a_wanted_entry_whose_place_is_filled_leaves_the_log_without_lowering_the_size() {
     let log = log(&["a", "b"]);
     let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
     let of_both = RULE.lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into()])).unwrap().unwrap();

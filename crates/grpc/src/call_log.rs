@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_summed_up_without_a_further_one() {
+    fn repeated_failures_are_summed_up_without_a_further_call() {
         let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let said = CapturedLog::of(|| {
             for _ in 0..3 {

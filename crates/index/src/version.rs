@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_the_log_is_not_remembered_without_end() {
+    fn entries_that_left_the_log_are_forgotten_after_a_limit() {
         let mut versions = group(3, "10");
         for round in 11..41 {
             versions.record_era(&logging_many(&format!("round-{round}"), round));

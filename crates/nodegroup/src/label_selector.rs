@@ -155,7 +155,7 @@ mod tests {
     #[case::open("app in (a")]
     #[case::operator("app is (a)")]
     #[case::greater("cpu > 3")]
-    fn what_is_no_label_selector_is_refused(#[case] selector: &str) {
+    fn an_invalid_label_selector_is_refused(#[case] selector: &str) {
         assert!(selector.parse::<LabelSelector>().is_err());
     }
 }

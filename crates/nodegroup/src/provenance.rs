@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overridden_is_kept_the_weakest_last() {
+    fn overridden_values_are_kept_with_the_weakest_last() {
         let mut map = SourcedMap::new();
         put(&mut map, "cpu", 1, Source::Default);
         put(&mut map, "cpu", 2, Source::StatusCapacity(template()));

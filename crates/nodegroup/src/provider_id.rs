@@ -45,7 +45,10 @@ mod tests {
     #[case::another_cloud_may_use_the_words("gce://project/virtualMachineScaleSets/worker-1", Some("worker-1"))]
     #[case::nothing_after_the_slash("aws:///", None)]
     #[case::empty("", None)]
-    fn what_follows_the_last_slash(#[case] id: &str, #[case] expected: Option<&str>) {
+    fn the_tail_of_a_provider_id_follows_its_last_slash_except_in_azure_scale_sets(
+        #[case] id: &str,
+        #[case] expected: Option<&str>,
+    ) {
         assert_eq!(tail(id), expected);
     }
 }

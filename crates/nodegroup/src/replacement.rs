@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn which_one_goes_first() {
+    fn the_recorded_machine_is_replaced_first_and_then_failed_machines_by_name() {
         let failed = |name: &str| {
             let mut machine = machine(name);
             machine.phase = MachinePhase::Failed;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_replacement_annotation_parses_to_the_same_replacement() {
         let written = known(3).to_string();
         assert_eq!(written, "1970-01-01T16:40:00Z 3 old");
         assert_eq!(written.parse(), Ok(known(3)));
@@ -236,7 +236,7 @@ mod tests {
     #[case("1970-01-01T16:40:00Z -3 old")]
     #[case("yesterday 3 old")]
     #[case("1970-01-01T16:40:00Z 3 old and more")]
-    fn what_others_write_counts_for_nothing(#[case] text: &str) {
+    fn a_foreign_value_of_the_replacement_annotation_is_no_replacement(#[case] text: &str) {
         assert_eq!(text.parse::<Replaced>(), Err(NotReplaced));
     }
 }

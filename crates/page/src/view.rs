@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_form_leaves_empty_is_the_default() {
+    fn empty_form_fields_parse_as_the_default_view() {
         assert_eq!(View::parse("q=&state=&sort=&page=&refresh=").unwrap(), View::default());
     }
 
@@ -243,7 +243,7 @@ mod tests {
     #[case("refresh=0", "refresh is \"0\": it must be a number of seconds from 2 to 3600")]
     #[case("refresh=1e9", "refresh is \"1e9\"")]
     #[case("script=1", "parameter \"script\" isn't known: known are q, state, sort, page and refresh")]
-    fn what_cannot_be_understood_is_said(#[case] query: &str, #[case] expected: &str) {
+    fn an_invalid_query_parameter_is_an_error_that_names_the_parameter(#[case] query: &str, #[case] expected: &str) {
         let error = View::parse(query).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }

@@ -124,7 +124,7 @@ async fn reloads(file: &mut PriceFile, path: &Path, texts: &[&str]) -> Vec<Optio
 }
 
 #[tokio::test]
-async fn what_only_one_look_has_found_is_not_taken_over() {
+async fn a_price_list_that_only_one_read_has_found_is_not_applied() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("prices.yaml");
     fs::write(&path, FIRST).unwrap();
@@ -135,7 +135,7 @@ async fn what_only_one_look_has_found_is_not_taken_over() {
 }
 
 #[test]
-fn what_can_not_be_used_is_an_error_that_names_the_file() {
+fn an_unusable_price_file_is_an_error_that_names_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("prices.yaml");
     let error = |path: &Path| PriceFile::open(path).unwrap_err().to_string();

@@ -400,7 +400,7 @@ watch nodes in the whole cluster";
     }
 
     #[test]
-    fn who_writes_nothing_needs_only_to_read() {
+    fn a_program_that_writes_nothing_needs_only_the_verbs_list_and_watch() {
         let needs = Needs { writes: false, not_served: BTreeSet::new(), ..needs() };
         assert!(needs.rights().iter().all(|right| matches!(right.verb, "list" | "watch")));
         assert!(printed(&needs).contains(&"list machinepools.cluster.x-k8s.io in namespace team-a".to_owned()));

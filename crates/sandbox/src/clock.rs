@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_on_a_driven_clock_is_woken_by_its_time_and_not_before() {
+    async fn a_waiter_on_a_driven_clock_wakes_at_its_time_and_not_before() {
         let clock = Clock::driven(Timestamp::UNIX_EPOCH);
         let waiting = clock.clone();
         let until = after(clock.now(), Duration::from_secs(10));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_the_file() {
+    fn an_invalid_manifest_is_an_error_that_names_the_file_and_an_empty_folder_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let error = read_manifests(folder.path()).unwrap_err().to_string();
         assert!(error.contains("has no manifests"), "{error}");

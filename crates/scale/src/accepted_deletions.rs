@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_asks_for_again_is_forgotten_with_the_next_deletion() {
+    async fn accepted_deletions_that_are_not_repeated_are_forgotten_at_a_later_deletion() {
         let group = |name: &str| GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap();
         let accepted_deletions = AcceptedDeletions::default();
         for minute in 0..100 {

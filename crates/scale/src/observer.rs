@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_puts_the_same_size_back_again_within_an_hour_keeps_doing_it() {
+    fn a_manager_that_puts_the_same_size_back_again_within_an_hour_is_counted() {
         let (mut observed, start) = (Observed::default(), Instant::now());
         let group = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
         let mut note = |to, manager: &str, minutes: u64| {

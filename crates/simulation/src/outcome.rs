@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_without_faults_needs_none() {
+    fn a_story_that_fails_without_faults_shrinks_to_no_faults() {
         assert_eq!(shrink(&[1, 2, 3], |_| Ok(true)).unwrap_or_default(), Vec::<i32>::new());
     }
 

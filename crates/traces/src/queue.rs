@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_collector_refuses_is_counted_and_not_sent_again() {
+    async fn a_batch_that_the_collector_refuses_is_counted_as_failed_and_not_sent_again() {
         let (collector, metrics) = (Collector { fails: true, ..Collector::default() }, TraceMetrics::default());
         spans(3, &collector, &metrics).await.await.unwrap();
         assert_eq!(*collector.batches.lock(), [3]);

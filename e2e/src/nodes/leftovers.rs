@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_no_leftover_and_what_came_is_one() {
+    fn a_resource_that_was_there_before_is_no_leftover_and_a_new_one_is() {
         let before = of(&["container a", "mount /x"]);
         of(&["container a"]).assert_none_since(&before).unwrap();
         let error = of(&["container a", "network n"]).assert_none_since(&before).unwrap_err();

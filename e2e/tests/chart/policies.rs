@@ -30,7 +30,9 @@ async fn policies_keep_the_log_to_who_writes_it_and_report_what_the_program_sets
     deletion_log::only_the_program_and_cluster_api_write_it(&cluster, &api).await.context("the log of deletions")?;
     annotations::the_policy_and_the_program_agree(&api).await.context("the rules of annotations")?;
     annotations::a_large_object_is_judged_and_written(&api).await.context("large annotations")?;
-    annotations::what_is_set_aside_is_in_the_audit_log(&cluster, &api).await.context("the audit log")?;
+    annotations::annotations_that_the_policy_ignores_are_in_the_audit_log(&cluster, &api)
+        .await
+        .context("the audit log")?;
     annotations::a_change_is_refused_only_for_what_it_makes_worse(&cluster, &api).await.context("refusals")
 }
 

@@ -336,7 +336,7 @@ fn every_object_has_the_common_labels_and_a_name_that_fits_whatever_the_release_
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_what_to_do() {
+fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
     let rows = [
         (Values::new("team-a", json!({})), "set autoDiscovery.clusterName"),
         (base().set("autoDiscovery.specs", json!(["clusterapi:namespace=a"])), "leave out the others"),

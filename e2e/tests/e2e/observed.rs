@@ -15,7 +15,7 @@ use crate::replacements::event_says;
 const PUT_BACK: &str = "capi_autoscaler_provider_sizes_put_back_total";
 
 /// A single revert doesn't count, nor does another size.
-pub(crate) async fn who_keeps_putting_a_size_back_is_named(world: &World) -> Result<()> {
+pub(crate) async fn a_manager_that_keeps_putting_a_size_back_is_named(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;

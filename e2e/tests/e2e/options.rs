@@ -59,7 +59,9 @@ pub(crate) async fn a_group_without_overrides_sends_no_options(world: &World) ->
 }
 
 /// The caller would take errors other than UNIMPLEMENTED for faults; Cleanup of an exiting caller must end nothing.
-pub(crate) async fn what_the_program_does_not_know_is_unimplemented_or_empty(world: &World) -> Result<()> {
+pub(crate) async fn an_unsupported_rpc_answers_unimplemented_or_empty_and_cleanup_ends_nothing(
+    world: &World,
+) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;

@@ -240,7 +240,9 @@ pub(crate) async fn a_template_is_the_same_node_in_both_fields_field_by_field(wo
 }
 
 /// The resources that a Node reserves are subtracted from the templates of all groups of the same kind.
-pub(crate) async fn what_a_real_node_keeps_from_pods_is_learned(world: &World) -> Result<()> {
+pub(crate) async fn the_reservation_of_a_real_node_is_subtracted_from_all_templates_of_its_kind(
+    world: &World,
+) -> Result<()> {
     let status = json!({ "capacity": { "cpu": "4", "memory": "16Gi" } });
     infrastructure(world, "DevMachineTemplate", "alike", &status).await?;
     let running = Pool::new("running").running(1).template("DevMachineTemplate", "alike").create(world).await?;

@@ -26,7 +26,7 @@ pub use self::{
 use self::{clusters::Clusters, report::Findings};
 use super::{
     live_index::LiveIndex,
-    printing::{json, print, yaml},
+    printing::{PrintError, json, print, yaml},
 };
 use ::rights::{Needs, Side, not_served};
 use app::IndexConfig;
@@ -40,12 +40,12 @@ pub enum CheckError {
     /// A check failed; the report was printed.
     #[error("{0}")]
     Failed(String),
-    /// The runtime can't be started, or the report can't be printed.
+    /// The runtime can't be started.
     #[error("can't check: {0}")]
     Io(#[from] io::Error),
-    /// The report can't be serialized.
-    #[error("can't write it: {0}")]
-    Write(String),
+    /// The report can't be printed.
+    #[error(transparent)]
+    Print(#[from] PrintError),
 }
 
 impl CheckConfig {
@@ -60,8 +60,8 @@ impl CheckConfig {
         runtime.shutdown_background();
         let printed = match self.output {
             CheckOutput::Text => text::text(&report, self.color.is_on()),
-            CheckOutput::Json => json(&report).map_err(CheckError::Write)?,
-            CheckOutput::Yaml => yaml(&report).map_err(CheckError::Write)?,
+            CheckOutput::Json => json(&report)?,
+            CheckOutput::Yaml => yaml(&report)?,
         };
         print(&mut io::stdout().lock(), &printed)?;
         if report.errors > 0 {

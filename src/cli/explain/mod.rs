@@ -21,7 +21,7 @@ pub use self::args::ExplainArgs;
 use self::args::Output;
 pub(super) use self::config::ExplainConfig;
 use self::manifests::{IndexFeed, ManifestError};
-use super::printing::{self, print};
+use super::printing::{self, PrintError, print};
 use ::text::visible;
 use index::{Detail, Index, Served};
 use nodegroup::GroupId;
@@ -74,12 +74,12 @@ pub enum ExplainError {
         /// A line for each kind, with the reason.
         missing: String,
     },
+    /// The runtime can't be started.
+    #[error("can't run: {0}")]
+    Io(#[from] io::Error),
     /// The output can't be printed.
-    #[error("can't print: {0}")]
-    Print(#[from] io::Error),
-    /// The output can't be serialized.
-    #[error("can't write it: {0}")]
-    Write(String),
+    #[error(transparent)]
+    Print(#[from] PrintError),
     /// The explanation succeeded, and something in it is invalid.
     #[error("{0}")]
     Invalid(String),
@@ -203,17 +203,17 @@ impl Findings {
     fn render(&self, output: Output, coloured: bool) -> Result<String, ExplainError> {
         match output {
             Output::Text => Ok(text::text(&self.report, coloured)),
-            Output::Json => printing::json(&self.report).map_err(ExplainError::Write),
-            Output::Yaml => printing::yaml(&self.report).map_err(ExplainError::Write),
+            Output::Json => Ok(printing::json(&self.report)?),
+            Output::Yaml => Ok(printing::yaml(&self.report)?),
             Output::Node => {
                 let nodes = self.nodes()?;
                 let documents: Result<Vec<_>, _> = nodes.iter().map(printing::yaml).collect();
-                Ok(documents.map_err(ExplainError::Write)?.join("---\n"))
+                Ok(documents?.join("---\n"))
             }
             Output::NodeJson => {
                 let nodes = self.nodes()?;
                 let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes});
-                printing::json(&list).map_err(ExplainError::Write)
+                Ok(printing::json(&list)?)
             }
         }
     }
@@ -221,7 +221,9 @@ impl Findings {
     /// Returns the Nodes of the groups whose template is known.
     fn nodes(&self) -> Result<Vec<k8s_openapi::api::core::v1::Node>, ExplainError> {
         let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
-        nodes.map(|(id, sent)| node::node(sent).map_err(|why| ExplainError::Write(format!("{id}: {why}")))).collect()
+        let nodes =
+            nodes.map(|(id, sent)| node::node(sent).map_err(|why| PrintError::Form(format!("{id}: {why}")).into()));
+        nodes.collect()
     }
 
     /// Returns an error unless everything that was explained is valid.

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_shown_is_an_error() {
+    fn an_undecodable_node_or_one_with_a_field_that_cannot_be_shown_is_an_error() {
         let mut sent = wire::Node { metadata: Some(WireObjectMeta::default()), ..wire::Node::default() };
         assert!(node(&sent.encode_to_vec()).is_ok());
         sent.spec = Some(wire::NodeSpec { unschedulable: Some(true), ..wire::NodeSpec::default() });

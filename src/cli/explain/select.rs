@@ -138,7 +138,7 @@ mod tests {
     )]
     #[case::too_many_parts("a/b/c/d", None, "\"a/b/c/d\"")]
     #[case::another_kind("Deployment/team-a/workers", None, "there is MachineDeployment/team-a/workers")]
-    fn what_is_not_there_is_reported_with_what_is(
+    fn an_unknown_node_group_id_is_an_error_that_names_it_or_the_existing_groups(
         #[case] id: &str,
         #[case] namespace: Option<&str>,
         #[case] part: &str,

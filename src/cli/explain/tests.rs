@@ -158,7 +158,7 @@ fn left_out() -> Vec<Value> {
 }
 
 #[test]
-fn what_is_left_out_says_why_and_what_to_do() {
+fn explain_shows_the_reason_and_the_remedy_for_each_group_that_is_left_out() {
     let flags = ["--all", "--node-group-auto-discovery", "clusterapi:clusterName=prod"];
     insta::assert_snapshot!(text_of(&left_out(), &flags));
 }
@@ -229,7 +229,7 @@ fn example(flags: &[&str]) -> Findings {
 }
 
 #[test]
-fn what_was_learned_of_a_node_and_whether_a_pod_fits() {
+fn explain_shows_the_overhead_learned_from_a_node_and_whether_a_pod_fits() {
     insta::assert_snapshot!(example(&[]).render(Output::Text, false).unwrap());
 }
 

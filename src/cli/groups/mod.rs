@@ -20,7 +20,11 @@ pub use self::{
     output::Filter,
     table::{View, table},
 };
-use super::{UsageError, printing, values::duration};
+use super::{
+    UsageError,
+    printing::{self, PrintError},
+    values::duration,
+};
 
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
@@ -97,12 +101,12 @@ pub enum GroupsError {
     /// A node group that was asked for doesn't exist.
     #[error("no node group is or ends in {0:?}; groups --all shows all there are, and what is left out and why")]
     NoSuchGroup(String),
-    /// Standard output can't be written.
-    #[error("can't print: {0}")]
-    Print(#[from] io::Error),
-    /// The state can't be serialized as JSON or YAML.
-    #[error("can't write the state: {0}")]
-    Write(String),
+    /// The runtime can't be started, or a signal can't be waited for.
+    #[error("can't run: {0}")]
+    Io(#[from] io::Error),
+    /// The state can't be printed.
+    #[error(transparent)]
+    Print(#[from] PrintError),
 }
 
 impl TryFrom<GroupsArgs> for GroupsConfig {

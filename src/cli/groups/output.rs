@@ -60,8 +60,8 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
     };
     match output {
         Output::Table | Output::Wide => Ok(table(state, view)),
-        Output::Json => printing::json(state).map_err(GroupsError::Write),
-        Output::Yaml => printing::yaml(state).map_err(GroupsError::Write),
+        Output::Json => Ok(printing::json(state)?),
+        Output::Yaml => Ok(printing::yaml(state)?),
     }
 }
 

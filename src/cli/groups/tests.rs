@@ -271,7 +271,7 @@ fn a_later_field_is_ignored_and_an_absent_list_is_empty() {
 }
 
 #[test]
-fn what_is_not_in_sync_is_warned_of() {
+fn a_pending_sync_check_is_a_warning_with_its_reason() {
     let check = |name: &str, state, reason: Option<&str>| SyncCheck {
         name: name.to_owned(),
         state,

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_sync_and_certificates_that_are_no_good_are_named() {
+    fn resources_that_are_not_in_sync_and_bad_certificates_are_listed_with_the_reason() {
         let state = State {
             taken_at: "2026-01-01T00:00:00Z".to_owned(),
             checks: vec![SyncCheck {

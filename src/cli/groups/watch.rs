@@ -13,7 +13,10 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{Client, GroupsConfig, GroupsError, Output, output, printing};
+use super::{
+    Client, GroupsConfig, GroupsError, Output, output,
+    printing::{self, PrintError},
+};
 
 const HOME: &str = "\x1b[H";
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
@@ -72,7 +75,7 @@ async fn frame(config: &GroupsConfig, client: &Client) -> Result<Frame, GroupsEr
         Output::Table | Output::Wide => text.clone(),
         // Ages and counters of informers change all the time.
         Output::Json | Output::Yaml => serde_json::to_string(&(&state.groups, &state.left_out, state.ready))
-            .map_err(|error| GroupsError::Write(error.to_string()))?,
+            .map_err(|error| PrintError::Form(error.to_string()))?,
     };
     Ok(Frame { text, key, warnings: output::warnings(&state, &config.filter) })
 }
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn the_output_counts_the_changes_or_lines_that_do_not_fit() {
         let text = drawn("1\n2\n3\n4\n5\n", 4);
         assert_eq!(text, "\x1b[H1\x1b[K\r\n2\x1b[K\r\n… 3 more lines\x1b[K\r\n\x1b[J");
     }

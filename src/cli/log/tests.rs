@@ -20,7 +20,7 @@ use server::{LogLevelChange, LogLevels as _};
 
 /// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
-fn what_others_say_begins_no_line_and_turns_none_around() {
+fn foreign_text_in_a_log_event_starts_no_line_and_keeps_no_bidi_or_control_characters() {
     let said = CapturedLog::default();
     let writer = said.clone();
     let lines = fmt::layer().without_time().with_ansi(false);

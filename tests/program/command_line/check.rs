@@ -184,7 +184,7 @@ fn size(min: &str, max: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_node_groups_is_a_warning() {
+async fn problems_of_node_groups_are_warnings_that_fail_the_check_only_with_strict() {
     let mut topology = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
         "metadata": {"name": "classy", "namespace": "team-a"}, "spec": {"topology": {"version": "v1.36.0"}},
@@ -326,7 +326,7 @@ async fn certificates_are_looked_at(#[case] change: fn(&mut CertificateParams), 
 }
 
 #[tokio::test]
-async fn who_may_connect_is_reported() {
+async fn the_check_reports_the_client_names_that_may_connect() {
     let files = Files::new();
     files.issue(&["provider"], |_| ());
     let found = files.found(&["--tls-allowed-client-names=cluster-autoscaler"]).await;

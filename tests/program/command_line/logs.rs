@@ -126,7 +126,7 @@ fn log_level(server: &str, arguments: &[&str]) -> Output {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_running_server_logs_is_shown_and_changed() {
+async fn the_log_level_command_shows_and_changes_the_filter_of_a_running_server() {
     let sandbox = Sandbox::start(SandboxOptions { manifests: workers(), ..SandboxOptions::default() }).await.unwrap();
     let arguments =
         "serve --cluster=team-a/prod --listen=127.0.0.1:0 --http-listen=127.0.0.1:0 --admin-listen=127.0.0.1:0";

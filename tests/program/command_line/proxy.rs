@@ -65,7 +65,7 @@ fn a_cluster_is_asked_for_from_the_proxy_of_the_environment() {
 }
 
 #[test]
-fn what_no_proxy_names_and_loopback_are_reached_straight() {
+fn servers_in_no_proxy_and_on_loopback_are_reached_without_the_proxy() {
     let (port, heads) = proxy();
     let url = format!("http://127.0.0.1:{port}");
     let variables = [("HTTPS_PROXY", url.as_str()), ("NO_PROXY", "10.0.0.0/8,.invalid")];

@@ -209,7 +209,7 @@ async fn a_size_that_the_api_goes_on_refusing_is_an_error_and_can_be_asked_for_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_while_watches_are_cut_is_seen_afterwards() {
+async fn changes_during_a_cut_of_the_watches_are_seen_afterwards() {
     let world = start(Contract::V1Beta2, vec![cluster(), workers(1, "")]).await;
     world.until_instances(1, InstanceState::InstanceRunning).await;
     let management = world.sandbox.management();

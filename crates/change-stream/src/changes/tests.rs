@@ -83,7 +83,7 @@ fn noise_is_no_change(#[case] kind: &Kind, #[case] noise: Value) {
 #[case::holder(&kind("coordination.k8s.io", "Lease"), json!({"spec": {"holderIdentity": "a"}}))]
 #[case::observed(&machine(), json!({"status": {"observedGeneration": 2}}))]
 #[case::transition(&machine(), json!({"status": {"conditions": [{"lastTransitionTime": "now"}]}}))]
-fn what_says_something_is_a_change(#[case] kind: &Kind, #[case] said: Value) {
+fn a_field_that_is_not_noise_makes_a_change(#[case] kind: &Kind, #[case] said: Value) {
     let quiet = json!({"metadata": {"name": "one"}});
     let mut new = quiet.clone();
     json_patch::merge(&mut new, &said);
@@ -111,7 +111,7 @@ fn an_ignored_path_is_left_out_with_all_below_it(#[case] path: &str, #[case] ign
 #[case::empty("", "whole object")]
 #[case::root("/", "whole object")]
 #[case::tilde("/metadata/annotations/a~b", "~0")]
-fn what_is_no_path_is_refused_with_an_example(#[case] path: &str, #[case] part: &str) {
+fn an_invalid_path_pattern_is_refused_with_its_correction(#[case] path: &str, #[case] part: &str) {
     let error = path.parse::<Pattern>().unwrap_err().to_string();
     assert!(error.contains(part), "{error}");
 }

@@ -229,7 +229,7 @@ async fn templates_of_the_others_are_read_all_the_same() {
 
 /// The namespace's Machines lead to no group meanwhile, and its objects count in no sum.
 #[tokio::test(start_paused = true)]
-async fn what_was_known_of_the_namespace_is_reported_to_nobody() {
+async fn the_index_reports_nothing_of_a_namespace_to_which_access_was_lost() {
     let api = two_namespaces();
     let log = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": "{}"}}});
     let mut theirs: Value = scalable(&json!({}));

@@ -62,7 +62,11 @@ async fn a_secret_with_inline_credentials_is_read() {
 #[case::a_bomb(200, secret("value", bomb().as_bytes()), "aliases stand for too much")]
 #[case::not_text(200, secret("value", b"\xff\xfe\x00"), "not UTF-8")]
 #[tokio::test]
-async fn what_is_wrong_names_the_secret_and_the_remedy(#[case] code: u16, #[case] body: Value, #[case] part: &str) {
+async fn an_unusable_kubeconfig_secret_is_an_error_that_names_the_secret_and_the_cause(
+    #[case] code: u16,
+    #[case] body: Value,
+    #[case] part: &str,
+) {
     let message = read(code, body).await.unwrap_err().to_string();
     assert!(message.starts_with("Secret team-a/prod-kubeconfig: "), "{message}");
     assert!(message.contains(part), "{message}");

@@ -28,7 +28,7 @@ proptest! {
     /// Accepted requests keep the minimum together with all wanted entries, and accepting the same request again adds
     /// nothing.
     #[test]
-    fn what_is_accepted_fits_and_is_accepted_once(
+    fn an_accepted_request_keeps_the_minimum_and_its_repetition_adds_nothing(
         log in any_log(), lives in any_lives(), replicas in 0..8_i32, names in prop::collection::btree_set("[a-f]", 1..4),
     ) {
         let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();

@@ -28,7 +28,7 @@ fn reconcile(log: &DeletionLog, machines: &[Machine]) -> (Reconcile, Followed<Te
 }
 
 #[test]
-fn what_seems_to_be_so_is_read_before_anything_is_done() {
+fn reconcile_reads_machines_and_their_group_before_it_deletes_or_unmarks_any() {
     let log = log(&["a!", "b!", "c~!"]);
     let mut stale = machine("d");
     stale.mark = Some("ours old".into());
@@ -78,7 +78,7 @@ fn nothing_is_done_by_name_when_the_group_cannot_be_read() {
 }
 
 #[test]
-fn what_was_decided_meanwhile_keeps_machines_and_soft_entries() {
+fn a_new_wanted_entry_keeps_machines_from_deletion_and_soft_entries_in_the_log() {
     let before = log(&["a!", "b~!"]);
     let (mut reconcile, followed) = reconcile(&before, &[machine("a"), machine("b")]);
     reconcile.next(None);

@@ -159,7 +159,7 @@ fn a_lost_answer_of_the_logs_write(#[case] happens: Happens, #[case] calls: &[&s
 /// Another copy has taken back a part of the request and lowered the rest, before this one found that its write was
 /// applied.
 #[test]
-fn what_was_taken_back_after_a_lost_answer_is_no_success() {
+fn a_deletion_that_another_copy_took_back_in_part_after_a_lost_answer_is_no_success() {
     let mut world = World::of(4, &["a", "b", "c", "d"]);
     world.happens("log a b", Happens::Lost);
     let take_back = |world: &mut World| {
@@ -198,7 +198,7 @@ fn a_delete_ends_with_its_caller_until_it_is_logged() {
 }
 
 #[test]
-fn what_the_watch_does_not_know_is_read_before_it_is_logged() {
+fn a_machine_that_the_watch_does_not_know_is_read_before_it_is_logged() {
     let mut world = World::of(3, &["b", "c"]);
     world.knows_lives = false;
     world.run(&mut deletion([request(&["a", "b"])]));
@@ -215,7 +215,7 @@ fn below_the_minimum_a_machine_is_replaced_or_nothing_is_done() {
 }
 
 #[test]
-fn what_has_come_below_the_minimum_is_taken_back() {
+fn an_accepted_deletion_that_a_smaller_size_puts_below_the_minimum_is_taken_back() {
     let mut world = World::of(2, &["a", "b"]);
     world.happens("mark a", Happens::Before(|world| world.write(1, world.group.log.clone())));
     world.run(&mut deletion([request(&["a"])]));
@@ -228,7 +228,7 @@ fn what_has_come_below_the_minimum_is_taken_back() {
 
 /// An entry that another copy lowers while it is taken back stays, with its mark.
 #[test]
-fn what_another_copy_lowers_meanwhile_is_not_taken_back() {
+fn an_entry_that_another_copy_lowers_during_its_take_back_stays_with_its_mark() {
     let mut world = World::of(3, &["a", "b", "c"]);
     world.happens("lower to 2", Happens::Fails(Failure::Final));
     world.happens("log", Happens::Nothing);
@@ -430,7 +430,7 @@ fn a_size_that_is_refused_again_on_the_same_version_is_refused_for_good() {
 }
 
 #[test]
-fn what_has_no_answer_in_time_is_left_to_a_finisher() {
+fn a_size_write_without_an_answer_in_time_is_left_to_a_finisher() {
     let mut world = World::of(3, &["a", "b", "c"]);
     world.group.log = log(&["a"]);
     world.happens("lower", Happens::Lost);

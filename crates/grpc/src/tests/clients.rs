@@ -72,7 +72,7 @@ async fn a_client_that_may_only_read_changes_nothing_under_another_ones_loop() {
 }
 
 #[tokio::test]
-async fn what_is_written_and_refused_has_the_name_of_who_asked() {
+async fn the_history_names_the_client_of_each_written_or_refused_change() {
     let world = World::new(2, &["a", "b"]);
     let (service, autoscaler) = (service(&world), client("cluster-autoscaler", false));
     let increase = |delta| proto::NodeGroupIncreaseSizeRequest { delta, id: WORKERS.to_owned() };

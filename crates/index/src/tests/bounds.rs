@@ -66,7 +66,7 @@ fn an_annotation_is_read_up_to_its_bound_and_is_a_problem_beyond(#[case] key: &s
 #[rstest]
 #[case::at_its_bound(LONGEST_VALUE)]
 #[case::beyond(LONGEST_VALUE + 1)]
-fn what_pauses_by_being_there_pauses_whatever_its_value_is(#[case] bytes: usize) {
+fn the_paused_annotation_pauses_a_group_with_a_value_of_any_length(#[case] bytes: usize) {
     let notices = notices_of("cluster.x-k8s.io/paused", bytes);
     assert!(format!("{:?}", notices[0].excluded).contains("Paused"), "{notices:?}");
 }

@@ -50,7 +50,7 @@ impl World {
 }
 
 #[test]
-fn what_a_feed_had_stays_until_the_next_one_is_complete() {
+fn the_nodes_of_a_former_feed_stay_until_the_next_feed_is_complete() {
     let world = World::new();
     let mut first = world.feed(HashSet::new());
     first.handle(added("a"));

@@ -78,7 +78,7 @@ fn a_text_is_read_while_others_hold_the_index() {
 }
 
 #[test]
-fn what_was_written_is_not_read_again_when_the_watch_shows_it() {
+fn a_written_log_is_not_parsed_again_when_the_watch_delivers_it() {
     let index = index([workers_with("[]", 0)]);
     let log_written = SharedLog::new(log("a").as_str().into());
     let version = GroupVersion { log: Some(log_written.clone()), ..written(&index, WORKERS, 4, "2") };

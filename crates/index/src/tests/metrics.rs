@@ -154,7 +154,7 @@ fn a_template_has_the_strongest_source_of_its_cpu_and_memory(#[case] more: Value
 }
 
 #[test]
-fn what_a_node_showed_is_learned() {
+fn the_metrics_count_a_node_group_whose_resources_were_learned_from_a_node() {
     let changes = workers_with_template().into_iter().chain([
         template("small", &json!({"cpu": "2", "memory": "8Gi"})),
         node(

@@ -91,7 +91,7 @@ fn observation() -> Vec<Change> {
 }
 
 #[test]
-fn what_a_real_node_keeps_from_pods_is_taken_off() {
+fn the_reservation_of_a_real_node_is_subtracted_from_the_template_of_its_group() {
     let mut changes = observation();
     let last = changes.pop().unwrap();
     let index = index(changes);

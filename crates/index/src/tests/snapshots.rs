@@ -85,7 +85,7 @@ fn a_rollout_is_shown_by_its_machine_deployment() {
 }
 
 #[test]
-fn what_is_none_any_more_is_shown_with_the_reason_and_still_pinned() {
+fn a_group_that_turned_invalid_is_shown_with_its_problem_and_stays_pinned_until_a_refresh() {
     let index = index(workers());
     index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
     let left_out = group(&index, WORKERS);

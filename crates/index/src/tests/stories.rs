@@ -111,7 +111,7 @@ fn a_reason_is_reported_once_per_change() {
 }
 
 #[test]
-fn what_a_group_lacks_is_reported_only_once_its_template_has_been_looked_for() {
+fn a_group_reports_a_missing_template_only_after_the_template_kind_has_synced() {
     let index = index([]);
     let reported = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
     assert_eq!(reported[0].excluded, Some(Exclusion::WaitingForTemplate));

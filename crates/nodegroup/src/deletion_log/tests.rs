@@ -100,7 +100,7 @@ fn an_annotation_full_of_short_names_is_refused_with_its_size() {
 #[case::a_uid(of_one("a", &"x".repeat(100_000), "t"))]
 #[case::a_ticket(of_one("a", "1", &"x".repeat(100_000)))]
 #[case::brackets("[".repeat(100_000))]
-fn what_is_said_of_a_long_text_is_short(#[case] text: String) {
+fn a_parse_error_of_a_long_deletion_log_is_short(#[case] text: String) {
     let error = DeletionLog::parse(Some(&text)).unwrap_err().to_string();
     assert!(error.len() < 1_000, "{} bytes", error.len());
 }
@@ -149,7 +149,7 @@ fn a_ticket_says_when_it_was_made(#[case] ticket: &str, #[case] time: Option<&st
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_again(machines in prop::collection::btree_map(
+    fn a_printed_deletion_log_parses_to_the_same_log(machines in prop::collection::btree_map(
         "[a-z]{1,3}", ("t[0-3]", any::<bool>(), any::<bool>(), any::<bool>()), 0..20,
     )) {
         let entries = machines.iter().map(|(name, (ticket, is_lowered, soft, counted))| {

@@ -178,7 +178,7 @@ fn bad_annotations_leave_the_group_standing() {
 }
 
 #[test]
-fn what_is_wrong_is_reported_where_it_keeps_a_group_from_scaling_from_zero() {
+fn a_group_that_cannot_scale_from_zero_reports_its_invalid_capacity_annotation() {
     let mut object = ScalableResource { replicas: Some(0), ..group() };
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "four");
     let Err(Excluded { reason: Exclusion::NoScaleFromZero, problems }) = of(&object) else { panic!("a group") };

@@ -31,7 +31,7 @@ fn a_pod_without_wishes_needs_nothing() {
 #[case::request(
     json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "x"}}}]}), &["container \"a\"", "\"x\""]
 )]
-fn what_cannot_be_used_is_named(#[case] pod: Value, #[case] parts: &[&str]) {
+fn an_unusable_requirement_of_a_pod_is_an_error_that_names_it(#[case] pod: Value, #[case] parts: &[&str]) {
     let said = PodNeeds::try_from(&spec(pod)).unwrap_err().to_string();
     for part in parts {
         assert!(said.contains(part), "{part:?} isn't in {said:?}");
@@ -50,7 +50,10 @@ fn what_cannot_be_used_is_named(#[case] pod: Value, #[case] parts: &[&str]) {
 #[case::own_scheduler(json!({"schedulerName": "batch"}), &["DaemonSets", "own scheduler"])]
 #[case::the_usual_scheduler(json!({"schedulerName": "default-scheduler"}), &["DaemonSets"])]
 #[case::placed_already(json!({"nodeName": "n"}), &["DaemonSets", "spec.nodeName"])]
-fn what_is_not_looked_at_is_said(#[case] mut pod: Value, #[case] parts: &[&str]) {
+fn the_scheduling_rules_of_a_pod_that_explain_does_not_check_are_listed(
+    #[case] mut pod: Value,
+    #[case] parts: &[&str],
+) {
     pod["containers"] = json!([]);
     let said = not_looked_at(&spec(pod));
     assert_eq!(said.len(), parts.len(), "{said:?}");

@@ -148,7 +148,7 @@ fn fractions_are_exact() {
 }
 
 #[test]
-fn what_is_finer_than_a_billionth_is_rounded_away_from_zero() {
+fn a_quantity_finer_than_a_billionth_is_rounded_away_from_zero() {
     assert_nanos(
         &[
             ("3.001n", 4),
@@ -363,7 +363,7 @@ fn questions_about_a_value() {
 }
 
 #[test]
-fn what_1024_does_not_divide_is_printed_without_a_suffix_and_read_as_decimal() {
+fn a_binary_quantity_that_1024_does_not_divide_prints_without_suffix_and_parses_as_decimal() {
     let binary = quantity("1.953125Ki");
     assert_eq!((binary.format(), binary.to_string().as_str()), (BinarySi, "2000"));
     assert_eq!((quantity("2000").format(), quantity("2000").to_string().as_str()), (DecimalSi, "2k"));
@@ -393,7 +393,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_is_read_as_the_same_and_printed_the_same(text in texts()) {
+    fn a_printed_quantity_parses_to_the_same_value_and_keeps_its_text_unless_it_turns_decimal(text in texts()) {
         let first = quantity(&text);
         let again = quantity(&first.to_string());
         prop_assert_eq!(again, first);

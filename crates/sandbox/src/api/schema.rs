@@ -259,14 +259,18 @@ mod tests {
     #[case(json!({"name": "a", "labels": {"x": 1}}), "spec.labels.x", "FieldValueTypeInvalid")]
     #[case(json!({"name": "a", "items": [{"a": 1}]}), "spec.items[0].a", "FieldValueTypeInvalid")]
     #[case(json!({"name": "a", "items": [{}, {}, {}]}), "spec.items", "FieldValueInvalid")]
-    fn what_the_schema_forbids_is_said(#[case] spec: Value, #[case] field: &str, #[case] reason: &str) {
+    fn a_spec_that_the_schema_forbids_is_refused_with_the_field_and_the_reason(
+        #[case] spec: Value,
+        #[case] field: &str,
+        #[case] reason: &str,
+    ) {
         let causes = admit(&schema(), None, &mut json!({"spec": spec}));
         let found = causes.first().map_or(("", ""), |cause| (cause.field.as_str(), cause.reason));
         assert_eq!(found, (field, reason));
     }
 
     #[test]
-    fn what_a_write_leaves_alone_is_not_looked_at_again() {
+    fn an_update_does_not_validate_fields_that_it_leaves_unchanged() {
         let old = json!({"spec": {"name": "TOO LONG", "old": {"a": 1}, "replicas": 1}});
         let mut new = old.clone();
         new["spec"]["replicas"] = json!(2);

@@ -12,8 +12,8 @@ use super::{
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(applying::what_is_not_there_is_created),
-        case!(applying::what_is_there_is_changed),
+        case!(applying::an_apply_creates_a_missing_object),
+        case!(applying::an_apply_changes_an_existing_object),
         case!(applying::a_field_that_is_no_longer_applied_is_removed),
         case!(applying::fields_of_others_are_left_alone),
         case!(applying::a_field_of_another_manager_is_a_conflict),
@@ -36,7 +36,7 @@ fn entry<'a>(object: &'a Value, manager: &str) -> Result<&'a Value> {
     found.with_context(|| format!("no fields of {manager} in {object}"))
 }
 
-async fn what_is_not_there_is_created(subject: &Subject<'_>) -> Result<()> {
+async fn an_apply_creates_a_missing_object(subject: &Subject<'_>) -> Result<()> {
     let created = apply(subject, "me", &json!({ "replicas": 1 })).expect(201).await?;
     ensure!(created["spec"] == json!({ "replicas": 1 }) && created["metadata"]["generation"] == 1, "{created}");
     let mine = entry(&created, "me")?;
@@ -44,7 +44,7 @@ async fn what_is_not_there_is_created(subject: &Subject<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn what_is_there_is_changed(subject: &Subject<'_>) -> Result<()> {
+async fn an_apply_changes_an_existing_object(subject: &Subject<'_>) -> Result<()> {
     apply(subject, "me", &json!({ "replicas": 1 })).expect(201).await?;
     let changed = apply(subject, "me", &json!({ "replicas": 2, "colour": "red" })).expect(200).await?;
     ensure!(changed["spec"] == json!({ "replicas": 2, "colour": "red" }), "{changed}");

@@ -10,7 +10,7 @@ use super::{
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(creating::what_the_server_fills_in),
+        case!(creating::the_server_fills_in_namespace_generation_uid_and_creation_timestamp),
         case!(creating::versions_grow_over_all_kinds),
         case!(creating::a_name_can_be_taken_once),
         case!(creating::a_name_can_be_generated),
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(creating::a_namespace_has_its_name_as_a_label),
         case!(creating::the_content_type_must_be_known),
         case!(creating::a_resource_version_can_not_be_chosen),
-        case!(creating::what_the_server_decides_can_not_be_chosen),
+        case!(creating::a_client_cannot_choose_the_uid_the_generation_or_the_timestamps_of_an_object),
         case!(creating::a_dry_run_creates_nothing),
         case!(creating::a_status_is_not_created_with_a_kind_that_has_the_subresource),
         case!(creating::labels_and_annotations_must_be_valid),
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-async fn what_the_server_fills_in(subject: &Subject<'_>) -> Result<()> {
+async fn the_server_fills_in_namespace_generation_uid_and_creation_timestamp(subject: &Subject<'_>) -> Result<()> {
     let created = subject.post(subject.widgets(), &widget("a", &json!({ "replicas": 1 }))).expect(201).await?;
     let metadata = &created["metadata"];
     ensure!(metadata["namespace"] == subject.namespace(), "{created}");
@@ -192,7 +192,9 @@ async fn a_resource_version_can_not_be_chosen(subject: &Subject<'_>) -> Result<(
     Ok(())
 }
 
-async fn what_the_server_decides_can_not_be_chosen(subject: &Subject<'_>) -> Result<()> {
+async fn a_client_cannot_choose_the_uid_the_generation_or_the_timestamps_of_an_object(
+    subject: &Subject<'_>,
+) -> Result<()> {
     let mut object = widget("a", &json!({}));
     object["metadata"]["uid"] = json!("mine");
     object["metadata"]["creationTimestamp"] = json!("2001-01-01T00:00:00Z");

@@ -14,7 +14,7 @@ use super::{
 pub(super) fn cases() -> Vec<Case> {
     vec![
         case!(deleting::an_object_is_gone_and_its_name_free),
-        case!(deleting::what_is_not_there_is_not_deleted),
+        case!(deleting::a_deletion_of_a_missing_object_is_not_found),
         case!(deleting::preconditions_must_hold),
         case!(deleting::options_may_come_in_the_body_or_the_query),
         case!(deleting::a_dry_run_deletes_nothing),
@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(deleting::deleting_twice_is_as_deleting_once),
         case!(deleting::an_object_that_is_going_takes_changes_but_no_finalizer),
         case!(deleting::a_collection_is_deleted_by_selector),
-        case!(deleting::how_dependents_are_treated_is_kept_as_a_finalizer),
+        case!(deleting::a_foreground_or_orphan_deletion_adds_its_finalizer_and_a_background_one_adds_none),
         case!(deleting::an_unknown_way_to_treat_dependents_is_refused),
         case!(deleting::a_bound_pod_is_given_time_to_end),
         case!(deleting::dependents_follow_their_owner).needs(Needs::GarbageCollector),
@@ -54,7 +54,7 @@ async fn an_object_is_gone_and_its_name_free(subject: &Subject<'_>) -> Result<()
     Ok(())
 }
 
-async fn what_is_not_there_is_not_deleted(subject: &Subject<'_>) -> Result<()> {
+async fn a_deletion_of_a_missing_object_is_not_found(subject: &Subject<'_>) -> Result<()> {
     let status = subject.delete(subject.widget("a")).refused(404, "NotFound").await?;
     ensure!(status["details"] == json!({ "name": "a", "group": GROUP, "kind": "widgets" }), "{status}");
     Ok(())
@@ -163,7 +163,9 @@ async fn a_collection_is_deleted_by_selector(subject: &Subject<'_>) -> Result<()
     Ok(())
 }
 
-async fn how_dependents_are_treated_is_kept_as_a_finalizer(subject: &Subject<'_>) -> Result<()> {
+async fn a_foreground_or_orphan_deletion_adds_its_finalizer_and_a_background_one_adds_none(
+    subject: &Subject<'_>,
+) -> Result<()> {
     for (name, policy, finalizer) in [("a", "Foreground", "foregroundDeletion"), ("b", "Orphan", "orphan")] {
         create_held(subject, name, &["example.com/a"]).await?;
         let call = subject.delete(subject.widget(name)).json(&options("propagationPolicy", &json!(policy)));

@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(patching::a_merge_patch_must_be_an_object),
         case!(patching::a_version_in_a_merge_patch_is_a_precondition),
         case!(patching::a_patch_that_changes_nothing_is_no_new_version),
-        case!(patching::what_is_not_there_is_not_patched),
+        case!(patching::a_patch_of_a_missing_object_is_not_found),
         case!(patching::names_uid_and_time_of_creation_do_not_change),
         case!(patching::a_json_patch_adds_replaces_and_removes),
         case!(patching::a_json_patch_replaces_what_is_not_there_too),
@@ -99,7 +99,7 @@ async fn a_patch_that_changes_nothing_is_no_new_version(subject: &Subject<'_>) -
     Ok(())
 }
 
-async fn what_is_not_there_is_not_patched(subject: &Subject<'_>) -> Result<()> {
+async fn a_patch_of_a_missing_object_is_not_found(subject: &Subject<'_>) -> Result<()> {
     merge(subject, &json!({ "spec": { "replicas": 1 } })).refused(404, "NotFound").await?;
     operations(subject, &json!([])).refused(404, "NotFound").await?;
     Ok(())

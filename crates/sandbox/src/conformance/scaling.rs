@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(scaling::a_json_patch_tests_and_replaces),
         case!(scaling::from_zero_a_json_patch_tests_an_empty_spec_and_adds),
         case!(scaling::a_test_that_fails_changes_nothing),
-        case!(scaling::what_is_not_there_has_no_scale),
+        case!(scaling::a_missing_object_has_no_scale_subresource),
         case!(scaling::a_negative_size_is_refused),
         case!(scaling::a_dry_run_scales_nothing),
         case!(scaling::only_kinds_with_the_subresource_have_it),
@@ -163,7 +163,7 @@ async fn a_test_that_fails_changes_nothing(subject: &Subject<'_>) -> Result<()> 
     Ok(())
 }
 
-async fn what_is_not_there_has_no_scale(subject: &Subject<'_>) -> Result<()> {
+async fn a_missing_object_has_no_scale_subresource(subject: &Subject<'_>) -> Result<()> {
     subject.get(path(subject)).refused(404, "NotFound").await?;
     subject.patch(path(subject), Patch::Merge, &json!({ "spec": { "replicas": 5 } })).refused(404, "NotFound").await?;
     Ok(())

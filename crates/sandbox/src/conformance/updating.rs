@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(updating::an_update_with_the_newest_version_is_taken),
         case!(updating::an_update_with_an_old_version_is_a_conflict),
         case!(updating::an_update_without_a_version_is_refused_for_custom_kinds_only),
-        case!(updating::what_is_not_there_is_not_updated),
+        case!(updating::an_update_of_a_missing_object_is_not_found),
         case!(updating::the_names_in_body_and_path_must_agree),
         case!(updating::the_uid_is_a_precondition),
         case!(updating::an_update_that_changes_nothing_is_no_new_version),
@@ -71,7 +71,7 @@ async fn an_update_without_a_version_is_refused_for_custom_kinds_only(subject: &
     Ok(())
 }
 
-async fn what_is_not_there_is_not_updated(subject: &Subject<'_>) -> Result<()> {
+async fn an_update_of_a_missing_object_is_not_found(subject: &Subject<'_>) -> Result<()> {
     let mut object = widget("a", &json!({}));
     object["metadata"]["resourceVersion"] = json!("1");
     subject.put(subject.widget("a"), &object).refused(404, "NotFound").await?;

@@ -141,17 +141,17 @@ fn set_defaults(deployment: &mut Value, cluster: Option<&Value>) {
 
 /// Returns true if a MachineSet creates the Machines that the MachineDeployment describes.
 fn same_template(deployment: &Value, set: &Value) -> bool {
-    what_matters(deployment) == what_matters(set)
+    rollout_relevant_spec(deployment) == rollout_relevant_spec(set)
 }
 
-fn what_matters(object: &Value) -> Map<String, Value> {
+fn rollout_relevant_spec(object: &Value) -> Map<String, Value> {
     let mut spec = object.map("/spec/template/spec");
     spec.retain(|field, _| !IN_PLACE.contains(&field.as_str()));
     spec
 }
 
 fn new_set(deployment: &Value, revision: i64, replicas: i64, strategy: Strategy, context: &Context<'_>) -> Value {
-    let template = Value::Object(what_matters(deployment)).to_string();
+    let template = Value::Object(rollout_relevant_spec(deployment)).to_string();
     let suffix = names::suffix_of(&format!("{}/{}/{template}", deployment.namespace(), deployment.name()));
     let hash = format!("{}-{suffix}", names::hash(&template) % 10_000_000_000);
     let mut set = json!({

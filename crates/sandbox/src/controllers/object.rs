@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_by_pointer_is_made_on_the_way_and_found_again() {
+    fn a_value_set_by_json_pointer_creates_its_parents_and_can_be_read_and_unset() {
         let mut object = json!({ "metadata": { "name": "a" } });
         object.set(&annotation("x.io/key"), json!("1"));
         assert_eq!(object.annotation("x.io/key"), Some("1"));

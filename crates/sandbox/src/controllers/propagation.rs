@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_deployment_has_is_put_over_what_somebody_else_has_written() {
+    fn a_machine_deployments_annotation_overwrites_that_of_another_manager_on_its_machine_set() {
         let mut set = annotated_by("kubectl-annotate");
         let mut deployment = testing::machine_deployment("workers", 1);
         deployment.set(&object::annotation(LOG), json!("machine-b"));

@@ -209,7 +209,7 @@ async fn an_event_that_can_not_be_posted_is_counted_and_let_go(#[case] code: u16
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_the_queue_is_dropped_and_more_than_the_limit_isnt_posted() {
+async fn events_beyond_the_queue_are_dropped_and_those_beyond_the_rate_limit_are_not_posted() {
     let world = World::new(Server::default());
     // The recorder's task doesn't run before all are recorded.
     for size in 0..1000 {

@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Builds a world in which deletes of instances that aren't Machines are refused.
-    pub fn that_refuses_instances(replicas: i32) -> Self {
+    pub fn with_instance_deletes_refused(replicas: i32) -> Self {
         Self::with_options(
             replicas,
             &[],

@@ -224,7 +224,7 @@ async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_
 
 #[tokio::test]
 async fn an_instance_that_no_one_can_delete_by_name_is_refused_where_the_operator_says_so() {
-    let world = World::that_refuses_instances(1);
+    let world = World::with_instance_deletes_refused(1);
     let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
     let error = world.scale.delete(pool, nodes(&["a"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");

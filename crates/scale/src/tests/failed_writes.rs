@@ -33,7 +33,7 @@ async fn a_size_write_that_is_refused_leaves_neither_log_nor_marks(#[case] fault
 
 /// Another copy had the permission that this one lacks, and its smaller size removes the marked Machines.
 #[tokio::test]
-async fn what_another_copy_has_lowered_is_not_taken_back_and_keeps_its_mark() {
+async fn a_deletion_that_another_copy_lowered_is_not_taken_back_and_its_machine_stays_marked() {
     let world = World::new(4, &ABCD);
     world.api.fault("PATCH machine b", Fault::Hold);
     let call = tokio::spawn({
@@ -231,7 +231,7 @@ async fn a_machine_that_is_gone_at_its_mark_needs_none_and_lowers_the_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_decided_and_can_not_be_lowered_stays_in_the_log_and_says_so() {
+async fn a_deletion_whose_mark_keeps_failing_stays_in_the_log_and_its_error_reports_that() {
     let world = World::new(4, &ABCD);
     world.api.fault("PATCH machine b", Fault::CutBefore);
     for _ in 0..20 {

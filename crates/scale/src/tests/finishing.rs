@@ -119,7 +119,7 @@ async fn a_soft_entry_stays_when_another_deletion_is_decided_upon_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_copy_has_decided_and_left_is_carried_on() {
+async fn wanted_entries_that_another_copy_left_in_the_log_are_lowered() {
     let world = World::new(4, &ABCD);
     world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b","d":"uid-d"}}]"#);
     until(&world, "both are lowered", |world| world.api.log() == ["b lowered", "d lowered"]).await;
@@ -211,7 +211,7 @@ async fn nothing_is_remembered_of_a_group_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_again_and_again_is_tried_less_and_less_however_often_something_changes() {
+async fn a_size_write_that_is_refused_repeatedly_is_retried_less_often_even_if_objects_change() {
     let world = World::new(4, &ABCD);
     for _ in 0..1_000 {
         world.api.fault("PATCH group", Fault::Answer(403, status(403, "forbidden")));
@@ -224,7 +224,7 @@ async fn what_is_refused_again_and_again_is_tried_less_and_less_however_often_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_pass_the_minimum_by_now_is_taken_back() {
+async fn the_finisher_takes_back_a_wanted_entry_that_would_pass_the_minimum() {
     let world = World::new(1, &["a"]);
     world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"a":"uid-a"}}]"#);
     until(&world, "the log is empty", |world| world.api.log().is_empty()).await;
@@ -434,7 +434,7 @@ async fn an_entry_leaves_though_the_reconciles_of_its_machine_set_end_with_error
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_is_forgotten_though_something_else_of_the_group_fails() {
+async fn a_finished_deletion_is_forgotten_even_if_other_deletions_of_its_group_fail() {
     let world = World::new(4, &ABCD);
     world.api.set_log(r#"[{"ticket":"t","phase":"lowered","machines":{"b":"uid-b","c":"uid-c","d":"uid-d"}}]"#);
     world.api.follow();

@@ -210,7 +210,7 @@ async fn one_that_joins_after_the_size_was_lowered_for_it_is_a_success_when_name
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_joined_after_a_log_write_without_an_answer_is_not_refused_for_good() {
+async fn a_deletion_of_a_machine_that_joined_after_an_unanswered_log_write_is_unavailable() {
     let world = World::new(4, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH group", Fault::CutBefore);

@@ -102,7 +102,7 @@ async fn deletes_that_come_at_the_last_moment_are_lowered_with_the_first() {
 }
 
 #[tokio::test]
-async fn who_came_first_is_lowered_whatever_becomes_of_those_who_join() {
+async fn the_first_request_lowers_the_size_even_if_joining_requests_fail() {
     let world = World::new(3, &["a", "b", "c"]);
     world.api.fault("PATCH machine a", Fault::Hold);
     let first = held(&world, &["a"]).await;

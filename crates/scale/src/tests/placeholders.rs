@@ -18,7 +18,7 @@ fn replicas(numbers: &[u32]) -> Vec<NodeName> {
 
 /// The removal of a mark with the old ticket may be in flight.
 #[tokio::test]
-async fn what_another_copy_took_back_of_a_smaller_size_is_logged_anew_under_another_ticket() {
+async fn a_decrease_that_another_copy_took_back_is_logged_again_under_another_ticket() {
     let world = World::new(2, &["a"]);
     world.machine("x", &json!({}), &json!({}));
     let scale = world.scale.clone();
@@ -78,7 +78,10 @@ async fn a_repeat_whose_size_write_was_done_is_a_success() {
 #[case::both(3, 3)]
 #[case::one_of_them(4, 3)]
 #[tokio::test]
-async fn what_somebody_else_has_given_up_meanwhile_is_not_given_up_again(#[case] written: i32, #[case] end: i32) {
+async fn replica_placeholders_that_another_writer_removed_meanwhile_are_not_removed_again(
+    #[case] written: i32,
+    #[case] end: i32,
+) {
     let world = World::new(5, &ABC);
     world.api.fault("PATCH group", Fault::SizeIs(written));
     world.scale.delete(group(), replicas(&[0, 1])).await.unwrap();

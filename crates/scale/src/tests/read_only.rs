@@ -16,7 +16,7 @@ fn reported(result: Result<(), ScaleError>) -> String {
 }
 
 #[tokio::test]
-async fn what_would_be_written_is_reported_and_not_written() {
+async fn read_only_mode_reports_a_size_change_without_writing_it() {
     let world = world(3, &["a", "b", "c"]);
     let increase = reported(world.scale.increase(group(), 2).await);
     assert!(increase.contains("would be scaled from 3 to 5; nothing was changed"), "{increase}");
@@ -42,7 +42,7 @@ async fn a_smaller_target_size_is_refused_since_a_success_would_freeze_the_calle
 }
 
 #[tokio::test]
-async fn what_would_be_refused_is_refused_in_the_same_words() {
+async fn a_change_is_refused_in_the_same_words_with_and_without_read_only_mode() {
     for options in [ScaleOptions::default(), ScaleOptions { read_only: true, ..ScaleOptions::default() }] {
         let world = World::with_options(1, &["a"], options);
         let beyond = world.scale.increase(group(), 10).await.unwrap_err();

@@ -138,7 +138,7 @@ async fn of_two_copies_only_one_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_copy_began_before_it_died_is_gone_on_with_at_once() {
+async fn another_copy_resumes_the_replacement_of_a_dead_copy_at_once_and_counts_it_once() {
     let world = at_min_size();
     for _ in 0..6 {
         world.api.fault("DELETE machine a", Fault::Answer(500, status(500, "no leader")));

@@ -20,7 +20,7 @@ async fn an_increase_is_one_write_without_a_read_and_is_answered_at_once() {
 /// Cluster Autoscaler's timeout for the instances of an increase ends after that for the increase, with a loop in
 /// between.
 #[tokio::test(start_paused = true)]
-async fn what_an_increase_brings_has_an_id_of_its_own_for_a_minute() {
+async fn instances_of_an_increase_have_ids_of_their_own_for_one_minute() {
     let ids = |world: &World| -> Vec<String> {
         world.index.instances(&group()).unwrap().into_iter().map(|instance| instance.id).collect()
     };
@@ -48,7 +48,7 @@ async fn what_an_increase_brings_has_an_id_of_its_own_for_a_minute() {
 }
 
 #[tokio::test]
-async fn what_a_new_increase_has_brought_can_be_deleted() {
+async fn deleting_a_new_instance_of_an_increase_lowers_the_target_size_again() {
     let world = World::new(1, &["joined"]);
     world.scale.increase(group(), 1).await.unwrap();
     let id = "new-replica-MachineDeployment-team-a_workers-0";

@@ -27,7 +27,7 @@ fn ticket_of(line: &str) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_the_client() {
+async fn a_deletion_that_another_copy_finishes_logs_the_ticket_that_links_it_to_its_client() {
     let said = CapturedLog::default();
     let writer = said.clone();
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();

@@ -169,7 +169,7 @@ async fn a_browser_may_only_show_the_page(#[case] path: &str, #[case] kind: &str
 }
 
 #[tokio::test]
-async fn who_does_not_read_the_answer_is_cut_off() {
+async fn a_client_that_does_not_read_the_answer_is_cut_off() {
     let (body, gone) = large_body();
     let body = Arc::new(Mutex::new(Some(body)));
     let router = Router::new().route("/", get(move || async move { body.lock().unwrap().take().unwrap() }));

@@ -293,7 +293,7 @@ async fn requests_count_by_the_length_that_they_announce() {
 
 /// Without TLS a browser speaks HTTP/1.1 alone, whatever a page's script requests.
 #[tokio::test]
-async fn what_a_web_page_can_send_reaches_no_call() {
+async fn http1_requests_that_a_web_page_can_send_reach_no_rpc() {
     let running = serve(GrpcLimits::default());
     let body = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let length = body.len();

@@ -76,7 +76,7 @@ async fn a_filter_of_many_pages_is_not_read() {
 }
 
 #[tokio::test]
-async fn who_may_change_nothing_is_refused_before_the_body_comes() {
+async fn a_log_level_change_from_another_origin_is_refused_before_its_body_arrives() {
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();

@@ -88,7 +88,7 @@ async fn the_socket_of_a_dead_process_is_replaced_and_that_of_a_living_one_is_no
 }
 
 #[test]
-fn what_others_have_there_stays() {
+fn a_file_link_directory_or_used_socket_at_the_path_stays_and_prevents_the_start() {
     let directory = TempDir::new().unwrap();
     let [other, file, link] = ["other.sock", "file", "link"].map(|name| directory.path().join(name));
     let _other = UnixListener::bind(&other).unwrap();

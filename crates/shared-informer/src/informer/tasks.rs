@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_put_around_tasks_is_around_each() {
+    async fn a_wrapper_of_the_spawner_wraps_every_task() {
         let wrapped = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&wrapped);
         let spawner = Spawner::from(Handle::current()).around(move |task| {

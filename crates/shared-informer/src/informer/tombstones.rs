@@ -112,7 +112,10 @@ mod tests {
     #[rstest::rstest]
     #[case::no_uid("", "10")]
     #[case::no_number("u", "x")]
-    fn what_cannot_be_known_again_is_not_remembered(#[case] uid: &str, #[case] version: &str) {
+    fn a_deleted_object_without_a_uid_or_a_comparable_version_leaves_no_tombstone(
+        #[case] uid: &str,
+        #[case] version: &str,
+    ) {
         let mut tombstones = Tombstones::default();
         tombstones.add_deleted(&state("one", uid, version));
         assert!(!tombstones.covers(&state("one", uid, version)));

@@ -91,7 +91,7 @@ async fn events_come_as_they_are_sent_and_the_last_handle_closes_the_connection(
 }
 
 #[tokio::test]
-async fn what_was_as_of_a_version_is_known_once_the_list_or_the_watch_has_come_to_it() {
+async fn the_state_as_of_a_version_is_known_once_the_list_or_the_watch_reaches_that_version() {
     let (watches, mut opened) = mpsc::unbounded_channel();
     let (address, server) = serve(([127, 0, 0, 1], 0).into(), watches).await;
     let informer = widgets_of(&factory(address));

@@ -17,7 +17,9 @@ use crate::world::{
 
 #[rstest]
 #[tokio::test]
-async fn what_is_there_is_reported_as_initial_and_then_every_change(#[values(Streamed, Paged)] lists: Lists) {
+async fn an_informer_reports_existing_objects_as_initial_and_then_every_change(
+    #[values(Streamed, Paged)] lists: Lists,
+) {
     let world = World::new(lists).await;
     world.create("a");
     let (informer, story) = world.follow().await;
@@ -55,7 +57,7 @@ async fn a_watch_that_breaks_is_resumed_without_a_list(
 
 #[rstest]
 #[tokio::test]
-async fn what_an_expired_watch_has_missed_is_found_by_a_list(#[values(Streamed, Paged)] lists: Lists) {
+async fn a_list_finds_the_changes_that_an_expired_watch_missed(#[values(Streamed, Paged)] lists: Lists) {
     let world = World::new(lists).await;
     world.create_all(&["deleted", "kept", "replaced", "updated"]);
     let (informer, story) = world.follow().await;
@@ -244,7 +246,9 @@ async fn an_informer_of_some_namespaces_knows_those_and_no_other(#[values(Stream
 
 #[rstest]
 #[tokio::test]
-async fn what_comes_to_be_selected_is_added_and_what_no_longer_is_deleted(#[values(Streamed, Paged)] lists: Lists) {
+async fn an_object_that_starts_to_match_the_selector_is_added_and_one_that_stops_is_deleted(
+    #[values(Streamed, Paged)] lists: Lists,
+) {
     let world = World::new(lists).await;
     let label = |name: &str, value: &str| {
         let mut object = Value::clone(&*world.api.get(&widgets(), "default", name).unwrap());

@@ -230,7 +230,10 @@ pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()
 }
 
 /// All ignored annotations of an object are in the audit log, for every writer and every change.
-pub(crate) async fn what_is_set_aside_is_in_the_audit_log(cluster: &Cluster, api: &Api) -> Result<()> {
+pub(crate) async fn annotations_that_the_policy_ignores_are_in_the_audit_log(
+    cluster: &Cluster,
+    api: &Api,
+) -> Result<()> {
     let cpu = format!("{CAPACITY}cpu");
     let audited = named_anew(&object(&[(&cpu, "x")]), "audited");
     ensure!(warned(&api.create(&audited).await?)? == Keys::from([cpu.clone()]), "not warned of");

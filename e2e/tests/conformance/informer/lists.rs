@@ -5,7 +5,7 @@ use e2e::informer::{EventLog, Lists, Setup};
 use shared_informer::ListCounts;
 
 /// In one stream, or in as many pages as needed.
-pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(setup: &Setup) -> Result<()> {
+pub(crate) async fn existing_objects_are_reported_first_and_marked_as_initial(setup: &Setup) -> Result<()> {
     for name in ["a", "b", "c", "d", "e"] {
         setup.create(name).await?;
     }

@@ -28,7 +28,7 @@ pub(crate) async fn one_informer_follows_several_namespaces(setup: &Setup) -> Re
 }
 
 /// By the events of the server, which knows the former selection.
-pub(crate) async fn what_comes_to_match_a_label_selector_is_added_and_what_no_longer_does_is_deleted(
+pub(crate) async fn a_watch_adds_an_object_that_starts_to_match_a_label_selector_and_deletes_one_that_stops(
     setup: &Setup,
 ) -> Result<()> {
     for name in ["a", "b"] {

@@ -118,7 +118,7 @@ fn the_items_of_a_list_are_objects(#[case] text: &str) {
 }
 
 #[test]
-fn what_is_no_object_is_named_and_skipped() {
+fn a_file_without_a_kubernetes_object_is_named_and_skipped() {
     let files = [
         ("chart/templates/md.yaml", "{{- if .Values.on }}\nkind: MachineDeployment\n{{- end }}\n"),
         ("chart/values.yaml", "replicas: 3\n"),
@@ -217,7 +217,9 @@ status: {capacity: {cpu: 4, memory: 16Gi}}
 "#;
 
 #[rstest]
-fn what_is_fed_is_what_a_server_would_answer(#[values("cluster.x-k8s.io", "cluster.example.com")] group: &str) {
+fn manifests_are_fed_with_the_defaults_of_an_api_server_in_any_cluster_api_group(
+    #[values("cluster.x-k8s.io", "cluster.example.com")] group: &str,
+) {
     let fed = fed(&manifests(&[("fleet.yaml", &FLEET.replace("GROUP", group))]), rules(group));
     let snapshot = fed.index.snapshot(None, Detail::Counts);
     let [only] = snapshot.groups.as_slice() else { panic!("{:?}", snapshot.groups) };

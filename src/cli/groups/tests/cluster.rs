@@ -60,7 +60,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
 /// The index counts its visits in debug builds only.
 #[cfg(debug_assertions)]
 #[tokio::test]
-async fn who_shows_numbers_looks_at_no_machine_but_those_of_the_group_that_is_asked_for() {
+async fn status_numbers_visit_no_machine_and_the_page_of_a_group_visits_only_its_machines() {
     use server::StatusPages as _;
     use state::Selection;
 

@@ -91,7 +91,10 @@ fn clients_of_any_name_are_warned_of_where_others_reach_the_listener(#[case] fla
     "--tls-allowed-client-names needs --tls-client-ca-file"
 )]
 #[case::no_name(&[&ALL[..], &["--tls-allowed-client-names", "*.example.com"]].concat(), "--tls-allowed-client-names (or CAPI")]
-fn what_is_of_no_use_alone_is_refused(#[case] flags: &[&str], #[case] expected: &str) {
+fn an_incomplete_or_invalid_set_of_tls_flags_is_refused_by_the_name_of_the_flag(
+    #[case] flags: &[&str],
+    #[case] expected: &str,
+) {
     let message = tls_of("127.0.0.1:0", flags).0.unwrap_err();
     assert!(message.starts_with(expected), "{message}");
 }

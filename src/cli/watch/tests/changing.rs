@@ -25,7 +25,7 @@ async fn adds_updates_and_deletes_are_a_line_of_json_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_there_at_the_start_is_shown_when_asked_for() {
+async fn watch_shows_the_objects_present_at_the_start_with_the_flag_show_initial() {
     let fake = Fake::usual().await;
     fake.put("machines", "team-a/there", json!({}));
     let scene = Scene::start(&fake, &["machines", "--show-initial"]).await;

@@ -158,7 +158,7 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_printed_before_the_end_is_written() {
+async fn the_printer_writes_all_changes_that_were_printed_before_its_end() {
     let out = Printed::default();
     let (printer, writing) = printer::Printer::start(out.clone(), printer::Form::Json).unwrap();
     let kind = change_stream::changes::Kind {

@@ -68,7 +68,7 @@ async fn aggregated_discovery_takes_two_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_watched_is_reported_as_such() {
+async fn a_resource_without_the_watch_verb_is_reported_as_not_watchable() {
     let found = catalog(&served().await).await;
     let error = found.find(&ResourceRef::Name("reviews".into())).unwrap_err();
     assert_eq!(error, NotFound::NotWatchable("reviews.authorization.k8s.io".into()));

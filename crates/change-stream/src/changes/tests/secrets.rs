@@ -125,7 +125,7 @@ fn a_text_that_only_speaks_of_secrets_is_shown(#[case] text: &str) {
 }
 
 #[test]
-fn that_a_manifest_of_a_secret_in_a_text_changed_is_reported() {
+fn a_change_of_a_secret_manifest_inside_a_text_is_reported_without_its_content() {
     let object = |value: &str| json!({"data": {"a": format!("kind: Secret\ndata: {{a: {value}}}")}});
     let change = change(&kind("", "ConfigMap"), &object("swordfish"), &object("x")).unwrap();
     assert_hidden(&change);
@@ -133,7 +133,7 @@ fn that_a_manifest_of_a_secret_in_a_text_changed_is_reported() {
 }
 
 #[test]
-fn that_a_redacted_value_changed_is_reported_whatever_item_before_it_is_ignored() {
+fn a_change_of_a_redacted_value_is_reported_even_if_an_earlier_list_item_is_ignored() {
     let object = |value: &str| json!({"items": [{"a": 1}, {"kind": "Secret", "data": {"a": value}}]});
     let change = ignoring(&machine(), &["/items/0"], &object("swordfish"), &object("x")).unwrap();
     assert_hidden(&change);

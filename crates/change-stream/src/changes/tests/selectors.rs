@@ -23,6 +23,6 @@ fn fields_match(#[case] selector: &str, #[case] matches: bool) {
 #[case("=one")]
 #[case("a=b=c")]
 #[case("metadata name=one")]
-fn what_is_no_field_selector_is_refused(#[case] selector: &str) {
+fn an_invalid_field_selector_is_refused(#[case] selector: &str) {
     assert!(selector.parse::<FieldSelector>().is_err());
 }

@@ -45,7 +45,7 @@ async fn messages_keep_their_distance() {
 #[case::too_many_requests(&[Answer::Status(429)])]
 #[case::too_slow(&[Answer::Never])]
 #[tokio::test]
-async fn what_may_pass_is_tried_again(#[case] answers: &[Answer]) {
+async fn a_notification_is_sent_again_after_a_server_error_a_429_or_a_timeout(#[case] answers: &[Answer]) {
     let receiver = Receiver::start(answers.to_vec()).await;
     let pace = Pace { timeout: Duration::from_millis(200), ..quick() };
     let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);
@@ -106,7 +106,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn what_fails_for_too_long_is_given_up() {
+async fn a_notification_that_fails_for_too_long_is_given_up() {
     let receiver = Receiver::start(vec![Answer::Status(500); 1000]).await;
     let pace = Pace { give_up: Duration::from_secs(1), ..quick() };
     let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);

@@ -20,7 +20,7 @@ async fn a_slack_like_receiver_gets_a_readable_message() {
 }
 
 #[test]
-fn who_changed_it_is_reported() {
+fn a_notification_names_the_manager_that_changed_the_object() {
     let by = json!([{"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z"}]);
     let change = changed("a", &json!({}), &json!({"metadata": {"managedFields": by}, "spec": 1}));
     assert!(slack(&[change], 0).starts_with("*Machine team-a/a* changed by kubectl\n"));
@@ -73,7 +73,7 @@ fn a_long_change_is_cut() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted() {
+fn the_output_counts_the_changes_or_lines_that_do_not_fit() {
     let changes: Vec<_> = (0..500).map(|n| modified(&format!("machine-{n}"))).collect();
     let text = slack(&changes, 7);
     assert!(text.chars().count() <= SLACK_LIMIT, "{}", text.chars().count());

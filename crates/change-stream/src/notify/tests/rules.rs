@@ -54,7 +54,7 @@ fn a_rule_matches_when_all_of_it_does(#[case] fields: &str, #[case] matches: boo
 }
 
 #[test]
-fn what_was_there_before_is_never_sent_and_paths_only_narrow_modifications() {
+fn an_initial_object_matches_no_rule_and_paths_narrow_only_modifications() {
     let state = Arc::new(Filter::new(kind("Machine"), &[]).snapshot(json!({})));
     let added = |initial| Change::added(identity(&kind("Machine"), "a", "b"), Arc::clone(&state), initial);
     let rule = rule("  paths: [/status/phase]");
@@ -93,7 +93,7 @@ fn a_kind_that_is_not_watched_is_found() {
 )]
 #[case::interval("rules: [{name: a, interval: 5, to: {form: slack, urlFile: f}}]", "interval")]
 #[case::negative("rules: [{name: a, gather: -5s, to: {form: slack, urlFile: f}}]", "0 or longer")]
-fn what_is_wrong_with_a_file_is_reported_by_rule_and_field(#[case] text: &str, #[case] part: &str) {
+fn an_error_in_a_rules_file_names_the_rule_and_the_field(#[case] text: &str, #[case] part: &str) {
     let error = parse_rules(text).unwrap_err().to_string();
     assert!(error.contains(part), "{error}");
 }

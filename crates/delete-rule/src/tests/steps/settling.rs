@@ -24,7 +24,7 @@ fn settle(world: &World, machines: &[Machine]) -> Settle<Text, Machine> {
 }
 
 #[test]
-fn what_a_smaller_size_has_left_is_deleted_by_name() {
+fn a_lowered_machine_that_the_smaller_size_left_alive_is_deleted_by_name() {
     let mut world = world(&["a!"]);
     let mut steps = settle(&world, &[machine("a")]);
     world.run(&mut steps);
@@ -82,7 +82,7 @@ fn an_entry_leaves_the_log_once_its_machine_is_known_to_be_gone(
 }
 
 #[test]
-fn what_is_over_is_taken_out_of_the_log_that_is_there_then() {
+fn a_finished_entry_is_removed_from_a_log_that_another_copy_changed_meanwhile() {
     let mut world = world(&["d!"]);
     let mut steps = settle(&world, &[]);
     world.happens("log", Happens::Before(|world| world.write(1, log(&["d!", "b"]))));

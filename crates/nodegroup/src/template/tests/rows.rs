@@ -90,7 +90,7 @@ fn all_labels_for_nodes_are_on_them(
 #[case::learned_from_a_node_that_keeps_nothing("memory=1Gi", "", Some(("16Gi", "16Gi")), "16Gi", "learned")]
 #[case::the_flag_speaks_of_another_resource("cpu=1", "", None, "16Gi", "")]
 #[case::more_than_there_is("memory=17Gi", "", None, "0", "flag")]
-fn what_pods_do_not_get_comes_from(
+fn the_overhead_of_a_template_comes_from_a_node_before_the_annotation_and_the_flag(
     #[case] flag: &str,
     #[case] annotation: &str,
     #[case] learned: Option<(&str, &str)>,
@@ -117,7 +117,7 @@ fn what_pods_do_not_get_comes_from(
 }
 
 #[test]
-fn what_was_overridden_is_named_the_weakest_last() {
+fn a_template_names_the_overridden_overheads_with_the_weakest_last() {
     let rules =
         TemplateRules { default_overhead: resource_list::parse_all("cpu=1").unwrap(), ..TemplateRules::default() };
     let observed_resources = observed_resources("MachineSet/team-a/others", &[("cpu", "4", "3900m")]);

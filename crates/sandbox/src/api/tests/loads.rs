@@ -65,7 +65,7 @@ fn managed_fields(api: &Api, name: &str) -> Value {
 }
 
 #[test]
-fn what_is_loaded_is_managed_field_by_field_also_where_many_objects_share_that() {
+fn a_loaded_object_has_the_same_managed_fields_alone_and_among_objects_of_its_shape() {
     let api = api();
     let machine = |name: &str, finalizer: &str, spec: Value| {
         json!({
@@ -96,7 +96,7 @@ fn what_is_loaded_is_managed_field_by_field_also_where_many_objects_share_that()
 }
 
 #[test]
-fn what_is_loaded_again_keeps_its_uid_and_its_new_owners_are_known() {
+fn an_object_that_is_loaded_again_keeps_its_uid_and_becomes_a_dependent_of_its_new_owner() {
     let api = api();
     let load = |owner: &str| {
         let mut machine = machine("a");
@@ -113,7 +113,7 @@ fn what_is_loaded_again_keeps_its_uid_and_its_new_owners_are_known() {
 }
 
 #[test]
-fn what_is_loaded_again_is_as_old_as_it_was() {
+fn an_object_that_is_loaded_again_keeps_its_creation_timestamp() {
     let clock = Clock::driven(Timestamp::UNIX_EPOCH);
     let api = Api::new(clock.clone());
     let secret = || json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "a"}});

@@ -77,7 +77,7 @@ async fn a_delay_is_over_when_the_clock_says_so() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_held_goes_on_when_it_is_released() -> Result<()> {
+async fn a_request_under_a_hold_fault_takes_effect_only_after_the_release() -> Result<()> {
     let world = World::start().await?;
     let fault = world.server.faults().add(Fault::new(Effect::Hold).on_verb("create"));
     let release = async {
@@ -92,7 +92,7 @@ async fn what_is_held_goes_on_when_it_is_released() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_asked_is_done_while_its_answer_is_held() -> Result<()> {
+async fn a_request_under_a_hold_answer_fault_takes_effect_before_its_answer() -> Result<()> {
     let world = World::start().await?;
     let fault = world.server.faults().add(Fault::new(Effect::HoldAnswer).on_verb("create"));
     let release = async {

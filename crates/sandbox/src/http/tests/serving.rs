@@ -86,7 +86,7 @@ async fn commands_find_the_schemas_of_kinds() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_sends_protobuf_is_answered_what_to_send_instead() -> Result<()> {
+async fn a_protobuf_request_is_refused_with_the_command_that_sends_no_protobuf() -> Result<()> {
     let world = World::start().await?;
     let request = http::Request::builder().method(Method::POST).uri("/api/v1/namespaces");
     let request = request.header("content-type", "application/vnd.kubernetes.protobuf");

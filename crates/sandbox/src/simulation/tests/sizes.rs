@@ -103,7 +103,7 @@ async fn the_controllers_look_at_a_change_only_after_their_time() {
 }
 
 #[tokio::test]
-async fn what_is_paused_is_left_alone_until_it_goes_on() {
+async fn a_paused_machine_deployment_is_not_scaled_until_the_pause_ends() {
     let world = World::with_workers(TIMES, 1).await;
     world.annotate("machinedeployments", "workers", keys::PAUSED, Some(""));
     world.scale(3).await;

@@ -83,7 +83,7 @@ async fn after_shutdown_no_task_is_left_and_none_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_synced_is_named_with_the_reason() {
+async fn an_informer_that_is_not_synced_is_named_with_the_reason() {
     let (factory, mut api) = factory();
     let one: Informer<Widget> = factory.informer(Query::namespaced(widgets(), ["one"]), Projection::serde());
     let two: Informer<Widget> = factory.informer(Query::namespaced(widgets(), ["two"]), Projection::serde());

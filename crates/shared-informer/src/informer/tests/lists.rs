@@ -180,7 +180,7 @@ async fn a_projection_that_panics_spoils_one_object_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_secret_is_not_reported() {
+async fn a_decoding_error_of_a_secret_does_not_quote_its_content() {
     let (factory, mut api) = factory();
     let secrets = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
     let informer = factory.informer(Query::all(secrets), Projection::<Widget>::serde());

@@ -9,7 +9,11 @@ use super::*;
 #[case(401, "Unauthorized", "unauthorized: Unauthorized")]
 #[case(404, "404 page not found", "not found: the API server doesn't serve widgets.example.io/v1 (404 page not found)")]
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_says_so_when_waited_for(#[case] code: u16, #[case] message: &str, #[case] reason: &str) {
+async fn waiting_for_an_informer_that_is_refused_fails_with_the_reason(
+    #[case] code: u16,
+    #[case] message: &str,
+    #[case] reason: &str,
+) {
     let (factory, mut api) = factory();
     let informer = informer(&factory);
     let refusals = async {

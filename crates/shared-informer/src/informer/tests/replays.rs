@@ -7,7 +7,7 @@ fn is_large(object: &Object<Widget>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_matches_is_delivered_once_more_and_then_the_mark() {
+async fn a_replay_delivers_each_matching_object_once_more_and_then_its_mark() {
     let mut scene =
         synced(&[widget("one/a", 1, 1), widget("one/c", 2, 2), widget("one/b", 3, 3), widget("two/d", 4, 4)]).await;
     let mut other = Seen::of(&scene.informer);

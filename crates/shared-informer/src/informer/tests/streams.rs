@@ -103,7 +103,7 @@ async fn a_server_without_streamed_lists_is_asked_for_pages_from_then_on(#[case]
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_list_but_not_watch_is_answered_in_pages() {
+async fn an_informer_that_may_list_but_not_watch_lists_in_pages() {
     let (factory, mut api) = factory_with(streaming());
     let informer = informer(&factory);
     api.stream().await.refuse(403, "cannot watch widgets");

@@ -35,7 +35,7 @@ async fn a_watch_is_resumed_from_its_last_event_or_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_what_is_held_is_ignored() {
+async fn a_watch_event_older_than_the_cached_object_is_ignored() {
     let mut scene = synced(&[widget("one/a", 9, 9)]).await;
     scene.watch.put(&widget("one/a", 5, 5));
     scene.watch.delete(&widget("one/a", 5, 5));
@@ -78,7 +78,7 @@ async fn late_events_of_a_replaced_object_leave_its_successor_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_selected_again_comes_back_with_its_uid() {
+async fn an_object_that_is_selected_again_comes_back_with_its_uid() {
     let mut scene = synced(&[widget("one/a", 1, 1)]).await;
     scene.watch.delete(&widget("one/a", 11, 1));
     scene.watch.put(&widget("one/a", 12, 2));

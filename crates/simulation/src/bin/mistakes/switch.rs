@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_body_needs_a_program_of_its_own() -> Result<()> {
+    fn a_mistake_outside_function_bodies_needs_a_program_of_its_own() -> Result<()> {
         for (from, to) in [("u8 { 1", "u16 { 1"), ("struct A;", "struct A { a: u8 }"), ("[2]", "[3]")] {
             let mut switched = Switched::default();
             assert!(!switched.add("01-x", &changes(&PLAIN.replace(from, to)))?, "{from}");
