@@ -55,16 +55,16 @@ const NAMESPACE: &str = "default";
 
 #[derive(Parser)]
 struct Arguments {
-    /// How many Machines.
+    /// The number of Machines.
     #[arg(long, default_value_t = 20_000)]
     objects: usize,
     /// client-go's informers too, which needs Go 1.26 or later on PATH.
     #[arg(long)]
     client_go: bool,
-    /// A process that follows: how.
+    /// The informer of a process that follows.
     #[arg(long, hide = true, requires = "url")]
     variant: Option<Variant>,
-    /// A process that follows: whom.
+    /// The URL that a process that follows watches.
     #[arg(long, hide = true)]
     url: Option<String>,
     /// Given by cargo.

@@ -65,7 +65,7 @@ pub struct IndexArgs {
     pub learn_extended_resources: bool,
 
     /// File with prices of Nodes for the price expander, in YAML: by instance type, by labels or by resources.
-    /// Annotations of node groups are stronger. A change of the file is taken over
+    /// Annotations of node groups are stronger. A changed file is reloaded
     #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
     pub prices: Option<String>,
 }

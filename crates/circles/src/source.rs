@@ -56,14 +56,14 @@ struct Reader<'modules> {
     modules: &'modules mut Vec<Module>,
     at: usize,
     children: &'modules Path,
-    /// Those of the module that comes next.
+    /// Attributes of the next module.
     attributes: Attributes,
 }
 
 #[derive(Default)]
 struct Attributes {
     for_tests: bool,
-    /// The place of its file, if another than its name says.
+    /// The path of its file, if a `path` attribute sets it.
     path: Option<String>,
 }
 

@@ -159,7 +159,7 @@ impl GroupSnapshot {
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let why = self.held_back.as_ref()?;
-        Some(format!("no Machine is made for it for now, and Cluster API goes on by itself once that is over: {why}"))
+        Some(format!("Cluster API creates no Machine for now, and resumes later: {why}"))
     }
 
     /// Returns its instances in the order of [`Index::instances`], placeholders last; `None` if they weren't copied.

@@ -94,7 +94,7 @@ fn size(group: &Group, now: Now) -> Markup {
                 (fact("Deleting", &counts.deleting))
                 (fact("Failed", &counts.failed))
                 @if let Some(replicas) = group.spec_replicas { (fact("spec.replicas", &replicas)) }
-                (fact("Explained to Cluster Autoscaler", &if group.pinned { "at the last Refresh" } else { "not yet" }))
+                (fact("Reported to Cluster Autoscaler", &if group.pinned { "at the last Refresh" } else { "not yet" }))
             }
             @if let Some(written) = group.written {
                 p { "The size " (written.replicas) " was written " (span(written.ago)) " ago and hasn't been seen by the watch yet." }
@@ -245,8 +245,8 @@ fn instance(instance: &InstanceOf, now: Now) -> Markup {
                     " " (labelled(Severity::Bad, &error.code))
                     div class="aside reason" {
                         (Foreign(&error.message))
-                        @if error.out_of_resources { " (for want of capacity or quota)" }
-                        @if !error.sent { " (not sent: it is waited for, or the delete that it causes would be refused now)" }
+                        @if error.out_of_resources { " (out of capacity or quota)" }
+                        @if !error.sent { " (not sent: in its grace period, or the delete would be refused)" }
                     }
                 }
             }))

@@ -155,7 +155,8 @@ impl fmt::Display for Breaks {
             }
             Self::Marks => "no Node is deleted: each deletion is taken back",
             Self::DeletesByName => {
-                "a Machine that a smaller size has left stays, drained, and no Machine is replaced at the minimum size"
+                "a drained Machine that the smaller size didn't remove isn't deleted, and no Machine is replaced at \
+                 the minimum size"
             }
             Self::Events => "no Events show what was done",
             Self::EventSeries => "Events that repeat aren't counted",

@@ -14,9 +14,9 @@ pub enum ManifestError {
     /// A file or folder can't be read.
     #[error("can't read {}", path.display())]
     Read {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A folder has no manifests.
@@ -25,9 +25,9 @@ pub enum ManifestError {
     /// A file isn't YAML.
     #[error("{} is no YAML", path.display())]
     Yaml {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the parser.
         source: serde_yaml::Error,
     },
 }

@@ -28,9 +28,10 @@ pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
             "{id}: the annotation {DELETING} names Machine {name}, which isn't of this group; the entry is taken out, and \
              nothing is deleted for it"
         )),
-        NotDone::DeletedElsewhere(name) => {
-            ScaleError::Aborted(format!("{id}: Machine {name} is going by itself; the size stays as it is for it"))
-        }
+        NotDone::DeletedElsewhere(name) => ScaleError::Aborted(format!(
+            "{id}: Machine {name} is being deleted by somebody else and is already replaced: the size isn't \
+             lowered for it"
+        )),
         NotDone::GivenUp(name) => ScaleError::Aborted(format!(
             "{id}: the deletion of Machine {name} was given up by another copy of this program; try again"
         )),

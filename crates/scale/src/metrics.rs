@@ -158,7 +158,7 @@ impl ScaleMetrics {
         registry.register("writes", "API writes, by kind and result", metrics.writes.clone());
         registry.register("write_seconds", "How long API writes take, by kind", metrics.latencies.clone());
         registry.register("write_retries", "Repetitions of reads and writes by a command", metrics.retries.clone());
-        registry.register("events", "Kubernetes Events on node groups, by what became of them", metrics.events.clone());
+        registry.register("events", "Kubernetes Events on node groups, by outcome", metrics.events.clone());
         registry.register(
             "sizes_put_back",
             "Sizes that a field manager has put back, and had put back before within an hour, by that manager",

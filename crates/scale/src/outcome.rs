@@ -99,14 +99,19 @@ impl Work {
             }
             Effect::Over(entries) => {
                 let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                tracing::info!(group = %id, machines = machines.join(","), ticket = tickets_of(&entries), "deletions have come to their end");
+                let ticket = tickets_of(&entries);
+                tracing::info!(group = %id, machines = machines.join(","), ticket, "deletions completed");
             }
             Effect::MarkStays(machine, error) => {
                 let failed = self.failed(&error);
                 tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
             }
             Effect::Filled(machine) => {
-                tracing::info!(group = %id, %machine, "the Machine goes by itself and another one has its place: the size stays as it is for it");
+                tracing::info!(
+                    group = %id, %machine,
+                    "the Machine is being deleted by somebody else and is already replaced: the size isn't \
+                     lowered for it"
+                );
             }
             Effect::Leaving(machines) => {
                 let leaving = machines.iter().map(|named| DeletionTarget::Machine(self.machine_key(&named.name)));
@@ -226,7 +231,7 @@ impl Work {
             self.shared.metrics.count_repeated(command);
             tracing::warn!(
                 group = %self.id, command, times = repeat.times,
-                "command succeeds, changes nothing and comes again: Cluster Autoscaler may be skipping its loops for it"
+                "command succeeds, changes nothing and is repeated: Cluster Autoscaler may be skipping its loops for it"
             );
         }
     }

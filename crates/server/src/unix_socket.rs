@@ -54,7 +54,7 @@ pub enum SocketErrorReason {
     #[error("another process serves there: end it, or choose another path with --listen")]
     InUse,
     /// The path is something else than a socket.
-    #[error("what is there is no socket: remove it, or choose another path with --listen")]
+    #[error("the path exists and is no socket: remove it, or choose another path with --listen")]
     NoSocket,
     /// The operating system refuses a step.
     #[error("can't {step} {}: {error}: give this process the right to it, or choose another path with --listen", .path.display())]

@@ -44,7 +44,7 @@ impl TraceMetrics {
     /// Registers the metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("trace_spans", "Spans of traces, by what became of them", metrics.spans.clone());
+        registry.register("trace_spans", "Spans of traces, by outcome", metrics.spans.clone());
         for fate in Fate::ALL {
             metrics.count(fate, 0);
         }

@@ -66,7 +66,7 @@ pub(crate) async fn machines_that_are_not_made_are_reported(world: &World) -> Re
     event_says(world, &group, "ScaleUpHeldBack", upgrading).await?;
     let report = world.explain()?;
     let notes = report["groups"][0]["notes"].to_string();
-    let why = "no Machine is made for it for now";
+    let why = "Cluster API creates no Machine for now";
     ensure!(notes.contains(why) && notes.contains("is upgrading"), "{report:#}");
     let page = format!("/groups/{}", group.id);
     let (status, body) = provider.admin(&page).await?;

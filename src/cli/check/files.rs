@@ -154,7 +154,7 @@ fn dates(findings: &mut Findings, path: &str, what: &str, certificate: &Certific
         findings.warn(CheckId::Tls, path, message, "renew it, or take it out of the file");
     } else if left.unsigned_abs() < SOON {
         let message = format!("{what} is valid until {until}, for {} more days", left.as_hours() / 24);
-        findings.warn(CheckId::Tls, path, message, "renew it; a new file is taken over without a restart");
+        findings.warn(CheckId::Tls, path, message, "renew it; a new file is loaded without a restart");
     } else {
         findings.ok(CheckId::Tls, path, format!("{what} is valid until {until}, for {}", named(certificate)));
     }

@@ -175,7 +175,7 @@ impl Inspection {
         } else {
             let reasons: Vec<_> =
                 reasons.iter().map(|(reason, count)| format!("{count} {}", reason.as_str())).collect();
-            format!("no node group: what there is is left out: {}", reasons.join(", "))
+            format!("no node group: every object is left out: {}", reasons.join(", "))
         };
         let remedy = "correct the scope, or set the size annotations; explain --all says why each is left out";
         findings.warn(check, "", message, remedy);
@@ -255,7 +255,7 @@ impl Inspection {
 
     fn judge_from_zero(&self, findings: &mut Findings) {
         if !self.has_nodes {
-            findings.skip(CheckId::FromZero, "the Nodes aren't read, which say what the next ones have");
+            findings.skip(CheckId::FromZero, "unknown: needs the Nodes' resources, and the Nodes weren't read");
             return;
         }
         let mut fine = true;
@@ -272,7 +272,7 @@ impl Inspection {
             );
         }
         if fine {
-            findings.ok(CheckId::FromZero, "", "every node group that may come to have no replicas has a template");
+            findings.ok(CheckId::FromZero, "", "every group that can scale to zero has a template");
         }
     }
 

@@ -71,7 +71,7 @@ pub struct ServeArgs {
     pub slow_rpc: String,
 
     /// URL of an OTLP collector that takes gRPC, such as http://otel-collector:4317, to send traces of writes to, and
-    /// of reads that are slow or fail. Headers that it wants stand in OTEL_EXPORTER_OTLP_HEADERS
+    /// of reads that are slow or fail. Set its headers in OTEL_EXPORTER_OTLP_HEADERS
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 

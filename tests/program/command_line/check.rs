@@ -229,7 +229,7 @@ async fn a_scope_without_a_node_group_is_reported_with_what_there_is() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let scope = lines(&report(&output), CheckId::Scope);
     assert_eq!(scope[0], "warn Cluster team-a/prdo isn't there");
-    assert!(scope[1].starts_with("warn no node group: what there is is left out: "), "{scope:?}");
+    assert!(scope[1].starts_with("warn no node group: every object is left out: "), "{scope:?}");
     assert!(scope[1].contains(" out_of_scope"), "{scope:?}");
     sandbox.stop().await;
 }

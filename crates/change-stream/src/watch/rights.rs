@@ -99,9 +99,7 @@ pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[
     let Some(resource) = found.iter().filter_map(|(_, resource)| resource.as_ref()).find(is_cluster) else { return };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &resource.api_resource());
     if matches!(api.get(cluster.name()).await, Err(kube::Error::Api(status)) if status.code == 404) {
-        tracing::warn!(
-            "Cluster {cluster} isn't there: what belongs to it is shown once it comes; else correct --cluster"
-        );
+        tracing::warn!("Cluster {cluster} doesn't exist: its objects are shown once created; or correct --cluster");
     }
 }
 

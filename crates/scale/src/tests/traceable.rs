@@ -59,7 +59,7 @@ async fn a_deletion_that_another_copy_finishes_logs_the_ticket_that_links_it_to_
     assert!(reported[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{reported:?}");
     world.api.remove("b");
     until(&world, &other, "b has left the log", || world.api.log().is_empty()).await;
-    line(&said.take(), &["deletions have come to their end", "machines=\"b\"", &ticket]);
+    line(&said.take(), &["deletions completed", "machines=\"b\"", &ticket]);
     call.abort();
 }
 

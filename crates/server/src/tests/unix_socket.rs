@@ -100,7 +100,7 @@ fn a_file_link_directory_or_used_socket_at_the_path_stays_and_prevents_the_start
     assert!(matches!(refusal(directory.path()), SocketErrorReason::NoSocket));
     assert_eq!(fs::read_to_string(&file).unwrap(), "text");
     let message = UnixSocket::bind(&file, SocketRights::default()).unwrap_err().to_string();
-    let expected = "what is there is no socket: remove it, or choose another path with --listen";
+    let expected = "the path exists and is no socket: remove it, or choose another path with --listen";
     assert_eq!(message, format!("can't listen on unix://{}: {expected}", file.display()));
 }
 

@@ -51,7 +51,7 @@ pub(in crate::cli::explain) fn documents(text: &str) -> Vec<Document> {
 fn broken(part: &str, line: usize, reasons: &mut usize) -> Broken {
     let is_template = part.contains("{{") && part.contains("}}");
     let Some(left) = reasons.checked_sub(1) else {
-        return Broken { why: "it isn't YAML, as many before it".to_owned(), is_template };
+        return Broken { why: "not YAML, like earlier documents here".to_owned(), is_template };
     };
     *reasons = left;
     // The second parse is padded with newlines, so that the error names the line in the whole text.
