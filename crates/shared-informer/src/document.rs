@@ -13,10 +13,7 @@ use serde::{
     de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{
-    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
-    intern::Interner,
-};
+use super::{identity::Metadata, intern::Interner};
 
 /// Names the type that a projection deserializes an object's JSON to; see
 /// [`Projection::typed`](super::Projection::typed).
@@ -88,15 +85,11 @@ pub struct Identity<'a> {
 }
 
 impl Identity<'_> {
-    /// Returns the identity, or `None` if it has no name, or a field that is neither text nor absent.
+    /// Returns the identity, or `None` if it has no name, or a field that is neither text nor absent, or too long.
     pub(super) fn metadata(self, texts: &Interner) -> Option<Metadata> {
         let name = self.name.text().filter(|name| !name.is_empty())?;
         let (namespace, uid, version) = (self.namespace.text()?, self.uid.text()?, self.resource_version.text()?);
-        Some(Metadata {
-            key: ObjectKey { namespace: texts.intern(namespace), name: texts.intern(name) },
-            uid: Uid::from(uid),
-            resource_version: ResourceVersion::from(version),
-        })
+        Metadata::bounded([namespace, name, uid, version], texts)
     }
 }
 

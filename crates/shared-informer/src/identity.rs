@@ -7,6 +7,8 @@ use std::{fmt, num::NonZeroU64};
 
 use arcstr::ArcStr;
 
+use super::intern::Interner;
+
 /// Namespace and name of an object. Displayed as `namespace/name`, or as `name` if it is cluster-scoped.
 ///
 /// ```
@@ -216,6 +218,25 @@ pub struct Metadata {
     pub uid: Uid,
     /// The version that was read.
     pub resource_version: ResourceVersion,
+}
+
+impl Metadata {
+    /// The maximum length of each text of an identity in bytes: that of a DNS name.
+    pub const LONGEST_TEXT: usize = 253;
+
+    /// Creates it of namespace, name, uid and resourceVersion, or returns `None` if one of them is too long: a server
+    /// that sends what no API server has would fill the memory.
+    pub(super) fn bounded(texts: [&str; 4], interner: &Interner) -> Option<Self> {
+        if texts.iter().any(|text| text.len() > Self::LONGEST_TEXT) {
+            return None;
+        }
+        let [namespace, name, uid, version] = texts;
+        Some(Self {
+            key: ObjectKey { namespace: interner.intern(namespace), name: interner.intern(name) },
+            uid: Uid::from(uid),
+            resource_version: ResourceVersion::from(version),
+        })
+    }
 }
 
 /// Returns true if both versions are numbers and the first one's is greater.

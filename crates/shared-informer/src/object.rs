@@ -8,9 +8,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
+    identity::{Metadata, ObjectKey},
     intern::Interner,
 };
+
+/// The maximum length of a message in bytes: it may quote a text of the object.
+const LONGEST_MESSAGE: usize = 4_096;
 
 /// The reason for which an object has no content. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,10 +24,15 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Creates an error with this message.
+    /// Creates an error with this message, which is cut if it is long.
     #[must_use]
     pub fn new(message: impl Into<ArcStr>) -> Self {
-        Self { message: message.into(), salvaged: None }
+        let message = message.into();
+        if message.len() <= LONGEST_MESSAGE {
+            return Self { message, salvaged: None };
+        }
+        let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+        Self { message: format!("{} (cut)", message.get(..end).unwrap_or_default()).into(), salvaged: None }
     }
 
     /// Adds what could be read nevertheless.
@@ -94,11 +102,7 @@ impl Identity {
     fn into_metadata(self, texts: &Interner) -> Option<Metadata> {
         let name = text(&self.name)?;
         let rest = |value| text(value).unwrap_or_default();
-        Some(Metadata {
-            key: ObjectKey { namespace: texts.intern(&rest(&self.namespace)), name: texts.intern(&name) },
-            uid: Uid::from(&*rest(&self.uid)),
-            resource_version: ResourceVersion::from(&*rest(&self.resource_version)),
-        })
+        Metadata::bounded([&rest(&self.namespace), &name, &rest(&self.uid), &rest(&self.resource_version)], texts)
     }
 }
 
@@ -127,6 +131,9 @@ mod tests {
     #[case::cluster_scoped(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#, Some(("", "a", "u", "7")))]
     #[case::version_as_number(r#"{"metadata":{"name":"a","resourceVersion":7}}"#, Some(("", "a", "", "7")))]
     #[case::odd_fields(r#"{"metadata":{"name":"a","uid":[],"namespace":{},"labels":3,"annotations":"x"}}"#, Some(("", "a", "", "")))]
+    #[case::longest_name(&format!(r#"{{"metadata":{{"name":"{0}"}}}}"#, "n".repeat(253)), Some(("", &*"n".repeat(253), "", "")))]
+    #[case::too_long_name(&format!(r#"{{"metadata":{{"name":"{0}"}}}}"#, "n".repeat(254)), None)]
+    #[case::too_long_uid(&format!(r#"{{"metadata":{{"name":"a","uid":"{0}"}}}}"#, "u".repeat(254)), None)]
     #[case::nameless(r#"{"metadata":{"uid":"u"}}"#, None)]
     #[case::empty_name(r#"{"metadata":{"name":""}}"#, None)]
     #[case::no_metadata(r#"{"kind":"Odd"}"#, None)]
@@ -137,5 +144,12 @@ mod tests {
         let found = metadata.map(|m| (m.key, m.uid.to_string(), m.resource_version.to_string()));
         let expected = expected.map(|(ns, name, uid, version)| (ObjectKey::new(ns, name), uid.into(), version.into()));
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        assert_eq!(DecodeError::new("ä".repeat(2_048)).message().as_str(), "ä".repeat(2_048));
+        let cut = DecodeError::new(format!("x{}", "ä".repeat(8 << 20)));
+        assert_eq!(cut.message().as_str(), format!("x{} (cut)", "ä".repeat(2_047)));
     }
 }

@@ -405,7 +405,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     pub(super) fn skip_nameless(&self, items: u64) {
         if items > 0 {
             self.progress.nameless_received(items);
-            tracing::warn!(resource = self.progress.resource(), items, "skipped items without a name");
+            tracing::warn!(
+                resource = self.progress.resource(),
+                items,
+                "skipped items without a name, or with one too long"
+            );
         }
     }
 

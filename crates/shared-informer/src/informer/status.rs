@@ -34,7 +34,7 @@ pub struct Status {
     pub remaining: Option<u64>,
     /// The number of stored objects that don't decode.
     pub undecodable: usize,
-    /// The number of received items without a name, which are skipped.
+    /// The number of received items without a name, or with one too long, which are skipped.
     pub nameless: u64,
     /// The number of changes, by kind.
     pub events: EventCounts,

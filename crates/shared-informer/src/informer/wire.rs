@@ -56,7 +56,7 @@ impl<T> Decoder<T> {
 #[derive(Debug)]
 pub(super) struct Page<T> {
     pub(super) objects: Vec<Object<T>>,
-    /// The number of items without a name, which are skipped.
+    /// The number of items without a usable identity, which are skipped.
     pub(super) nameless: u64,
     pub(super) resource_version: String,
     /// The token for the next page; `None` on the last page.
