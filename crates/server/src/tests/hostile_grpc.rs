@@ -32,21 +32,21 @@ const MIB: usize = 1 << 20;
 
 /// The state that the handlers here share, with a record of their calls.
 #[derive(Clone)]
-struct Served {
-    calls: Arc<AtomicUsize>,
+pub(super) struct Served {
+    pub(super) calls: Arc<AtomicUsize>,
     /// Lets `/waits` end.
     go_on: watch::Sender<bool>,
     waiting: Arc<Notify>,
     callers: Arc<Mutex<Vec<KnownConnection>>>,
 }
 
-struct Running {
-    grpc: GrpcThread,
-    served: Served,
+pub(super) struct Running {
+    pub(super) grpc: GrpcThread,
+    pub(super) served: Served,
     shutdown: CancellationToken,
 }
 
-fn serve(limits: GrpcLimits) -> Running {
+pub(super) fn serve(limits: GrpcLimits) -> Running {
     let served = Served {
         calls: Arc::default(),
         go_on: watch::channel(false).0,
@@ -94,14 +94,14 @@ fn serve(limits: GrpcLimits) -> Running {
 
 /// An HTTP/2 connection.
 #[derive(Clone)]
-struct Client {
+pub(super) struct Client {
     calls: h2::client::SendRequest<Bytes>,
     /// The connection's result; `None` until it has ended.
     ended: watch::Receiver<Option<Result<(), Option<h2::Reason>>>>,
 }
 
 impl Client {
-    async fn connect(running: &Running, window: u32) -> Self {
+    pub(super) async fn connect(running: &Running, window: u32) -> Self {
         let stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window).initial_connection_window_size(1 << 30);
@@ -126,7 +126,7 @@ impl Client {
         answer
     }
 
-    async fn calls(&self, path: &str) -> Result<Vec<u8>, h2::Error> {
+    pub(super) async fn calls(&self, path: &str) -> Result<Vec<u8>, h2::Error> {
         read(self.begins_call(path).await).await
     }
 
@@ -147,7 +147,7 @@ async fn read(answer: h2::client::ResponseFuture) -> Result<Vec<u8>, h2::Error> 
 }
 
 impl Running {
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.shutdown.cancel();
         timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();
     }

@@ -1,0 +1,151 @@
+//! Floods of HTTP/2 frames, and their effect on a Cluster Autoscaler beside them. The bounds are those of h2; these
+//! tests hold that nothing here turns them off.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::{
+    LIMIT,
+    hostile_grpc::{Client, Running, serve},
+    tcp,
+};
+use crate::grpc_connections::GrpcLimits;
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+/// The reason ENHANCE_YOUR_CALM of a GOAWAY.
+const TOO_MUCH: u32 = 11;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns the headers of `POST http://a/waits`.
+fn headers() -> Vec<u8> {
+    let literal = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    [vec![0x83, 0x86], literal(4, "/waits"), literal(1, "a")].concat()
+}
+
+async fn connect(running: &Running) -> TcpStream {
+    let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+    stream
+        .write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &[])].concat())
+        .await
+        .unwrap();
+    stream
+}
+
+/// Sends frames until the server has closed the connection, and returns the bytes that were sent and the reason of its
+/// GOAWAY.
+async fn flood(stream: TcpStream, mut next: impl FnMut() -> Vec<u8>) -> (usize, Option<u32>) {
+    let (mut reading, mut writing) = stream.into_split();
+    let sending = async move {
+        let mut sent = 0;
+        loop {
+            let bytes = next();
+            if writing.write_all(&bytes).await.is_err() {
+                return sent;
+            }
+            sent += bytes.len();
+        }
+    };
+    let receiving = async move {
+        let mut answer = Vec::new();
+        // It fails or ends.
+        let _ = reading.read_to_end(&mut answer).await;
+        goaway(&answer)
+    };
+    timeout(LIMIT, async { tokio::join!(sending, receiving) }).await.unwrap()
+}
+
+/// Returns the reason of the GOAWAY among frames.
+fn goaway(mut frames: &[u8]) -> Option<u32> {
+    while let Some((head, rest)) = frames.split_at_checked(9) {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let (payload, rest) = rest.split_at_checked(usize::try_from(length).unwrap())?;
+        if head[3] == 7 {
+            return Some(u32::from_be_bytes(payload.get(4..8)?.try_into().unwrap()));
+        }
+        frames = rest;
+    }
+    None
+}
+
+#[tokio::test]
+async fn a_client_that_resets_its_calls_without_end_loses_its_connection() {
+    let running = serve(GrpcLimits::default());
+    let other = Client::connect(&running, 65_535).await;
+    let mut stream = 1;
+    let next = || {
+        let call =
+            [frame(HEADERS, END_HEADERS | END_STREAM, stream, &headers()), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])];
+        stream += 2;
+        call.concat()
+    };
+    let (sent, reason) = flood(connect(&running).await, next).await;
+    assert!(sent < 64 << 20, "{sent} bytes");
+    assert!(reason.is_none_or(|reason| reason == TOO_MUCH), "{reason:?}");
+    assert_eq!(other.calls("/small").await.unwrap(), b"small");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn headers_without_end_close_the_connection() {
+    let running = serve(GrpcLimits::default());
+    let other = Client::connect(&running, 65_535).await;
+    let mut stream = connect(&running).await;
+    stream.write_all(&frame(HEADERS, END_STREAM, 1, &headers())).await.unwrap();
+    // A literal header of one letter: each takes little and counts for more.
+    let more = frame(CONTINUATION, 0, 1, &[0, 1, b'x', 1, b'y'].repeat(1_000));
+    let (sent, reason) = flood(stream, || more.clone()).await;
+    assert!(sent < 64 << 20, "{sent} bytes");
+    assert!(reason.is_none_or(|reason| reason == TOO_MUCH || reason == 9), "{reason:?}");
+    assert_eq!(running.served.calls.load(Ordering::Relaxed), 0);
+    assert_eq!(other.calls("/small").await.unwrap(), b"small");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn pings_whose_answers_nobody_reads_are_read_no_further() {
+    let running = serve(GrpcLimits::default());
+    let other = Client::connect(&running, 65_535).await;
+    let mut stream = connect(&running).await;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let sending = tokio::spawn(async move {
+        let pings = frame(PING, 0, 0, &[7; 8]).repeat(1_000);
+        while stream.write_all(&pings).await.is_ok() {
+            count.fetch_add(pings.len(), Ordering::Relaxed);
+        }
+    });
+    // The kernel's buffers of both sides fill up, and then nothing more is taken.
+    let stands = async {
+        loop {
+            let before = sent.load(Ordering::Relaxed);
+            for _ in 0..200 {
+                assert_eq!(other.calls("/small").await.unwrap(), b"small");
+            }
+            if before > 0 && sent.load(Ordering::Relaxed) == before {
+                return before;
+            }
+        }
+    };
+    let taken = timeout(LIMIT, stands).await.unwrap();
+    assert!(taken < 64 << 20, "{taken} bytes");
+    sending.abort();
+    running.end().await;
+}
