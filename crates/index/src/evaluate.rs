@@ -14,11 +14,27 @@ use super::{
 /// The node group that an object is, or the reason why it is none.
 type Evaluated = Result<Box<Definition>, Excluded>;
 
+/// The maximum number of groups that are evaluated in a row. A change may concern all groups, and a tenant decides how
+/// long the evaluation of its own takes, so that reads get their turn in between.
+const AT_ONCE: usize = 32;
+
 impl LiveState {
+    /// Evaluates groups: some at once, and the rest when [`LiveState::evaluate_due`] is called.
     pub(super) fn evaluate_all(&mut self, groups: Vec<GroupId>) {
-        for group in groups {
+        let mut groups = groups.into_iter();
+        for group in groups.by_ref().take(AT_ONCE) {
             self.evaluate(&group);
         }
+        self.due.extend(groups);
+    }
+
+    /// Evaluates some of the groups that are due. Returns true if there were any.
+    pub(super) fn evaluate_due(&mut self) -> bool {
+        let some: Vec<_> = self.due.drain(..self.due.len().min(AT_ONCE)).collect();
+        for group in &some {
+            self.evaluate(group);
+        }
+        !some.is_empty()
     }
 
     /// Evaluates the rules for a group. Does nothing if its object is unknown, or doesn't decode.

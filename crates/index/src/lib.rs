@@ -61,7 +61,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use tokio::sync::watch;
 
 pub use self::{
@@ -134,8 +134,11 @@ impl Index {
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
         let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
         let mut inner = self.inner.write();
+        inner.live.apply(change, log);
+        while inner.live.evaluate_due() {
+            RwLockWriteGuard::bump(&mut inner);
+        }
         let live = &mut inner.live;
-        live.apply(change, log);
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }

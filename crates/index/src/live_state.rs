@@ -4,7 +4,7 @@
 
 use arcstr::ArcStr;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -65,6 +65,8 @@ pub(super) struct LiveState {
     pub(super) wanted_changed: bool,
     /// The prices of the served groups.
     pub(super) prices: CheapestUnits,
+    /// The groups that are yet to be evaluated for the change that is being applied.
+    pub(super) due: VecDeque<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose deletions may have progressed.
@@ -113,6 +115,7 @@ impl LiveState {
             wanted: BTreeMap::new(),
             wanted_changed: false,
             prices: CheapestUnits::default(),
+            due: VecDeque::new(),
             changed: BTreeSet::new(),
             pending_deletes: BTreeSet::new(),
             observed: BTreeSet::new(),

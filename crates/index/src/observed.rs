@@ -120,5 +120,6 @@ impl LiveState {
             self.observe_owner(owner);
         }
         self.evaluate_all(self.groups.keys().cloned().collect());
+        while self.evaluate_due() {}
     }
 }

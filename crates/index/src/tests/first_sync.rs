@@ -1,6 +1,11 @@
 //! Tests of the work of a first sync, by counting evaluations: the work grows with the number of groups, and still
 //! every group is evaluated.
 
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+};
+
 use rstest::rstest;
 use serde_json::json;
 
@@ -92,4 +97,30 @@ fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
     println!("8 orders: {once} evaluations of 50 groups, {twice} of 100");
     assert!(twice <= once * 11 / 4, "{once} evaluations of 50 groups, {twice} of 100");
     assert!(twice <= 8 * 100 * 16, "{twice} evaluations of 100 groups in 8 orders");
+}
+
+#[test]
+fn reads_have_their_turn_while_a_change_evaluates_many_groups() {
+    let shared = using_template("shared");
+    let deployments = (0..5_000).map(|number| deployment(&format!("pool-{number:04}"), 0, ("0", "10"), &shared));
+    let index = index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments));
+    let evaluations = || index.inner.read().live.evaluations;
+    let before = evaluations();
+    let (reads, between, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let is_between = (before + 1..before + 5_000).contains(&evaluations());
+                between.fetch_add(usize::from(is_between), Ordering::Relaxed);
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while reads.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        index.apply_quietly(template("shared", &json!({"cpu": "16", "memory": "32Gi"})));
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(evaluations() - before, 5_000);
+    assert!(between.into_inner() > 0, "all reads have waited for the last group");
 }
