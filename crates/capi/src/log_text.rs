@@ -14,7 +14,8 @@ pub const LONGEST_LOG: usize = 160 * 1024;
 pub const MOST_LOGS_OF_NAMESPACE: usize = 8 << 20;
 /// The maximum memory of all namespaces' logs, as an estimate in bytes.
 pub const MOST_LOGS: usize = 32 << 20;
-/// The memory that a namespace has for its logs when others have used up [`MOST_LOGS`]: enough for 1,600 Machines.
+/// The memory that a namespace has for its logs when others have used up [`MOST_LOGS`]: enough for 500 Machines
+/// while their log is replaced by the next one.
 const LOGS_IN_ANY_CASE: usize = 256 << 10;
 /// The maximum memory of all namespaces' logs, those of [`LOGS_IN_ANY_CASE`] included.
 const MOST_LOGS_IN_ANY_CASE: usize = 2 * MOST_LOGS;

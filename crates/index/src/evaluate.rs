@@ -19,22 +19,26 @@ type Evaluated = Result<Box<Definition>, Excluded>;
 const AT_ONCE: usize = 32;
 
 impl LiveState {
-    /// Evaluates groups: some at once, and the rest when [`LiveState::evaluate_due`] is called.
+    /// Evaluates few groups at once, and many when [`LiveState::evaluate_due`] is called.
     pub(super) fn evaluate_all(&mut self, groups: Vec<GroupId>) {
-        let mut groups = groups.into_iter();
-        for group in groups.by_ref().take(AT_ONCE) {
+        if groups.len() > AT_ONCE {
+            self.due.extend(groups);
+            return;
+        }
+        for group in groups {
             self.evaluate(&group);
         }
-        self.due.extend(groups);
     }
 
     /// Evaluates some of the groups that are due. Returns true if there were any.
     pub(super) fn evaluate_due(&mut self) -> bool {
-        let some: Vec<_> = self.due.drain(..self.due.len().min(AT_ONCE)).collect();
-        for group in &some {
-            self.evaluate(group);
+        let mut is_any = false;
+        for _ in 0..AT_ONCE {
+            let Some(group) = self.due.pop_first() else { break };
+            self.evaluate(&group);
+            is_any = true;
         }
-        !some.is_empty()
+        is_any
     }
 
     /// Evaluates the rules for a group. Does nothing if its object is unknown, or doesn't decode.

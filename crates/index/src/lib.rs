@@ -210,20 +210,23 @@ impl Index {
         self.inner.read().live.kinds.get(kind).cloned()
     }
 
-    /// Returns true if the first list of every named template kind is complete or has failed.
+    /// Returns true if the first list of every named template kind is complete or has failed, and is evaluated.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
         let state = |kind| inner.live.kinds.get(kind);
-        inner.live.wanted.keys().all(|kind| match state(kind) {
+        let has_settled = |kind| match state(kind) {
             Some(KindState::Synced | KindState::Unreadable(_)) => true,
             Some(KindState::Pending) | None => false,
-        })
+        };
+        inner.live.due.is_empty() && inner.live.wanted.keys().all(has_settled)
     }
 
     /// Pins the current membership, as Refresh does.
     pub fn refresh(&self) {
         let mut inner = self.inner.write();
+        // A change that is being applied is pinned as a whole.
+        while inner.live.evaluate_due() {}
         if inner.pinned.is_none() || inner.live.membership_changed {
             inner.pinned = Some(Membership::pin(&mut inner.live));
         }

@@ -4,7 +4,7 @@
 
 use arcstr::ArcStr;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -66,7 +66,7 @@ pub(super) struct LiveState {
     /// The prices of the served groups.
     pub(super) prices: CheapestUnits,
     /// The groups that are yet to be evaluated for the change that is being applied.
-    pub(super) due: VecDeque<GroupId>,
+    pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// The groups whose deletions may have progressed.
@@ -115,7 +115,7 @@ impl LiveState {
             wanted: BTreeMap::new(),
             wanted_changed: false,
             prices: CheapestUnits::default(),
-            due: VecDeque::new(),
+            due: BTreeSet::new(),
             changed: BTreeSet::new(),
             pending_deletes: BTreeSet::new(),
             observed: BTreeSet::new(),

@@ -45,7 +45,7 @@ pub enum Step {
     Log(usize, Set),
     /// A Machine is marked, by a copy or a finisher.
     Mark(Option<usize>, usize),
-    /// A copy finds that a Machine must not be marked: it has joined, or goes by itself.
+    /// A copy finds that a Machine must not be marked: it has joined, or is deleted by something else.
     NoMark(usize, usize),
     /// A copy removes a mark.
     Unmark(usize, usize),

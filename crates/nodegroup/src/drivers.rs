@@ -102,11 +102,13 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
     if let Some((key, text)) = get(CSI_DRIVER) {
         let mut invalid = EntryProblems::new(ProblemKind::Capacity, key);
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            let driver = csi_driver(entry).and_then(|driver| match csi.len() {
-                MOST_LIMITS.. => Err(format!("only the first {MOST_LIMITS} drivers are read")),
-                _ => Ok(driver),
-            });
-            match driver {
+            match csi_driver(entry) {
+                Ok(_) if csi.len() >= MOST_LIMITS => {
+                    let rule =
+                        format!("only the first {MOST_LIMITS} drivers are read; this one and all after it are ignored");
+                    invalid.read_up_to(entry, &rule);
+                    break;
+                }
                 Ok(driver) => {
                     csi.retain(|other| other.value.name != driver.name);
                     csi.push(Sourced::new(driver, Source::Annotation(key.clone())));

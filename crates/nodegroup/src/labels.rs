@@ -52,7 +52,7 @@ pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Pro
             Ok(_) => {
                 let rule =
                     format!("only the first {MOST_LABELS} labels are read; this one and all after it are left out");
-                problems.no_space(entry, &rule);
+                problems.read_up_to(entry, &rule);
                 break;
             }
             Err(rule) => {

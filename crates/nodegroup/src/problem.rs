@@ -96,9 +96,9 @@ impl<'a> EntryProblems<'a> {
         Self { kind, annotation, found: Vec::new() }
     }
 
-    /// Adds an entry for which there is no space.
-    pub(crate) fn no_space(&mut self, entry: &str, rule: &str) {
-        self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, rule));
+    /// Adds the first of the entries that aren't read, before the others: of many problems the first are shown.
+    pub(crate) fn read_up_to(&mut self, entry: &str, rule: &str) {
+        self.found.insert(0, Problem::annotation_entry(self.kind, self.annotation, entry, rule));
     }
 
     /// Adds an invalid entry. Returns `Break` if the annotation isn't to be read further.
@@ -108,7 +108,7 @@ impl<'a> EntryProblems<'a> {
             return ControlFlow::Continue(());
         }
         let rule = format!("{MOST_INVALID} entries before it are invalid; this one and all after it are left out");
-        self.found.push(Problem::annotation_entry(self.kind, self.annotation, entry, &rule));
+        self.read_up_to(entry, &rule);
         ControlFlow::Break(())
     }
 
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(parse("key", &"?,".repeat(MOST_INVALID)).len(), MOST_INVALID);
         let problems = parse("key", &"?,".repeat(8_000));
         assert_eq!(problems.len(), MOST_INVALID + 1);
-        let last = problems.last().unwrap().to_string();
-        assert!(last.contains("100 entries before it are invalid; this one and all after it are left out"), "{last}");
+        let first = problems[0].to_string();
+        assert!(first.contains("100 entries before it are invalid; this one and all after it are left out"), "{first}");
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn parse(
                 let rule = format!(
                     "only the first {MOST_RESOURCES} resources are read; this one and all after it are ignored"
                 );
-                problems.no_space(entry, &rule);
+                problems.read_up_to(entry, &rule);
                 break;
             }
             Err(rule) => {

@@ -114,7 +114,7 @@ pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
             Ok(_) => {
                 let rule =
                     format!("only the first {MOST_TAINTS} taints are read; this one and all after it are left out");
-                problems.no_space(entry, &rule);
+                problems.read_up_to(entry, &rule);
                 break;
             }
             Err(rule) => {

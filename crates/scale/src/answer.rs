@@ -29,8 +29,7 @@ pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
              nothing is deleted for it"
         )),
         NotDone::DeletedElsewhere(name) => ScaleError::Aborted(format!(
-            "{id}: Machine {name} is being deleted by somebody else and is already replaced: the size isn't \
-             lowered for it"
+            "{id}: Machine {name} is gone or being deleted by somebody else: the size isn't lowered for it"
         )),
         NotDone::GivenUp(name) => ScaleError::Aborted(format!(
             "{id}: the deletion of Machine {name} was given up by another copy of this program; try again"

@@ -221,16 +221,19 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The maximum length of each text of an identity in bytes: that of a DNS name.
-    pub const LONGEST_TEXT: usize = 253;
+    /// The maximum length of a namespace, name or uid in bytes: four times that of a DNS name.
+    pub const LONGEST_TEXT: usize = 1_012;
+    /// The maximum length of a version in bytes: a proxy of many clusters may join theirs.
+    pub const LONGEST_VERSION: usize = 4_096;
 
     /// Creates it of namespace, name, uid and resourceVersion, or returns `None` if one of them is too long: a server
     /// that sends what no API server has would fill the memory.
     pub(super) fn bounded(texts: [&str; 4], interner: &Interner) -> Option<Self> {
-        if texts.iter().any(|text| text.len() > Self::LONGEST_TEXT) {
+        let [namespace, name, uid, version] = texts;
+        let is_too_long = [namespace, name, uid].iter().any(|text| text.len() > Self::LONGEST_TEXT);
+        if is_too_long || version.len() > Self::LONGEST_VERSION {
             return None;
         }
-        let [namespace, name, uid, version] = texts;
         Some(Self {
             key: ObjectKey { namespace: interner.intern(namespace), name: interner.intern(name) },
             uid: Uid::from(uid),

