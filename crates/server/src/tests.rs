@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::{GrpcAddress, GrpcThread, bind};
 
 /// Longer than anything here takes: only a defect reaches it.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = testkit::PATIENCE;
 
 /// Returns a body larger than any socket buffer. The receiver gets an error once nobody holds the body any more.
 fn large_body() -> (Bytes, oneshot::Receiver<()>) {
