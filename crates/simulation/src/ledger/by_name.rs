@@ -38,10 +38,15 @@ impl Following {
 impl Ledger {
     /// Records the entries of a group whose smaller size each of its MachineSets has observed. They stay so.
     pub(super) fn follow(&mut self, group: &str) {
-        let sets = || self.all_sets.values().filter(|set| set.group == group).map(|set| &set.following);
-        if sets().all(|set| set.is_seen) {
-            self.followed.extend(sets().flat_map(|set| set.lowered.iter().cloned()));
+        if self.have_observed(group) {
+            let sets = self.all_sets.values().filter(|set| set.group == group);
+            self.followed.extend(sets.flat_map(|set| set.following.lowered.iter().cloned()));
         }
+    }
+
+    /// Returns true if each MachineSet of a group has observed its newest generation.
+    pub(super) fn have_observed(&self, group: &str) -> bool {
+        self.all_sets.values().filter(|set| set.group == group).all(|set| set.following.is_seen)
     }
 
     /// Checks a Machine that a copy has deleted.

@@ -8,8 +8,8 @@ use crate::entropy::{Nanos, SECOND};
 
 /// The longest time that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
-/// The longest time that a copy leaves an entry of a Machine that it knows to be gone: Cluster API, which must have
-/// observed the smaller size, is down for up to five minutes.
+/// The longest time that a copy leaves an entry of a Machine that it knows to be gone, once the MachineSets have observed
+/// the smaller size.
 const FORGOTTEN: Nanos = 600 * SECOND;
 /// The longest time that a copy waits after a failed request, time-outs included.
 const WAITS: Nanos = 130 * SECOND;
@@ -61,7 +61,10 @@ impl Ledger {
         let copies = self.writing_copies();
         let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone);
         let (mut found, mut known) = (Vec::new(), BTreeMap::new());
-        for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
+        // Nothing leaves a log while Cluster API is down, perhaps twice in a row.
+        let may_leave =
+            |(id, group): &(&String, &super::Group)| !group.is_gone && !group.is_deleting && self.have_observed(id);
+        for (id, group) in self.groups.iter().filter(may_leave) {
             for (uid, entry) in group.log.iter().filter(|(uid, _)| is_gone(uid)) {
                 for copy in &copies {
                     let is_known = self.knows(*copy, id, at);
