@@ -372,7 +372,7 @@ async fn watch_names_the_watched_kinds_and_warns_of_a_missing_cluster(#[case] na
     let (status, said) = watching.ended().await;
     assert!(status.success() && said.contains("watching clusters.cluster.x-k8s.io"), "{said}");
     assert!(said.contains("MachinePool.cluster.x-k8s.io (not served yet)"), "{said}");
-    assert_eq!(said.contains(&format!("Cluster {cluster} isn't there")), warned, "{said}");
+    assert_eq!(said.contains(&format!("Cluster {cluster} doesn't exist")), warned, "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,8 +57,8 @@ pub struct Variant {
     /// True if a copy concludes from the last writer of the size whether such a write of its own was applied although
     /// its response was lost.
     pub knows_own_writes: bool,
-    /// True if a Machine that was alive when it was logged, and that something else deletes before the size is lowered for it, is
-    /// counted then: it lowers the size only if no other Machine has taken its place.
+    /// True if a Machine that was alive when it was logged, and that something else deletes before the size is lowered
+    /// for it, is counted then: it lowers the size only if no other Machine has taken its place.
     pub counts_deleted_elsewhere: bool,
 }
 

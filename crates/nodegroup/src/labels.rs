@@ -1,6 +1,8 @@
 //! Labels of the Node that would join: those of the labels annotation, and those of a Machine that Cluster API syncs
 //! to its Node.
 
+mod selector;
+
 use arcstr::ArcStr;
 use std::collections::BTreeMap;
 
@@ -10,6 +12,8 @@ use super::{
     Problem, ProblemKind,
     problem::{EntryProblems, cut},
 };
+
+pub use self::selector::{LabelSelector, LabelSelectorError};
 
 /// The label of a Node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";

@@ -17,7 +17,6 @@ pub mod fit;
 pub mod grace;
 mod id;
 pub mod instance;
-mod label_selector;
 pub mod labels;
 mod node_template;
 pub mod observed;
@@ -60,7 +59,7 @@ pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
     Shortage,
 };
-pub use label_selector::{LabelSelector, LabelSelectorError};
+pub use labels::{LabelSelector, LabelSelectorError};
 pub use node_template::NodeTemplate;
 pub use observed_resources::{Amounts, ObservedResources, RealNodes};
 pub use options::Overrides;

@@ -14,7 +14,10 @@ use super::{
     log::{Entry, Log, SoftEntry},
     watches::TAKEN_UP,
 };
-use crate::entropy::{Nanos, SECOND};
+use crate::{
+    entropy::{Nanos, SECOND},
+    host::TICK,
+};
 
 /// The longest time that a command runs on after its caller has left.
 pub(super) const RUNS_ON: Nanos = 600 * SECOND;
@@ -295,7 +298,8 @@ impl Ledger {
                     | Request::Instances { .. }
                     | Request::Other(_) => false,
                 };
-                names && asked.copy == copy && asked.at <= sent
+                // A copy's clock may be a tick behind that of the world, which dates calls.
+                names && asked.copy == copy && asked.at <= sent + TICK
             };
             let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
             let waits = |asked: &&Asked| self.is_in_time(asked, sent) || asked.began_late || goes_on(asked);

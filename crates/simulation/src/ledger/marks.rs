@@ -8,8 +8,8 @@ use crate::entropy::{Nanos, SECOND};
 
 /// The longest time that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
-/// The longest time that a copy leaves an entry of a Machine that it knows to be gone, once the MachineSets have observed
-/// the smaller size.
+/// The longest time that a copy leaves an entry of a Machine that it knows to be gone, once the MachineSets have
+/// observed the smaller size.
 const FORGOTTEN: Nanos = 600 * SECOND;
 /// The longest time that a copy waits after a failed request, time-outs included.
 const WAITS: Nanos = 130 * SECOND;

@@ -6,7 +6,7 @@ use kube_core::{Expression, Selector, SelectorExt as _};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::labels::{check_key, check_value};
+use super::{check_key, check_value};
 
 /// A label selector.
 #[derive(Clone, Debug, PartialEq)]
