@@ -10,7 +10,7 @@ use std::{
 use arcstr::ArcStr;
 use jiff::Timestamp;
 use nodegroup::{
-    DeletionLog, MachineView, Shortage,
+    DeletionLog, Excluded, LogError, MachineView, RolloutCause, Shortage,
     deletion_log::Entry,
     instance,
     writing::{CallError, GroupVersion},
@@ -23,7 +23,7 @@ use super::{
     error::ScaleError,
     events::EventContent,
     metrics::Write,
-    rule::{Effect, Named},
+    rule::{Effect, Named, NotLowered},
     work::{Resized, Work},
 };
 
@@ -120,6 +120,69 @@ impl Work {
             Effect::ChosenByProvider(instances) => self.report_chosen_by_provider(instances),
         }
         None
+    }
+
+    /// Reports a log of deletions that can't be read.
+    pub(super) fn report_unreadable_log(&self, error: &LogError) {
+        tracing::warn!(group = %self.id, "deletions can't be finished: {error}");
+    }
+
+    /// Reports a decided deletion for which the size isn't lowered, or not yet.
+    pub(super) fn report_not_lowered(&self, failure: &NotLowered) {
+        let (id, error) = (&self.id, answer::not_done(&self.id, failure.why()));
+        match failure {
+            NotLowered::Spared(_) => {
+                tracing::info!(group = %id, "a deletion that was decided is given up: {error}");
+            }
+            NotLowered::Refused(_) => {
+                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided is given up: {error}");
+            }
+            NotLowered::Pending(_) => {
+                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided waits: {error}");
+            }
+        }
+    }
+
+    /// Reports a reconcile of the finisher that failed.
+    pub(super) fn report_not_finished(&self, error: &CallError) {
+        tracing::warn!(group = %self.id, "can't finish deletions; this is tried again: {}", self.failed(error));
+    }
+
+    /// Reports a delete of Nodes that belong to no Machine of a MachinePool.
+    pub(super) fn report_instances_without_machines(&self) {
+        tracing::warn!(group = %self.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
+    }
+
+    /// Reports a smaller target size for an object that is no node group now.
+    pub(super) fn report_size_left(&self, why: &Excluded) {
+        tracing::info!(group = %self.id, "the size is left as it is: {why}");
+    }
+
+    /// Reports a smaller target size for a group that is rolling out.
+    pub(super) fn report_size_left_in_rollout(&self, size: i32, cause: &RolloutCause) {
+        tracing::info!(group = %self.id, size, "target size is left as it is: the group is {cause}");
+    }
+
+    /// Reports a size that a server without the right to write would have written.
+    pub(super) fn report_planned(&self, command: &'static str, (from, to): (i32, i32), machines: &str) {
+        tracing::info!(group = %self.id, command, from, to, machines, "read-only: this size would be written");
+    }
+
+    /// Reports the answer to a command of a server that may not write.
+    pub(super) fn report_read_only(
+        &self,
+        command: &'static str,
+        client: Option<&ArcStr>,
+        result: &Result<(), ScaleError>,
+    ) {
+        if let Err(error) = result {
+            if !matches!(error, ScaleError::ReadOnly(_)) {
+                let code = error.code();
+                tracing::info!(group = %self.id, command, code, "read-only: this would be refused: {error}");
+            }
+            self.shared.history.answered(&self.id, command, error, client);
+        }
+        self.shared.metrics.count_command(command, result.as_ref().err());
     }
 
     /// Reports a written size.

@@ -96,7 +96,7 @@ impl ReadOnlyCommand {
                 return Ok(());
             }
             let machines = machines.join(",");
-            tracing::info!(group = %work.id, command = name, from, to, machines, "read-only: this size would be written");
+            work.report_planned(name, (from, to), &machines);
             let what = if machines.is_empty() { String::new() } else { format!(", for Machines {machines}") };
             Err(ScaleError::ReadOnly(format!(
                 "{}: would be scaled from {from} to {to}{what}; nothing was changed, since this server is started with \
@@ -104,15 +104,7 @@ impl ReadOnlyCommand {
                 work.id
             )))
         });
-        if let Err(error) = &result
-            && !matches!(error, ScaleError::ReadOnly(_))
-        {
-            tracing::info!(group = %work.id, command = name, code = error.code(), "read-only: this would be refused: {error}");
-        }
-        if let Err(error) = &result {
-            work.shared.history.answered(&work.id, name, error, self.client.as_ref());
-        }
-        work.shared.metrics.count_command(name, result.as_ref().err());
+        work.report_read_only(name, self.client.as_ref(), &result);
         result
     }
 }

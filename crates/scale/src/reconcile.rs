@@ -5,7 +5,6 @@
 use nodegroup::{Bounds, DeletionLog};
 
 use super::{
-    answer,
     rule::{self, Carry, Finish, Marked, NotLowered, RULE, Settle},
     run,
     work::Work,
@@ -24,7 +23,7 @@ pub(super) async fn reconcile(work: &Work) -> ReconcileResult {
         Ok(log) => log,
         Err(error) => {
             if memory.is_new_unreadable(id, &view.version) {
-                tracing::warn!(group = %id, "deletions can't be finished: {error}");
+                work.report_unreadable_log(&error);
             }
             return ReconcileResult::Done;
         }
@@ -51,20 +50,11 @@ async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Reconc
     run::carry_out(work, &mut carry, |_| false).await;
     let mut result = waits;
     for failure in carry.failures().values() {
-        let error = answer::not_done(id, failure.why());
+        work.report_not_lowered(failure);
         match failure {
-            NotLowered::Spared(_) => {
-                tracing::info!(group = %id, "a deletion that was decided is given up: {error}");
-            }
-            NotLowered::Refused(_) => {
-                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided is given up: {error}");
-                // The next reconcile finds the rest.
-                result = ReconcileResult::Failed;
-            }
-            NotLowered::Pending(_) => {
-                tracing::warn!(group = %id, code = error.code(), "a deletion that was decided waits: {error}");
-                result = ReconcileResult::Failed;
-            }
+            NotLowered::Spared(_) => {}
+            // The next reconcile finds the rest.
+            NotLowered::Refused(_) | NotLowered::Pending(_) => result = ReconcileResult::Failed,
         }
     }
     result
@@ -78,7 +68,7 @@ async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> Reconci
     match settle.failure() {
         None => ReconcileResult::Done,
         Some(error) => {
-            tracing::warn!(group = %work.id, "can't finish deletions; this is tried again: {}", work.failed(error));
+            work.report_not_finished(error);
             ReconcileResult::Failed
         }
     }

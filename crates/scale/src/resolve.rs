@@ -136,6 +136,6 @@ fn warn_of_instances(work: &Work, named: &ResolvedNodes) -> Result<(), ScaleErro
             work.id
         )));
     }
-    tracing::warn!(group = %work.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
+    work.report_instances_without_machines();
     Ok(())
 }

@@ -11,7 +11,6 @@ use super::{
     run,
     work::Work,
 };
-use index::ScaleView;
 
 /// The id of the only caller of a command on a size.
 const CALLER: delete_rule::steps::CallerId = 0;
@@ -34,11 +33,13 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
     if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
-        tracing::info!(group = %work.id, "the size is left as it is: {why}");
+        work.report_size_left(&why);
         return Ok(());
     }
     let view = work.view()?;
-    if is_left_while_rolling_out(work, &view) {
+    // Only time helps (see above).
+    if let Some(rollout) = &view.rollout {
+        work.report_size_left_in_rollout(view.version.replicas, &rollout.cause);
         return Ok(());
     }
     let mut decrease = Decrease::new(RULE, view.version, delta, view.bounds, CALLER);
@@ -47,12 +48,4 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
         Some(Err(why)) => Err(answer::not_done(&work.id, why)),
         Some(Ok(())) | None => Ok(()),
     }
-}
-
-/// Returns true if the target size stays because the group is rolling out, where only time helps (see [`decrease`]).
-fn is_left_while_rolling_out(work: &Work, view: &ScaleView) -> bool {
-    if let Some(rollout) = &view.rollout {
-        tracing::info!(group = %work.id, size = view.version.replicas, "target size is left as it is: the group is {}", rollout.cause);
-    }
-    view.rollout.is_some()
 }
