@@ -51,7 +51,7 @@ fn best(mut run: impl FnMut()) -> Duration {
     rounds.min().unwrap_or_default()
 }
 
-/// Returns the longest of many reads while `run` goes on.
+/// Returns the duration of the longest read while `run` runs.
 fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
     let id = GroupId::parse("MachineDeployment/fleet/pool-77").expect("an id");
     let ended = AtomicBool::new(false);
@@ -101,7 +101,7 @@ fn scrape(address: SocketAddr) -> usize {
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let workload = {
-        // No server is there: the index is filled by hand.
+        // The client has no server: the bench fills the index itself.
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let clients = Clients::new(nowhere, Proxies::default()).expect("clients");

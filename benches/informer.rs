@@ -12,7 +12,7 @@
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
-// Counts far from the limits of their types.
+// The counts are far below the limits of their types.
 #![allow(clippy::cast_precision_loss)]
 
 use std::{
@@ -225,7 +225,7 @@ fn machines() -> Resource {
     Resource::new(DEFAULT_GROUP, "v1beta2", "machines")
 }
 
-/// The measurements of one process: seconds, KiB, events a second, and its processor time for one of them.
+/// The measurements of one process: seconds, KiB, events per second, and its CPU time per event.
 struct Seen {
     listed: f64,
     before: u64,
@@ -243,7 +243,7 @@ fn measure(variant: Variant, mut command: Command, server: &ApiServer, objects: 
     let listed = follower.line().parse().expect("how long its list took");
     sleep(REST);
     let (rest, peak) = (follower.process().memory("VmRSS"), follower.process().memory("VmHWM"));
-    // Changes are held back until all are made, so that the rate of processing is timed.
+    // The server holds all events back until the changes are made, so that only processing is timed.
     let stall = server.faults().add(Fault::watch(WatchFault::Stall));
     runtime.block_on(stall.wait_for_hits(1));
     for number in 0..objects {

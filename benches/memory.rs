@@ -7,11 +7,12 @@
 //! cargo bench --bench memory -- 200 25 pages # an API server that has no streamed lists
 //! ```
 //!
-//! It must never hold the fleet itself: every page is generated on request, from real objects of tests/fixtures.
+//! This process must never hold the whole fleet: every page is generated on request, from real objects of
+//! tests/fixtures.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
-// Counts far from the limits of their types.
+// The counts are far below the limits of their types.
 #![allow(clippy::cast_precision_loss)]
 
 #[path = "serving/mod.rs"]
@@ -206,7 +207,7 @@ impl Api {
         }
     }
 
-    /// Returns objects of a resource, each between these two texts.
+    /// Returns objects of a resource as JSON, each between `before` and `after`.
     fn items(&self, plural: &str, range: Range<usize>, (before, after): (&str, &str)) -> String {
         let Templates { deployment, set, machine, node } = &self.templates;
         let (template, per_group) = match plural {

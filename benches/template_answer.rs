@@ -1,5 +1,6 @@
-//! A template over a real connection to the service, alternating with empty calls on the same connection, so that other
-//! load on the machine affects both alike. It fails when a template's median costs more than 1.3 times an empty call's.
+//! Template calls over a real connection to the service, alternating with empty calls on the same connection, so that
+//! other load on the machine affects both alike. It fails when a template's median costs more than 1.3 times an empty
+//! call's.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used)]

@@ -36,7 +36,7 @@ const DELETES: usize = 50;
 const SIDE_BY_SIDE: usize = 16;
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// The API's duration of a write in milliseconds, and the number of rounds with it.
+/// The API server's latency of a write in milliseconds, and the number of rounds with it.
 const ROUNDS: [(u64, usize); 3] = [(0, 20), (5, 5), (20, 5)];
 
 fn main() {
@@ -68,7 +68,7 @@ async fn round(latency: Duration) -> (Measured, Measured) {
     let world = World::start(Start { machines: MACHINES, ..Start::default() }).await;
     world.until_known(0).await;
     world.rest().await;
-    // Cluster API stands still, so that only the commands' requests are counted.
+    // The simulated controllers don't react, so that only the commands' requests are counted.
     world.sandbox.simulation().set_times(Times { react: Duration::from_secs(3_600), ..Times::ZERO });
     if !latency.is_zero() {
         world.sandbox.management().faults().add(Fault::new(Effect::Delay(latency)).on_writes());

@@ -11,7 +11,7 @@
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
-// Counts far from the limits of their types.
+// The counts are far below the limits of their types.
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 mod api;

@@ -40,7 +40,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Connects, and pins the node groups.
+    /// Connects, and calls Refresh and NodeGroups.
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = runtime.block_on(async {

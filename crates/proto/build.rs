@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("externalgrpc.bin"), prost::Message::encode_to_vec(&descriptors))?;
 
     let mut config = Config::new();
-    // Encoded Nodes are shared between answers, not copied into each.
+    // Responses share encoded Nodes instead of copying them.
     config.bytes(["."]);
     tonic_prost_build::configure()
         .build_client(true)

@@ -93,8 +93,8 @@ pub(crate) async fn established(objects: &Objects, name: &str) -> Result<()> {
     .await
 }
 
-/// Returns one of Cluster API's own CRDs with one version, which is served and stored. The files carry no conversion,
-/// so the other version could not be served correctly.
+/// Returns one of Cluster API's own CRDs with one version, which is served and stored. The files define no conversion
+/// webhook, so a second version couldn't be served correctly.
 fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
     let plural = Place::of(kind, contract).resource.plural;
     only(&bases.join(format!("{CAPI_GROUP}_{plural}.yaml")), contract)

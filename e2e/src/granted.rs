@@ -61,7 +61,7 @@ impl Granted {
         Ok(Self { objects: objects.clone(), namespace: namespace.to_owned(), account: Client::try_from(config)? })
     }
 
-    /// Returns everything that its Roles and ClusterRoles grant. No other object may grant it anything.
+    /// Returns everything that the release's Roles and ClusterRoles grant. Its bindings must refer only to these roles.
     pub async fn all(&self) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
         for kind in ["Role", "ClusterRole"] {
@@ -92,13 +92,14 @@ impl Granted {
         let mut objects = self.objects.list(kind, "").await?;
         objects.retain(|object| {
             let annotations = object.metadata.annotations.as_ref();
-            // Each namespace here has a release of the same name.
+            // The releases of all namespaces have the same name.
             annotations.and_then(|all| all.get("meta.helm.sh/release-namespace")) == Some(&self.namespace)
         });
         Ok(objects)
     }
 
-    /// Removes a right from its role, and waits until that is enforced. Returns the role's former rules.
+    /// Removes a right from its role, and waits until the API server enforces the removal. Returns the role's former
+    /// rules.
     pub async fn revoke(&self, grant: &Grant, resource: &str) -> Result<Value> {
         let Role { kind, name, .. } = &grant.role;
         let before = self.objects.get(kind, name).await?.data["rules"].clone();

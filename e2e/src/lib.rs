@@ -2,8 +2,8 @@
 //!
 //! It builds and runs real components (etcd, kube-apiserver and the program's own binary), creates Cluster API objects
 //! on the API server, and calls the program as Cluster Autoscaler does, over gRPC. It may rely on the program's
-//! promises, and must use none of its code but the wire types: a mistake there would then be on both sides of a call.
-//! Only `informer` runs a module of the program in this process, to check its promises on a real API server.
+//! promises, and must use none of its code but the wire types, since a mistake in shared code would be on both sides of
+//! a call. Only `informer` runs a module of the program in this process, to check its promises on a real API server.
 
 pub mod audit;
 pub mod autoscaling;

@@ -33,7 +33,7 @@ pub type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 pub struct Scenario {
     /// The name, shown after the version.
     pub name: &'static str,
-    /// True if it stops the API server, which it then must not share.
+    /// True if it stops the API server and must not share it.
     pub own_api_server: bool,
     /// True if it only runs on request, by `--ignored`.
     pub by_hand: bool,
@@ -80,8 +80,8 @@ pub fn run(scenarios: &[Scenario]) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// The outcome of the first attempt, which counts for all: a failure that took minutes is not repeated for each
-/// scenario.
+/// The outcome of the first attempt, which all scenarios share. A failure that took minutes is not repeated for each
+/// one.
 type Once<T> = Option<Result<T, String>>;
 
 struct Suite {

@@ -21,7 +21,7 @@ pub(crate) struct Report {
     /// All calls of the loop together.
     #[serde(rename = "loop")]
     pub(crate) whole: Row,
-    /// The empty calls, by RPC: as many, unless the flags limit them.
+    /// The empty calls by RPC: as many as the loop's calls, unless the flags limit them.
     pub(crate) empty: Vec<Row>,
     /// NodeGroupNodes of each group, which Cluster Autoscaler calls every 2 minutes and not in each loop.
     pub(crate) instances: Option<Row>,

@@ -110,7 +110,7 @@ fn flags(sandbox: &Sandbox) -> Vec<String> {
     vec![management, workload, "--all-clusters".to_owned()]
 }
 
-/// Returns the configuration that [`flags`] mean, with listeners on free ports.
+/// Returns the configuration of the [`flags`], with listeners on free ports.
 fn config(sandbox: &Sandbox) -> anyhow::Result<Config> {
     let (workload, scope) = if let [cluster] = &sandbox.clusters()[..] {
         let cluster: ClusterRef = cluster.parse()?;
@@ -149,8 +149,8 @@ async fn show(
     Ok(())
 }
 
-/// Waits until the infrastructure templates are known too, or for a short time. The program itself waits for none of
-/// them, since an unreadable one affects only its own groups.
+/// Waits until the infrastructure templates are known too, but only for a short time. The program itself waits for none
+/// of them, since an unreadable template affects only the groups that use it.
 async fn in_sync_with_templates(sandbox: &Sandbox, server: &App) {
     let wanted = template_kinds(sandbox);
     let all_known = async {

@@ -1,4 +1,4 @@
-//! Polling for a condition, which fails after a time that no condition takes.
+//! Polls for a condition, and fails after a time that no condition should take.
 
 use std::time::{Duration, Instant};
 

@@ -50,7 +50,7 @@ fn every_example_is_tested_here() {
             } else if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_none_or(|extension| extension != "rs") {
-                // Programs are built with the tests.
+                // Cargo builds the programs with the tests.
                 found.insert(path.strip_prefix(root()).unwrap().display().to_string());
             }
         }

@@ -11,7 +11,7 @@ const FORMS: [&str; 2] = ["bug_report.yml", "feature_request.yml"];
 
 #[test]
 fn the_forms_of_issues_name_commands_that_there_are() {
-    // Where the forms are not part of the sources, there is nothing to compare.
+    // Nothing is compared if the forms are not part of the sources.
     if !root().join(".github/ISSUE_TEMPLATE").exists() {
         return;
     }

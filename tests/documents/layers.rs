@@ -35,7 +35,7 @@ fn files_with(pattern: &str) -> BTreeSet<String> {
         for entry in WalkDir::new(root().join(&folder)) {
             let entry = entry.unwrap();
             let path = entry.path().strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-            let is_source = path.ends_with(".rs") && !is_of_tests.is_match(&path);
+            let is_source = entry.path().extension().is_some_and(|it| it == "rs") && !is_of_tests.is_match(&path);
             if is_source && pattern.is_match(read(&path).split("#[cfg(test)]\nmod tests {").next().unwrap()) {
                 files.insert(path);
             }

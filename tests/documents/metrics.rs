@@ -29,7 +29,7 @@ async fn exported() -> BTreeSet<String> {
 async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
     let (server, shutdown) = offline_server(tls).await;
 
-    // The answers of each RPC are counted from the first one.
+    // The metric of an RPC's answers exists only after its first answer.
     if tls.is_empty() {
         let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
         client.refresh(proto::RefreshRequest {}).await.unwrap_err();

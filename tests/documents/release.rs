@@ -26,13 +26,13 @@ const PLACES: [&str; 7] = [
 ];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A repository with a copy of all places that have the version, with one commit.
+/// A repository of one commit with copies of all files that contain the version.
 struct Copy {
     directory: TempDir,
 }
 
 impl Copy {
-    /// Returns a copy, or nothing where the script isn't part of the sources.
+    /// Returns a copy, or `None` if the script isn't part of the sources.
     fn new() -> Option<Self> {
         if !root().join(SCRIPT).exists() {
             return None;
@@ -177,7 +177,7 @@ fn one_command_prepares_this_version_and_a_later_one() {
     let section = after.split("\n## ").find(|section| section.starts_with(&format!("[{VERSION}] - 2"))).unwrap();
     assert_eq!(section.split_once('\n').unwrap().1.trim(), notes.trim());
     copy.commit();
-    // A second time nothing is left to do.
+    // The second run has nothing left to do.
     copy.succeed(&["prepare", VERSION]);
     assert_eq!(copy.git(&["status", "--porcelain"]), "");
 

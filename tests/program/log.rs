@@ -1,5 +1,5 @@
-//! The log of the programs that run in this process. It is of all tests: what is looked for names its group or its
-//! client.
+//! The log of the programs that run in this process. All tests share it, so they search for lines that name their own
+//! group or client.
 
 use std::{
     io,

@@ -13,7 +13,7 @@ mod status_page;
 mod watch;
 mod world;
 
-// Those of the examples and benches, which the tests hold to what they claim.
+// The modules of the examples and benches, whose claims the tests check.
 #[path = "../../examples/autoscaler_loop/args.rs"]
 mod args;
 #[path = "../../examples/autoscaler_loop/calls.rs"]

@@ -18,11 +18,11 @@ pub struct ClusterOptions {
     pub workload: WorkloadSource,
     /// The version of Cluster API; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
-    /// The time for which a watch may be broken until the index isn't fresh.
+    /// The time that a watch may be broken before the index counts as stale.
     pub max_staleness: Duration,
 }
 
-/// The clusters that fill an index. Both are handles of tasks in the background.
+/// The clusters that fill an index. Both fields are handles to background tasks.
 #[derive(Clone)]
 pub struct Clusters {
     /// The management cluster.

@@ -44,7 +44,7 @@ pub struct Config {
     pub workload: WorkloadSource,
     /// The scope of the node groups, and the operator's rules for all of them.
     pub rules: Rules,
-    /// The time for which a watch may be broken until Refresh fails; more than 0.
+    /// The time that a watch may be broken before Refresh fails; more than 0.
     pub max_staleness: Duration,
     /// The duration above which reads are logged.
     pub slow_rpc: Duration,
@@ -54,13 +54,13 @@ pub struct Config {
     pub group_series: GroupSeries,
     /// True if Kubernetes Events are posted.
     pub events: bool,
-    /// The name of this copy of the program in its Events: in a Pod, the Pod's name.
+    /// The name of this replica in its Events: in a Pod, the Pod's name.
     pub instance: String,
     /// The version of Cluster API; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
-    /// The options that an operator has for writes.
+    /// The operator's options for writes.
     pub scale: ScaleOptions,
     /// The control of the log at runtime; `None` if this program doesn't own the log.
     pub log: Option<LogHandle>,
@@ -109,7 +109,7 @@ impl Config {
     /// The flag behind [`admin_listen`](Self::admin_listen).
     pub const ADMIN_LISTEN_FLAG: &str = "--admin-listen";
 
-    /// Returns the configuration of an index that is served with the defaults of all flags of `serve`.
+    /// Returns the configuration that `serve` has for this index if all flags have their defaults.
     #[must_use]
     pub fn new(index: IndexConfig) -> Self {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -164,7 +164,7 @@ impl Config {
         }
     }
 
-    /// Returns the options of the provider, whose rules have the prices of the file.
+    /// Returns the options of the provider. `rules` must include the prices of the file.
     pub(super) fn provider(&self, rules: Rules) -> ProviderOptions {
         ProviderOptions {
             clusters: ClusterOptions {
@@ -182,8 +182,8 @@ impl Config {
 }
 
 impl IndexConfig {
-    /// Returns the configuration of an index of these rules: the default kubeconfig, and one cluster that manages
-    /// itself.
+    /// Returns the configuration of an index with these rules: the default kubeconfig, and a management cluster that is
+    /// also the workload cluster.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The reasons why the program can't start. A message without its sources names the part alone.
+//! The reasons why the program can't start. Without its source chain, a message names only the failed part.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub enum StartError {
     /// A listener of HTTP can't be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The operating system doesn't say where a listener listens.
+    /// The operating system doesn't return a listener's address.
     #[error("a listener has no address")]
     Address(#[source] io::Error),
     /// The price file is unusable.

@@ -40,8 +40,8 @@ use server::{
 use state::{StateSource, StatusSources};
 use traces::{OtlpEndpoint, TraceMetrics, Traces};
 
-/// The time that running calls and commands have after the end was requested; the rest of [`server::GRACE`] is
-/// left for everything else.
+/// The time limit for running calls and commands after a shutdown request. The rest of [`server::GRACE`] is left for
+/// all other tasks.
 pub const DRAIN: Duration = Duration::from_secs(8);
 
 /// The time limit for sending the last spans.
@@ -62,8 +62,8 @@ pub struct App {
 }
 
 impl App {
-    /// Opens the listeners and starts everything. API servers are waited for in the background. It needs a running
-    /// multi-thread Tokio runtime, which runs watches, writes and HTTP.
+    /// Opens the listeners and starts everything. Background tasks wait for the API servers. This function needs a
+    /// running multi-thread Tokio runtime, which runs watches, writes and HTTP.
     ///
     /// # Errors
     /// If a listener can't be opened, or a kubeconfig is unusable.
@@ -160,7 +160,7 @@ impl App {
         &self.provider.clusters.workload
     }
 
-    /// Waits until the program is asked to end; then lets running calls and commands finish, and ends all tasks.
+    /// Waits for a shutdown request; then lets running calls and commands finish, and ends all tasks.
     ///
     /// # Errors
     /// If gRPC ended by itself.
@@ -169,7 +169,7 @@ impl App {
         let shutdown = self.shutdown.clone();
         let outcome = shutdown
             .finish(async {
-                // Calls end with their commands; commands whose caller is gone are waited for as well.
+                // A call ends when its command ends. `drain` also waits for commands whose caller is gone.
                 let (grpc, drained) = tokio::join!(self.grpc.ended(), self.provider.scale.drain(DRAIN));
                 served = grpc;
                 if let Err(running) = drained {
@@ -204,7 +204,8 @@ async fn reach(config: &Config) -> Result<Access, StartError> {
     let access = config.management.access().await.map_err(StartError::Management)?;
     info!(source = %config.management, "management cluster");
     if !config.workload.needs_request() {
-        // A fault that only the operator can fix ends the program now, instead of failing the caller's first loop.
+        // An error that only the operator can fix stops the program now, before the first loop of Cluster Autoscaler
+        // fails.
         config.workload.connect(access.clients()).await.map_err(StartError::Workload)?;
     }
     info!(source = %config.workload, "workload cluster");
@@ -250,7 +251,7 @@ async fn routes(service: Service, reflection: bool) -> Result<(Routes, Health), 
     Ok((routes.routes(), health))
 }
 
-/// Applies the prices of a file to the index of a workload cluster, until the end is requested.
+/// Applies the prices of a file to the index of a workload cluster, until a shutdown request.
 fn follow_prices(
     file: PriceFile,
     metrics: PriceMetrics,
@@ -264,7 +265,7 @@ fn follow_prices(
     })
 }
 
-/// Returns the checks of a workload cluster. Once the end was requested, one of them isn't ready.
+/// Returns the readiness checks of a workload cluster. After a shutdown request, one of them is pending.
 fn checks(workload: Workload, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
     Arc::new(move || {
         let mut checks = workload.checks();

@@ -10,11 +10,11 @@ use shared_informer::Status;
 
 /// The interval at which the caches are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The time after which a cache's first line is logged. The time between lines doubles from there.
+/// The delay before the first log line of a cache. The delay doubles after each line.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The caches, each with its cluster.
+/// Each cache's status and its cluster's name.
 type Caches = Vec<(&'static str, Status)>;
 
 /// Reports the caches until `poll` reports that no more will be added and all of them are complete.
@@ -24,7 +24,7 @@ pub(super) async fn follow(mut poll: impl FnMut() -> (Caches, bool), bars: Optio
     loop {
         ticks.tick().await;
         let (caches, all_there) = poll();
-        // A broken cache isn't waited for; a check that needs it keeps `all_there` false.
+        // This loop doesn't wait for a broken cache. If a check needs the cache, `all_there` stays false.
         let complete = caches.iter().all(|(_, status)| status.synced || status.reason.is_some());
         progress.update(&caches, Instant::now());
         if all_there && complete {

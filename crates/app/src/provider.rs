@@ -26,11 +26,11 @@ pub struct ProviderOptions {
     pub clusters: ClusterOptions,
     /// The choice between series for each node group and sums only.
     pub group_series: GroupSeries,
-    /// The name of this copy of the program in its Kubernetes Events; `None` posts none.
+    /// The name of this replica in its Kubernetes Events; with `None` it posts no Events.
     pub events: Option<String>,
     /// The duration above which reads are logged.
     pub slow_rpc: Duration,
-    /// The options that an operator has for writes. If they are read-only, no client can write.
+    /// The operator's options for writes. In read-only mode no client can write.
     pub scale: ScaleOptions,
 }
 
@@ -75,8 +75,8 @@ impl Provider {
     }
 }
 
-/// Returns the service over an index that was filled by hand, for benches and fuzz targets. The index counts as fresh,
-/// and nothing is written by `client`: no kind of Cluster API is discovered.
+/// Returns the service over an index that was filled by hand, for benches and fuzz targets. The index always counts as
+/// fresh. `client` writes nothing, since the kinds of Cluster API aren't discovered.
 #[must_use]
 pub fn service_of_index(index: Index, client: Client, tasks: &Spawner) -> Service {
     let backend = Backend {
@@ -124,7 +124,7 @@ struct Backend {
 }
 
 impl Backend {
-    /// Returns the backend of followed clusters.
+    /// Returns the backend of clusters that informers watch.
     fn of(clusters: &Clusters) -> Self {
         let Clusters { management, workload } = clusters;
         Self {
@@ -137,7 +137,7 @@ impl Backend {
         }
     }
 
-    /// Returns the commands and answers of the backend, and adds the metrics of the answers to `registry`.
+    /// Returns the writes and the gRPC service of the backend, and adds the metrics of the service to `registry`.
     fn answer(
         self,
         options: ScaleOptions,

@@ -1,4 +1,4 @@
-//! The driver's choice of a group for pending Pods, and the calls for sizes, options and prices that it takes.
+//! The driver's choice of a group for pending Pods, and the calls for sizes, options and prices that the choice needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,8 +43,8 @@ fn loses_its_node(input: &LoopInput, pod: &Pod) -> bool {
 }
 
 impl Driver {
-    /// Increases one group for the pending Pods that fit on no existing Node, where the scheduler would place them, and
-    /// on no upcoming one. Returns true if a group was increased.
+    /// Increases one group for the pending Pods that fit on no upcoming Node and on no existing Node, where the
+    /// scheduler would place them. Returns true if a group was increased.
     pub(crate) async fn scale_up(&mut self, input: &LoopInput) -> Result<bool> {
         self.memory.cooldown.this_loop = false;
         let pending = self.unschedulable(input);
@@ -131,7 +131,8 @@ impl Driver {
         Ok(Some(Candidate { group, nodes: i32::try_from(nodes)?, left_over, pods }))
     }
 
-    /// Returns the candidates below their max size, capped by it: other groups bring the rest in the next loop.
+    /// Returns the candidates below their max size, with their Nodes capped by it. Other groups provide the rest in the
+    /// next loop.
     async fn candidates<'a>(&self, input: &'a LoopInput, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
         let mut headroom = BTreeMap::new();
         for group in input.groups.iter().filter(|group| self.is_safe(&group.id)) {
@@ -163,8 +164,8 @@ impl Driver {
         }
     }
 
-    /// Returns the cheapest candidate. One without a price is dropped. Pod prices are requested as by Cluster
-    /// Autoscaler, but decide nothing, since all candidates take the same Pods here.
+    /// Returns the cheapest candidate. A candidate without a price is dropped. Pod prices are requested as Cluster
+    /// Autoscaler does, but don't matter, since all candidates take the same Pods here.
     async fn cheapest<'a>(&self, candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
         let (name, cpu) = STABILIZATION;
         self.pod_price(name, cpu).await?;

@@ -38,8 +38,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Creates a driver of a version, which calls a provider and watches a workload cluster. It begins with
-    /// [`Self::run`].
+    /// Creates a driver of a version, which calls a provider and watches a workload cluster. [`Self::run`] starts it.
     pub fn new(
         caller: Caller,
         workload: Workload,
@@ -75,7 +74,7 @@ impl Driver {
         Ok(sizes)
     }
 
-    /// Fetches all sizes again. If one call fails, none is known.
+    /// Fetches all sizes again. If one call fails, all sizes are unknown.
     pub(crate) async fn recalculate(&mut self, input: &LoopInput) {
         self.memory.targets = self.sizes(&input.groups).await.unwrap_or_else(|error| {
             self.note("no sizes", &error);

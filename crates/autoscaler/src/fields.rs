@@ -70,7 +70,7 @@ impl Fields {
         }
     }
 
-    /// Decodes the options of an answer, which replaces everything that was sent.
+    /// Decodes the options of an answer. They replace all options of the request.
     pub(crate) fn options(self, answer: &NodeGroupAutoscalingOptions, startup: Duration) -> Result<Options> {
         let time = |old: Option<MetaDuration>, new: Option<prost_types::Duration>| -> Result<Duration> {
             if self.new {

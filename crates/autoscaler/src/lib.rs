@@ -1,8 +1,8 @@
 //! A model of Cluster Autoscaler: it makes the calls of versions 1.33 and later, in their order, and keeps their state
 //! from loop to loop. The end-to-end tests and the simulation share it.
 //!
-//! It must use none of the program's own code except the wire types: a mistake there would then be on both sides of a
-//! call. Time is tokio's and randomness is passed in, so that a seed decides everything.
+//! It must use none of the program's own code except the wire types, since a mistake in shared code would be on both
+//! sides of a call. Time is tokio's and randomness is passed in, so that a seed decides everything.
 
 mod actuation;
 mod backoff;
@@ -111,7 +111,7 @@ pub enum Expander {
 }
 
 impl Expander {
-    /// Returns Cluster Autoscaler's name of it.
+    /// Returns Cluster Autoscaler's name of this expander.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

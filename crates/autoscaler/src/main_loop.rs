@@ -24,8 +24,8 @@ const MAX_FAILING: Duration = Duration::from_secs(900);
 const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
 
 impl Driver {
-    /// Runs loops until it is dropped, or until they have failed for so long that Cluster Autoscaler would be
-    /// restarted. An error ends a loop early.
+    /// Runs loops until the future is dropped, or until the loops have failed for so long that Cluster Autoscaler would
+    /// be restarted. An error ends a loop early.
     pub async fn run(mut self) {
         self.begin().await;
         let mut succeeded = Instant::now();
@@ -42,7 +42,7 @@ impl Driver {
         self.note("ends", &"no loop has come to its end for long");
     }
 
-    /// Fetches the instances and takes off leftover taints, once, before the first Refresh.
+    /// Fetches the instances and removes leftover taints, once, before the first Refresh.
     async fn begin(&mut self) {
         let groups = self.groups().await;
         self.ask_for_instances(&groups).await;
@@ -135,8 +135,8 @@ impl Driver {
         })
     }
 
-    /// Returns the Nodes of each group and those of none, and stores the shape of each group: of a ready Node, or of
-    /// the template.
+    /// Returns the Nodes of each group and the Nodes without a group. Stores the shape of each group, from a ready Node
+    /// or the template.
     async fn learn(
         &mut self,
         groups: &[NodeGroup],
@@ -186,7 +186,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Returns true for a Node of another namespace, which a Cluster Autoscaler of this one would not see.
+    /// Returns true for a Node of another namespace's Cluster, which this namespace's Cluster Autoscaler wouldn't see.
     fn is_of_another(&self, node: &CoreNode) -> bool {
         let annotations = node.metadata.annotations.as_ref();
         let namespace = annotations.and_then(|annotations| annotations.get(CLUSTER_NAMESPACE));

@@ -1,11 +1,11 @@
-//! The differences from version to version in Cluster Autoscaler's calls, beside the fields: as recorded of the
-//! binaries that docs/how-to/testing.md names, and checked against their sources. 1.37 behaves as 1.36 does. Only the
+//! The differences between versions in Cluster Autoscaler's calls, apart from the fields. They were recorded from the
+//! binaries that docs/how-to/testing.md names, and checked against the sources. 1.37 behaves as 1.36 does. Only the
 //! driver uses them.
 
 use super::Version;
 
-/// The number of `NodeGroupGetOptions` calls to judge the utilization of a Node, for each Node that the min size allows
-/// to go.
+/// The number of `NodeGroupGetOptions` calls for the utilization of a Node, for each Node that can be removed above the
+/// min size.
 pub(crate) const OPTIONS_CALLS_FOR_UTILIZATION: usize = 2;
 
 /// The number of `NodeGroupGetOptions` calls before a removal: per group, and per removed Node.
@@ -51,8 +51,8 @@ impl Pattern {
         if self.since(35) { (2, 0) } else { (1, 1) }
     }
 
-    /// Returns true if Nodes that a group lacks for its size count as upcoming even without an increase under way. Pods
-    /// that are placed on them wait for ever if such a Node neither joins nor passes its provision time.
+    /// Returns true if the Nodes missing from a group's size count as upcoming even without an increase under way. Pods
+    /// that count on such a Node wait forever if it neither joins nor exceeds its provision time.
     pub(crate) fn expects_nodes_nobody_waits_for(self) -> bool {
         !self.since(36)
     }
@@ -62,7 +62,7 @@ impl Pattern {
         !self.since(36)
     }
 
-    /// Returns true if a group's own options lose the startup time, which the protocol lacks.
+    /// Returns true if the options of a group drop the startup time, since the protocol has no field for it.
     pub(crate) fn loses_startup_time(self) -> bool {
         self.since(35)
     }

@@ -23,7 +23,7 @@ const INSTANCES_LAST: Duration = Duration::from_secs(120);
 /// The annotation of a made-up Node that gives the reason for it.
 const REASON: &str = "k8s.io/cluster-autoscaler/fake-node-reason";
 
-/// The number of unready Nodes that is tolerated, and the tolerated share of all Nodes.
+/// The tolerated number of unready Nodes, and their tolerated share of all Nodes.
 const OK_UNREADY: (usize, f64) = (3, 0.45);
 
 impl Driver {
@@ -38,8 +38,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Fetches the instances of groups that are scaling up, and of unknown ones. Fetches those of all groups at
-    /// intervals, where an error counts as no instances.
+    /// Fetches the instances of groups that are scaling up, and of groups that aren't cached. Fetches those of all
+    /// groups at intervals, where an error counts as no instances.
     async fn refresh_instances(&mut self, groups: &[NodeGroup]) -> Result<()> {
         if self.memory.instances_since.is_none_or(|since| since.elapsed() > INSTANCES_LAST) {
             self.memory.instances_since = Some(Instant::now());
@@ -220,7 +220,7 @@ impl Driver {
                     && is_there
                     && let Err(status) = self.caller.decrease(&group, -request.by).await
                 {
-                    // Unlike a correction, an error here doesn't end the loop.
+                    // An error here, unlike one of a correction, doesn't end the loop.
                     self.note("not taken back", &status);
                 }
             }
@@ -249,9 +249,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Finds the groups with more Nodes than their size, or with fewer and no instance that would become one. Instances
-    /// that are being deleted or have an error don't count. A group without Nodes and without expected instances is
-    /// left alone.
+    /// Finds the groups with more Nodes than their size, or whose Nodes and expected instances are fewer than their
+    /// size. Instances that are being deleted or have an error don't count. A group without Nodes and without expected
+    /// instances is left alone.
     fn find_incorrect_sizes(&mut self) {
         let mut incorrect = BTreeMap::new();
         for (group, size) in &self.memory.targets {
@@ -318,7 +318,7 @@ impl Driver {
         }
     }
 
-    /// Deletes instances by their made-up Nodes. A refused one is sent again in the next loop. Returns `None` if
+    /// Deletes instances by their made-up Nodes. A refused delete is sent again in the next loop. Returns `None` if
     /// nothing was sent.
     async fn delete_made_up(&mut self, why: &str, group: &str, nodes: &[ExternalGrpcNode]) -> Option<bool> {
         self.options(group, 1).await.ok()??;
@@ -332,7 +332,8 @@ impl Driver {
     }
 
     /// Sets sizes that have long been incorrect to the number of Nodes. An answer without error counts as a correction,
-    /// even if the size stays, and ends the loop for all groups; so does an error, before the remaining groups.
+    /// even if the size stays the same, and ends the loop for all groups. An error ends the loop before the remaining
+    /// groups are corrected.
     pub(crate) async fn correct_sizes(&mut self, input: &LoopInput) -> Result<bool> {
         let mut any = false;
         for group in &input.groups {

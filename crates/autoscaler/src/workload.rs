@@ -57,7 +57,7 @@ impl Workload {
         Api::all(self.client.clone())
     }
 
-    /// Sets the deletion taint of a Node, or takes it off. Retries conflicts with other writers for a short time.
+    /// Adds or removes the deletion taint of a Node. Retries conflicts with other writers for a short time.
     pub(crate) async fn taint(&self, name: &str, on: bool) -> Result<()> {
         let (patience, pause) = CONFLICTS;
         let end = Instant::now() + patience;

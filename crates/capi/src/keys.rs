@@ -1,4 +1,4 @@
-//! The annotation and label keys that are read and written. Keys that follow the API group (`CAPI_GROUP`) are built
+//! The annotation and label keys that are read and written. Keys that depend on the API group (`CAPI_GROUP`) are built
 //! once per group; the others are constants.
 
 use std::fmt;
@@ -9,23 +9,24 @@ pub const DEFAULT_GROUP: &str = "cluster.x-k8s.io";
 /// The group of OpenShift's Machine API: MachineSets and Machines, without Clusters and MachineDeployments.
 pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
 
-/// Annotation that pauses its object. It doesn't follow `CAPI_GROUP`.
+/// Annotation that pauses its object. It doesn't depend on `CAPI_GROUP`.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
-/// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't depend on `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
-/// Annotation of a group: permits deletions of its Machines during a rollout. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a group: permits deletions of its Machines during a rollout. It doesn't depend on `CAPI_GROUP`.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 
-/// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't depend on
+/// `CAPI_GROUP`.
 pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 
-/// Annotation of a group: the time for which a lack of capacity may last before it is an error. It doesn't follow
+/// Annotation of a group: the time for which a lack of capacity may last before it is an error. It doesn't depend on
 /// `CAPI_GROUP`.
 pub const CAPACITY_ERROR_GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 
-/// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't follow `CAPI_GROUP`.
+/// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't depend on `CAPI_GROUP`.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 
 /// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is removed.
@@ -35,22 +36,22 @@ pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
 
 /// Annotation of a MachineSet: the size of its MachineDeployment, written with the MachineSet's own size. It doesn't
-/// follow `CAPI_GROUP`.
+/// depend on `CAPI_GROUP`.
 pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
 
-/// Annotation of a group: the log of the deletions in progress. Cluster API copies a MachineDeployment's to its
+/// Annotation of a group: the log of the deletions in progress. Cluster API copies it from a MachineDeployment to its
 /// MachineSets.
 pub const DELETING: &str = "capi-autoscaler-provider.io/deleting";
 
-/// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
+/// Prefix of the capacity annotations of a group. It doesn't depend on `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
-/// Prefix of this program's own annotations of a group. It doesn't follow `CAPI_GROUP`.
+/// Prefix of this program's own annotations of a group. It doesn't depend on `CAPI_GROUP`.
 pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
-/// Annotation of a group: the price of one of its Nodes per hour. It doesn't follow `CAPI_GROUP`.
+/// Annotation of a group: the price of one of its Nodes per hour. It doesn't depend on `CAPI_GROUP`.
 pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
-/// The keys that follow the API group.
+/// The keys that depend on the API group.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Keys {
     /// The API group itself.
@@ -61,7 +62,7 @@ pub struct Keys {
     pub max_size: String,
     /// Prefix of the annotations that override autoscaling options.
     pub options_prefix: String,
-    /// Annotation of a Machine: a MachineSet deletes it first when it scales down.
+    /// Annotation of a Machine that its MachineSet deletes first on scale-down.
     pub delete_machine: String,
     /// Annotation of a Node: the name of its Machine.
     pub machine: String,
@@ -69,7 +70,7 @@ pub struct Keys {
     pub cluster_namespace: String,
     /// Label of every object of a Cluster: the Cluster's name.
     pub cluster_name: String,
-    /// Annotation of a Node: the kind of the owner of its Machine, or MachinePool.
+    /// Annotation of a Node: the kind of its Machine's owner, or `MachinePool`.
     pub owner_kind: String,
     /// Annotation of a Node: the name of the owner of its Machine.
     pub owner_name: String,
@@ -94,16 +95,16 @@ impl Keys {
         }
     }
 
-    /// Returns the Machine in a Node's annotations, as namespace and name. OpenShift writes both into the annotation
-    /// machine; Cluster API has a separate annotation for the namespace.
+    /// Returns the namespace and name of the Machine in a Node's annotations. OpenShift writes both into the annotation
+    /// `machine`; Cluster API writes the namespace into a separate annotation.
     #[must_use]
     pub fn machine_of<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let name = annotation(&self.machine)?;
         name.split_once('/').or_else(|| Some((annotation(&self.cluster_namespace)?, name)))
     }
 
-    /// Returns true if a MachineSet counts Machines that are being deleted as replicas. OpenShift's doesn't, and
-    /// creates a new one at once.
+    /// Returns true if a MachineSet counts Machines that are being deleted as replicas. An OpenShift MachineSet
+    /// doesn't, and creates a replacement at once.
     #[must_use]
     pub fn counts_deleting(&self) -> bool {
         self.group != OPENSHIFT_GROUP

@@ -1,26 +1,26 @@
-//! The annotation with the log of deletions, as it is on an object. A text that is too long for a log is never kept,
-//! and the kept texts are limited per namespace and in total: otherwise anybody who may annotate objects could fill
-//! the memory.
+//! The text of the deletion log annotation, as stored on an object. A text longer than the maximum is never kept. The
+//! memory of the kept texts is limited per namespace and in total: otherwise anybody who may annotate objects could
+//! exhaust the memory.
 
 use std::{collections::HashMap, ops::Deref, sync::Arc};
 
 use arcstr::ArcStr;
 use parking_lot::Mutex;
 
-/// The maximum length of a log, in bytes. All annotations of an object together may have 256 KiB, and others need
-/// space too.
+/// The maximum length of a log, in bytes. Kubernetes limits all annotations of an object to 256 KiB in total, and other
+/// annotations need space too.
 pub const LONGEST_LOG: usize = 160 * 1024;
 /// The maximum memory of one namespace's logs, as an estimate in bytes.
 pub const MOST_LOGS_OF_NAMESPACE: usize = 8 << 20;
 /// The maximum memory of all namespaces' logs, as an estimate in bytes.
 pub const MOST_LOGS: usize = 32 << 20;
-/// The memory that a namespace has for its logs when others have used up [`MOST_LOGS`]: enough for 500 Machines
-/// while their log is replaced by the next one.
+/// The memory that a namespace's logs may take after other namespaces have used up [`MOST_LOGS`]. It fits the old and
+/// the new log of 500 Machines.
 const LOGS_IN_ANY_CASE: usize = 256 << 10;
-/// The maximum memory of all namespaces' logs, those of [`LOGS_IN_ANY_CASE`] included.
+/// The maximum memory of all namespaces' logs, including the memory granted by [`LOGS_IN_ANY_CASE`].
 const MOST_LOGS_IN_ANY_CASE: usize = 2 * MOST_LOGS;
-/// The estimated memory for each quotation mark of the text. A Machine has at least four of them, and its parsed entry
-/// takes memory however short its name is.
+/// The estimated memory for each quotation mark of the text. The entry of a Machine has at least four quotation marks.
+/// Its parsed form takes memory even if the name is short.
 const QUOTE: usize = 40;
 
 /// The value of the annotation [`super::DELETING`].
@@ -34,7 +34,7 @@ pub enum LogText {
     OverBudget(usize),
 }
 
-/// Creates a value outside any budget, for a text that this process writes.
+/// Creates a value that counts against no budget, for a text that this process writes.
 impl From<&str> for LogText {
     fn from(text: &str) -> Self {
         if text.len() > LONGEST_LOG {
@@ -45,14 +45,14 @@ impl From<&str> for LogText {
     }
 }
 
-/// The text of a log, and its reservation in the [`LogBudget`]. Cheap to clone; the space is free again when the last
-/// clone is dropped.
+/// The text of a log, and its reservation in the [`LogBudget`]. A clone is cheap; the drop of the last clone frees the
+/// space.
 #[derive(Clone)]
 pub struct BudgetedLog(Arc<Reservation>);
 
 struct Reservation {
     text: ArcStr,
-    /// The budget and the namespace in which the text counts; `None` for a text outside any budget.
+    /// The budget and the namespace that the text counts against; `None` if it counts against no budget.
     of: Option<(LogBudget, ArcStr)>,
 }
 
@@ -86,8 +86,8 @@ impl Drop for Reservation {
     }
 }
 
-/// The space for the logs of a management cluster. A text counts once in its namespace, however many objects have it:
-/// a MachineDeployment's is copied to its MachineSets, and arrives again with each of their versions.
+/// The space for the logs of a management cluster. A text counts once in its namespace, even if many objects have it:
+/// Cluster API copies a MachineDeployment's log to its MachineSets, and each of their updates contains it again.
 #[derive(Clone, Debug, Default)]
 pub struct LogBudget(Arc<Mutex<Counted>>);
 

@@ -1,5 +1,5 @@
-//! Node of the workload cluster: the reference to its Machine, and the labels and resources that a template takes
-//! over.
+//! A Node of the workload cluster: the reference to its Machine, and the labels and resources that a template copies
+//! from it.
 
 mod resources;
 
@@ -14,23 +14,23 @@ pub use self::resources::NodeResources;
 use super::{Context, Meta, ObjectKey, bounded, wire};
 use shared_informer::{Document, Projection};
 
-/// A Node as read here.
+/// The decoded part of a Node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Node {
     /// Identity; the namespace is empty.
     pub meta: Meta,
     /// `spec.providerID`, if it isn't empty.
     pub provider_id: Option<ArcStr>,
-    /// The Machine named by the annotation machine, with its namespace there or in cluster-namespace.
+    /// The Machine in the annotation `machine`; its namespace is in the same annotation or in `cluster-namespace`.
     pub machine: Option<ObjectKey>,
     /// The labels of [`Node::TEMPLATE_LABELS`] that are set.
     pub template_labels: TemplateLabels,
-    /// Its resources, if it is ready and isn't being deleted: at other times it may report fewer.
+    /// The Node's resources, only while it is ready and not being deleted: otherwise it may report fewer.
     pub resources: Option<NodeResources>,
 }
 
-/// The values of [`Node::TEMPLATE_LABELS`] as one text, which similar Nodes share. Each label has a line: empty if it
-/// isn't set, and with a leading `=` if it is.
+/// The values of [`Node::TEMPLATE_LABELS`] in one string, which Nodes with equal values share. Each label has a line:
+/// `=` and the value if the label is set, otherwise an empty line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TemplateLabels(ArcStr);
 
@@ -77,7 +77,7 @@ impl Document for Json {
 }
 
 impl Node {
-    /// The labels that a template takes over from a real Node of its group.
+    /// The labels that a template copies from a real Node of its group.
     pub const TEMPLATE_LABELS: [&'static str; 5] = [
         "kubernetes.io/arch",
         "kubernetes.io/os",
@@ -89,7 +89,7 @@ impl Node {
     /// Decodes a Node.
     ///
     /// # Errors
-    /// The text of the decoding error, when a field that is read has another type.
+    /// The text of the decoding error, if a field has an unexpected type.
     pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
         wire::read(value).map(|json| Self::of(meta, json, context))
     }

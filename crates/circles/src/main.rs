@@ -1,5 +1,5 @@
-//! Prints the circles between the files of a module, one use a line: no two files of a module use each other, except a
-//! parent and its children. A circle between two modules counts as one between their files.
+//! Prints the circles (dependency cycles) between the files of a module, one use per line. Files of a module must not
+//! use each other, except a parent and its children. A circle between two modules counts as one between their files.
 
 mod packages;
 mod source;

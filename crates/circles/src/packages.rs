@@ -1,4 +1,4 @@
-//! Finds the packages of the repository and the files from which Cargo reaches their modules.
+//! Finds the packages of the repository and the root files of their crates.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Returns all Rust files of the repository, without what is built or hidden.
+/// Returns all Rust files of the repository, except build outputs and hidden files.
 pub(crate) fn files() -> Vec<PathBuf> {
     let entries = walkdir::WalkDir::new(root()).sort_by_file_name().into_iter();
     let entries = entries.filter_entry(|entry| {
@@ -18,13 +18,13 @@ pub(crate) fn files() -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Returns the files that are crates of their own: those of a package's source, its programs, tests, benches, examples
-/// and fuzz targets, and the script that builds it.
+/// Returns the root files of crates: those of a package's library, programs, tests, benches, examples and fuzz targets,
+/// and its build script.
 pub(crate) fn crates() -> Vec<PathBuf> {
     files().into_iter().filter(|path| package(path).is_some_and(|package| is_crate(&package, path))).collect()
 }
 
-/// Returns the innermost package that has a file.
+/// Returns the innermost package that contains a file.
 fn package(file: &Path) -> Option<PathBuf> {
     file.ancestors().skip(1).find(|folder| folder.join("Cargo.toml").exists()).map(Path::to_owned)
 }

@@ -1,5 +1,5 @@
-//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Code for tests is
-//! left out where it stands among other code; modules of tests that are files are read.
+//! Reads a crate's files into modules: their children, imports, items and the paths that they name. Test code inside
+//! other files is skipped; test modules with files of their own are read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +17,15 @@ pub(crate) struct Module {
     pub(crate) file: PathBuf,
     /// The module's names from the crate's root on.
     pub(crate) path: Vec<String>,
-    /// The number of its last name, unless it is a file of its own.
+    /// True if the module is inline, not in a file of its own.
     pub(crate) inline: bool,
-    /// It is compiled for tests alone, by itself or by a module around it.
+    /// True if its own attribute or an enclosing module restricts it to tests.
     pub(crate) for_tests: bool,
     pub(crate) parent: Option<usize>,
     pub(crate) children: BTreeMap<String, usize>,
     /// The paths of the names that it imports.
     pub(crate) imports: BTreeMap<String, Vec<String>>,
-    /// The paths that it imports everything from.
+    /// The paths of its glob imports.
     pub(crate) globs: Vec<Vec<String>>,
     pub(crate) items: BTreeSet<String>,
     /// All paths of more than one segment, those of its imports included.
@@ -68,7 +68,7 @@ struct Attributes {
 }
 
 impl Reader<'_> {
-    /// Reads what stands between two braces. Items are declared at the outermost level of a module alone.
+    /// Reads the tokens between two braces. Items count only at the outermost level of a module.
     fn body(&mut self, tokens: &[TokenTree], outermost: bool) -> Result<()> {
         let mut next = 0;
         while let Some(token) = tokens.get(next) {
@@ -86,9 +86,9 @@ impl Reader<'_> {
                     self.attributes.path = place(ahead);
                     2
                 }
-                // A field or a method, no path.
+                // A field or a method isn't a path.
                 TokenTree::Punct(punct) if punct.as_char() == '.' && is_ident(ahead.get(1)) => 2,
-                // A path from outside the crate, or the rest of one with generics.
+                // A path of another crate, or the rest of a path after generics.
                 TokenTree::Punct(_) if is_separator(ahead) => 2 + path(&ahead[2..]).1,
                 TokenTree::Ident(word) if word == "use" => self.import(ahead),
                 TokenTree::Ident(word) if word == "mod" && is_ident(ahead.get(1)) => self.child(ahead)?,
@@ -189,7 +189,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the path at the front, of which generics are no part, and its length in tokens.
+/// Returns the path at the front, without generics, and its length in tokens.
 fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
     let (mut segments, mut length) = (vec![], 0);
     while let Some(TokenTree::Ident(segment)) = tokens.get(length) {
@@ -219,7 +219,7 @@ fn is_separator(tokens: &[TokenTree]) -> bool {
     is_punct(tokens.first(), ':') && is_punct(tokens.get(1), ':')
 }
 
-/// Returns whether an attribute leaves the item that follows it to tests.
+/// Returns true if an attribute compiles the next item only for tests.
 fn is_for_tests(tokens: &[TokenTree]) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(1) else { return false };
     let text = attribute.stream().to_string();
@@ -227,7 +227,7 @@ fn is_for_tests(tokens: &[TokenTree]) -> bool {
     words.first() == Some(&"cfg") && words.contains(&"test") && !words.contains(&"not")
 }
 
-/// Returns whether attributes stand before a module that is a file of its own.
+/// Returns true if attributes precede a module in a file of its own.
 fn is_file(tokens: &[TokenTree]) -> bool {
     let mut words = tokens;
     while is_punct(words.first(), '#') {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::source::Module;
 
-/// A child of a module that uses another one, and the places where it does so.
+/// The uses by each child of a module: the used child, and the places of the uses.
 type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Returns the circles in each module of a crate. Each is written as its uses, one a line.
+/// Returns the circles in each module of a crate. Each circle is written as its uses, one per line.
 pub(crate) fn circles(modules: &[Module]) -> Vec<String> {
     uses(modules)
         .iter()
@@ -15,8 +15,8 @@ pub(crate) fn circles(modules: &[Module]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the uses between the children of each module. Those of code for tests count among the files of a module of
-/// tests: others can't be part of a circle, since no other code uses it.
+/// Returns the uses between the children of each module. Uses by test code count only between the files of a test
+/// module. Its other uses can't be part of a circle, since no other code uses test code.
 pub(crate) fn uses(modules: &[Module]) -> BTreeMap<String, Uses> {
     let mut all: BTreeMap<String, Uses> = BTreeMap::new();
     for (at, module) in modules.iter().enumerate() {
@@ -44,7 +44,7 @@ fn file_path(modules: &[Module], mut at: usize) -> &[String] {
     &modules[at].path
 }
 
-/// Returns whether the module around another one, at a depth from the crate's root, is for tests alone.
+/// Returns true if the ancestor of a module at a depth below the crate's root is only for tests.
 fn all_for_tests(modules: &[Module], mut at: usize, depth: usize) -> bool {
     while let (true, Some(parent)) = (modules[at].path.len() > depth, modules[at].parent) {
         at = parent;
@@ -52,10 +52,10 @@ fn all_for_tests(modules: &[Module], mut at: usize, depth: usize) -> bool {
     modules[at].for_tests
 }
 
-/// The deepest chain of imports that is followed. Imports of each other would never end.
+/// The max depth of imports that are followed. Cyclic imports would never end.
 const MOST_IMPORTS: u32 = 16;
 
-/// Returns the module that declares the end of a path which stands in a module, unless it is outside the crate.
+/// Returns the module that declares the last name of a path in a module, or `None` if it is outside the crate.
 fn resolve(modules: &[Module], at: usize, path: &[String], depth: u32) -> Option<usize> {
     let (first, rest) = path.split_first()?;
     let begin = match first.as_str() {
@@ -116,7 +116,7 @@ fn find(modules: &[Module], at: usize, name: &str, depth: u32) -> Option<Found> 
     })
 }
 
-/// Returns a shortest circle through each child that reaches itself, unless it is part of an earlier one.
+/// Returns a shortest circle through each child that reaches itself, unless the child is in an earlier circle.
 fn circles_of(uses: &Uses) -> Vec<Vec<String>> {
     let mut circles: Vec<Vec<String>> = vec![];
     for name in uses.keys() {

@@ -1,4 +1,4 @@
-//! One kind of a cluster as an index follows it: the shared informer, the index's registration, and their health.
+//! One kind that an index follows: the shared informer, the index's registration, and their health.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -26,15 +26,15 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Returns the list or watch that has been broken for longest, without those in `left_out`.
+    /// Returns the list or watch that has been broken for longest, except in the namespaces of `left_out`.
     pub(super) fn broken(&self, left_out: &BTreeSet<String>) -> Option<&BrokenScope> {
         let counts = |scope: &&ScopeStatus| scope.namespace.as_ref().is_none_or(|name| !left_out.contains(name));
         let broken = self.scopes.iter().filter(counts).filter_map(|scope| scope.broken.as_ref());
         broken.min_by_key(|broken| broken.since)
     }
 
-    /// Returns the reason for which the index can't rely on this kind, without the namespaces in `left_out`; `None`
-    /// if it can.
+    /// Returns the reason for which the index can't rely on this kind, ignoring the namespaces in `left_out`; `None` if
+    /// there is no such reason.
     pub(super) fn problem(&self, left_out: &BTreeSet<String>, max_staleness: Duration, now: Instant) -> Option<String> {
         let broken = self.broken(left_out);
         if !self.synced {
@@ -92,7 +92,7 @@ impl<T: IndexFeed> Followed<T> {
     }
 
     pub(super) fn health(&self) -> Health {
-        // Read first, so that `idle` covers everything that these scopes report.
+        // The scopes are read first, so that `idle` covers everything that they report.
         let scopes = self.informer.scopes();
         Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
     }

@@ -1,5 +1,5 @@
-//! The choice of the template kinds to follow. Their number is limited in total and per namespace, so that kinds
-//! named in one namespace must never displace those named in others. The functions here are pure.
+//! The choice of the template kinds to follow. The number of kinds is limited in total and per namespace: kinds named
+//! in one namespace must never displace those named in others. The functions here are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the reason, for the groups that name the kind.
+    /// Returns the reason as text for the groups that name the kind.
     pub(super) fn why(self) -> String {
         match self {
             Self::OfItsNamespaces => format!(
@@ -37,8 +37,8 @@ impl Refusal {
     }
 }
 
-/// Chooses the kinds to follow among the served ones, in this order: `followed` first, oldest first, then the others
-/// by name. Returns the kinds beyond the limits, with the reason.
+/// Chooses the kinds to follow among the served ones: first those in `followed`, oldest first, then the others by name.
+/// Returns the kinds beyond the limits, with the reason.
 ///
 /// A kind counts for one of the namespaces that name it: the one with the fewest kinds so far.
 pub(super) fn refusals<'a>(

@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 pub struct ManagementOptions {
     /// Cluster API's group (`CAPI_GROUP`).
     pub group: String,
-    /// Its version (`CAPI_VERSION`); the preferred one when `None`.
+    /// Cluster API's version (`CAPI_VERSION`); `None` for the preferred one.
     pub version: Option<String>,
     /// The settings of the informers.
     pub informers: Settings,
@@ -123,7 +123,7 @@ impl Management {
         });
     }
 
-    /// Returns a channel with the discovered core kinds. It changes when they are served differently.
+    /// Returns a channel with the discovered core kinds. The value changes when the API server serves them differently.
     pub(super) fn announced(&self) -> watch::Receiver<Option<Arc<CoreResources>>> {
         self.inner.announced.subscribe()
     }

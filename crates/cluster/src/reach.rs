@@ -1,6 +1,6 @@
 //! The namespaces of the scope that can't be read, because they were deleted together with their RoleBindings, or a
-//! right is missing. Minimal rights don't allow a query for a namespace's existence, so refused lists and watches have
-//! to serve as evidence. This file must never mistake an outage, or a right that is missing everywhere, for a problem
+//! permission is missing. Minimal permissions don't allow reading Namespace objects, so forbidden lists and watches
+//! serve as evidence. This file must never mistake an outage, or a permission that is missing everywhere, for a problem
 //! of single namespaces.
 
 use std::{
@@ -12,7 +12,7 @@ use shared_informer::ScopeStatus;
 
 use super::follow::Health;
 
-/// The time after the start in which a refusal may pass by itself: fresh RBAC rights take a moment to reach every API
+/// The time after the start during which a 403 may be temporary: new RBAC permissions take a moment to reach every API
 /// server.
 pub(super) const AT_START: Duration = Duration::from_secs(10);
 
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(left_out(&[], &kinds[..2], false), ["a", "b"]);
     }
 
-    /// The groups of a namespace that is read in part are incomplete.
+    /// A namespace that is only partly read has incomplete groups.
     #[test]
     fn a_namespace_comes_back_once_every_kind_is_read() {
         let works = [("a", true, None), ("b", true, None)];

@@ -32,7 +32,7 @@ const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
 const MACHINE_POOLS: &str = "management/machinepools";
 const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
 
-/// The maximum time after the sync of the core kinds for which Refresh fails until infrastructure templates are listed.
+/// The maximum time after the sync of the core kinds for which Refresh fails while templates aren't listed yet.
 const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
 
 /// The interval at which the readability of namespaces is evaluated; each check evaluates it as well.
@@ -68,7 +68,7 @@ struct Inner {
     templates: KindStates,
     /// The namespaces of the scope that can't be read, with the reason.
     out_of_reach: Mutex<BTreeMap<String, String>>,
-    /// Their names, shared with the task that follows templates.
+    /// The names of these namespaces, shared with the task that follows templates.
     left_out: LeftOutNamespaces,
     started: tokio::time::Instant,
     start: Mutex<Start>,
@@ -240,7 +240,7 @@ impl Workload {
             .access_in_time(inner.management.clients(), |error| {
                 let why = error.to_string();
                 let known = std::mem::replace(&mut *inner.connection.lock(), Connection::Pending(why.clone()));
-                // Logged once per change, not per attempt.
+                // The reason is logged once per change, not per attempt.
                 if !matches!(known, Connection::Pending(known) if known == why) {
                     tracing::warn!("can't connect to the workload cluster yet: {why}");
                 }
@@ -310,7 +310,7 @@ impl Workload {
         let Namespaces::Only(names) = &inner.namespaces else { return inner.left_out.load_full() };
         let patience =
             Patience { starts: inner.started.elapsed() < reach::AT_START, max_staleness: inner.options.max_staleness };
-        // Held to the end, so that the index and the log see results in the same order.
+        // The lock is held to the end, so that the index and the log see results in the same order.
         let mut known = inner.out_of_reach.lock();
         let kinds: Vec<_> = inner.core.lock().healths().into_iter().filter_map(|(_, health)| health).collect();
         let found = out_of_reach(names, &known, &kinds, patience, Instant::now());
@@ -470,7 +470,7 @@ impl Checks for Workload {
             Check::informational(format!("management/namespaces/{namespace}"), why)
         });
         let mut checks: Vec<_> = core.into_iter().chain(unread).chain(templates).collect();
-        // A kind that was named an instant ago has no state of its own yet.
+        // A kind that a group has just named has no state of its own yet.
         if awaited && checks.iter().all(Check::is_ready) {
             checks.push(Check::pending("templates", FIRST_TEMPLATES));
         }

@@ -1,5 +1,5 @@
-//! The text of a failed request for a cluster admin. kube's own text of a connection error stops at "client error
-//! (Connect)"; the cause is in its sources.
+//! Texts of failed requests, for cluster admins. kube's own text of a connection error stops at "client error
+//! (Connect)"; the cause is in the error's source chain.
 
 use std::{error::Error, fmt::Write as _};
 

@@ -11,7 +11,7 @@ pub struct ClusterRef {
     name: String,
 }
 
-/// The reason for which a text names no Cluster.
+/// The reason why a text isn't the name of a Cluster.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum ClusterRefError {
     /// The text doesn't have two parts.

@@ -1,5 +1,5 @@
-//! Errors of connecting. Each message carries the object, the cause and the remedy, and must never carry content of a
-//! kubeconfig: the YAML parser's texts, which quote the line they failed at, are cut to the position.
+//! Errors of connecting. Each message names the object, the cause and the remedy, and must never contain content of a
+//! kubeconfig. The YAML parser's messages quote the faulty line, so only their position is kept.
 
 use std::{io, path::PathBuf};
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{ClusterRef, WrongProxy, cause};
 
-/// The reason for which a cluster can't be connected to.
+/// The reason why a client can't connect to a cluster.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// A kubeconfig file that can't be opened.
@@ -27,13 +27,13 @@ pub enum ConnectError {
         /// Its defect.
         reason: String,
     },
-    /// Neither in a Pod nor with a kubeconfig.
+    /// This program runs in no Pod and has no kubeconfig.
     #[error(
         "no kubeconfig given, and none found: {reason}: run in a Pod with a service account, set KUBECONFIG, or name a \
          kubeconfig file (--management-kubeconfig)"
     )]
     NoDefault {
-        /// The reason for which the default places have none.
+        /// The reason why the default locations have no kubeconfig.
         reason: String,
     },
     /// The service account of the Pod can't be used.
@@ -61,7 +61,7 @@ pub enum ConnectError {
         /// The defect.
         reason: String,
     },
-    /// The Secret isn't there.
+    /// The Secret doesn't exist.
     #[error(
         "Secret {}/{}: not found: check the Cluster's namespace and name, and that its control plane is provisioned, or \
          name a kubeconfig file for the workload cluster",
@@ -90,7 +90,7 @@ pub enum ConnectError {
         /// The request's error.
         error: Box<kube::Error>,
     },
-    /// The Secret lacks its key.
+    /// The Secret has no key `value`.
     #[error(
         "Secret {}/{}: has no key \"value\": Cluster API keeps the kubeconfig there; check who wrote the Secret",
         cluster.namespace(), cluster.secret_name()

@@ -8,10 +8,10 @@ use serde::{
     de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor},
 };
 
-/// Checks the size of documents. Aliases may add at most `most_added` to it, in values and bytes of strings.
+/// Checks the size of documents. Aliases may add at most `most_added` values and bytes of strings.
 ///
 /// # Errors
-/// If that is exceeded, or the text isn't YAML.
+/// If a document exceeds the limit, or the text isn't YAML.
 pub fn check(text: &str, most_added: usize) -> Result<(), serde_yaml::Error> {
     // Without an alias, a document is never larger than its text.
     if !text.contains('*') {

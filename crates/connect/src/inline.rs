@@ -3,8 +3,8 @@
 //! requests answered by an unverified server. So a Secret must hold its credentials inline, and unknown fields are
 //! refused.
 //!
-//! Every struct is destructured without `..`: a field that a newer kube adds stops the build until somebody decides
-//! on it.
+//! The code destructures every struct without `..`, so a field that a newer kube adds breaks the build until the code
+//! handles it.
 
 use std::net::IpAddr;
 
@@ -133,7 +133,7 @@ fn known<'a>(mut others: impl Iterator<Item = &'a String>) -> Result<(), Refused
     others.next().map_or(Ok(()), |key| Err(Refused::new(key, UNKNOWN, "correct or remove it")))
 }
 
-/// Returns true if the value isn't empty: kubectl takes an empty path for none.
+/// Returns true if the value isn't empty: kubectl treats an empty path as unset.
 fn is_set(value: Option<&String>) -> bool {
     value.is_some_and(|value| !value.is_empty())
 }

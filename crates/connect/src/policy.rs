@@ -22,7 +22,7 @@ use super::{Connector, Proxies, bounded::bounded};
 /// The `User-Agent` that this program sends to API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
 
-/// The maximum length of an answer to a short request. The Machines of one group are the longest.
+/// The maximum length of the response to a short request. The list of one group's Machines is the longest.
 const LONGEST_ANSWER: usize = 32 << 20;
 
 /// Two clients of one cluster with different timeouts. Cloning shares their connections.
@@ -39,9 +39,9 @@ pub struct Clients {
 pub struct Policy {
     /// The time to establish the connection, TLS handshake included.
     pub connect: Duration,
-    /// The time from sending a request to the head of its answer; `None` is without limit.
+    /// The time from sending a request to the head of its response; `None` means no limit.
     pub answer: Option<Duration>,
-    /// The time between two reads of an answer.
+    /// The maximum time between two reads of a response.
     pub silence: Duration,
     /// The time for which an unused connection is kept for the next request.
     pub idle: Duration,
@@ -50,8 +50,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// For writes. The caller's own deadline is 5 seconds: the connect timeout leaves time for a second try before
-    /// it. A write that was sent is awaited beyond the deadline, since its result must be known.
+    /// For writes. The caller's own deadline is 5 seconds, and the connect timeout leaves time for a second attempt
+    /// within it. A client waits for the response to a write even after the deadline, since the result must be known.
     pub const WRITES: Self = Self {
         connect: Duration::from_secs(2),
         answer: Some(Duration::from_secs(10)),
@@ -78,7 +78,7 @@ impl Policy {
     pub fn client(self, config: Config, proxies: Proxies) -> Result<Client, kube::Error> {
         let mut config = config;
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
-        // Fails only if a provider is installed already, which serves as well.
+        // This fails only if a crypto provider is already installed, and that one works too.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 
         let mut tcp = HttpConnector::new();
@@ -92,7 +92,7 @@ impl Policy {
         connector.set_connect_timeout(Some(self.connect));
         connector.set_read_timeout(Some(self.silence));
         connector.set_write_timeout(Some(self.silence));
-        // Otherwise the time that a connection was idle would count against its next answer.
+        // Without this, the idle time of a connection would count against its next response.
         connector.set_reset_reader_on_write(true);
         let http: HttpClient<_, Body> =
             HttpClient::builder(TokioExecutor::new()).pool_idle_timeout(self.idle).build(connector);
@@ -109,10 +109,10 @@ impl Policy {
         Ok(Client::new(stack, config.default_namespace))
     }
 
-    /// Waits for the head of an answer for as long as this policy allows.
+    /// Waits for the head of a response, within the time limit of this policy.
     ///
     /// # Errors
-    /// The answer's own, or of the kind [`io::ErrorKind::TimedOut`].
+    /// The error of the response, or a timeout of the kind [`io::ErrorKind::TimedOut`].
     pub async fn limit<T>(self, answer: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
         let Some(limit) = self.answer else { return answer.await };
         let answered = tokio::time::timeout(limit, answer).await;

@@ -1,5 +1,5 @@
-//! The sources of a cluster's configuration. A source is a value: each load reads its files or its Secret again, so a
-//! follower of changes keeps the source and replaces the clients.
+//! The sources of a cluster's configuration. Each load reads the files or the Secret of a source again, so code that
+//! follows changes keeps the source and replaces the clients.
 
 use std::{env, fmt, path::Path, path::PathBuf};
 
@@ -18,7 +18,7 @@ use super::{
 /// The path of the service account's token in every Pod.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// A configuration from this program's own environment. It is the operator's, so it may name files and programs.
+/// A configuration from this program's own environment. The operator controls it, so it may name files and programs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Source {
     /// The service account in a Pod, else `KUBECONFIG`, else `~/.kube/config`.
@@ -72,8 +72,8 @@ impl WorkloadSource {
     /// Builds the workload cluster's clients; for a Secret, by one request to the management cluster.
     ///
     /// # Errors
-    /// As [`Source::connect`], and if the Secret can't be read or used. An operator has to fix errors of the
-    /// configuration before a start; those of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
+    /// The errors of [`Source::connect`], and an error if the Secret can't be read or used. Only an operator can fix
+    /// errors of the configuration. Errors of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
         Ok(self.load(management).await?.clients)
     }
@@ -155,8 +155,8 @@ fn is_in_pod() -> bool {
         && Path::new(SERVICE_ACCOUNT_TOKEN).exists()
 }
 
-/// Resolves the current context, with the proxy that the kubeconfig names itself. kube would also take the
-/// environment's proxy, without regard to `NO_PROXY`; that is left to [`Proxies`].
+/// Resolves the current context, with the proxy that the kubeconfig itself names. kube would also use the environment's
+/// proxy and ignore `NO_PROXY`, so [`Proxies`] handles that proxy instead.
 async fn resolve(kubeconfig: Kubeconfig, broken: impl FnOnce(String) -> ConnectError) -> Result<Config, ConnectError> {
     let own = own_proxy(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())

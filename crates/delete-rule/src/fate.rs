@@ -20,8 +20,8 @@ pub enum SizedBy {
     This,
     /// Another writer.
     Another,
-    /// The object doesn't say: a size of 0 that was written through the scale subresource has no manager, nor has an
-    /// object whose `managedFields` somebody removed.
+    /// The object doesn't say: no field manager owns the size. This is so for a size of 0 that was written through the
+    /// scale subresource, and for an object whose `managedFields` somebody removed.
     Nobody,
 }
 
@@ -30,17 +30,18 @@ pub enum SizedBy {
 pub enum Fate {
     /// The write was applied.
     Done,
-    /// The write wasn't applied. If it still arrives, its test of the object or size fails, or it sets what a retry
-    /// sets anyway.
+    /// The write wasn't applied. If the API server still receives it later, its test of the object or size fails, or it
+    /// sets the size that a retry would set.
     NotDone,
     /// Several writes were applied since, and this one may be among them.
     Unknown,
 }
 
 impl<P: Policy> Rule<P> {
-    /// Decides the fate of a size write. The size's field manager shows if this write was the last one. If it wasn't,
-    /// the generation shows the maximum number of writes since. A single write that set another size isn't this one. If
-    /// another writer set the same size, this write must have been undone before, which takes three writes in all.
+    /// Decides the fate of a size write. The size's field manager shows if this write was the last one. If another
+    /// write was, the generation shows the maximum number of writes since. If there was a single write and it set
+    /// another size, it wasn't this one. If another writer set the same size, this write can only have been applied and
+    /// then reverted, which takes three writes in all.
     pub fn fate<U: PartialEq>(self, seen: &Spec<'_, U>, now: &Spec<'_, U>, to: i32, sized_by: SizedBy) -> Fate {
         if now.uid != seen.uid || now.generation == seen.generation || !self.0.knows_own_writes() {
             return Fate::NotDone;

@@ -31,7 +31,7 @@ pub trait Source<T: Types> {
     fn log(&self) -> Option<&Log<T>>;
 }
 
-/// The time at which a Machine that should have gone for a smaller size may be deleted by name.
+/// The time at which a Machine that the smaller size should have removed may be deleted by name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum ByName {
     /// At once: its MachineSet no longer counts it.
@@ -39,7 +39,7 @@ pub(crate) enum ByName {
     AtOnce,
     /// Not yet: its MachinePool has more replicas than desired, so its provider hasn't acted.
     NotYet,
-    /// Once its provider has had the time to delete it.
+    /// After its provider has had enough time to delete it.
     InTime,
 }
 
@@ -102,9 +102,9 @@ impl<T: Types, P: Policy> Followed<T, P> {
     }
 }
 
-/// Returns true if a MachineSet has the group's whole size, which it received with the log, and no other MachineSet has
-/// replicas. During a rollout no MachineSet has the whole size, and nothing shows which one was made smaller: one that
-/// wasn't would replace a Machine that is deleted by name.
+/// Returns true if a MachineSet has the group's whole size, which was copied with the log, and no other MachineSet has
+/// replicas. During a rollout no MachineSet has the whole size, and nothing shows which one was scaled down. A
+/// MachineSet that wasn't scaled down would replace a Machine that is deleted by name.
 fn has_its_size<T: Types, S: Source<T>>(set: &S, sources: &[S]) -> bool {
     let mut active = sources.iter().filter_map(Source::replicas).filter(|replicas| *replicas > 0);
     let whole = Some(active.next().unwrap_or_default());

@@ -5,17 +5,17 @@ use crate::{Entry, Life, Policy, Rule, Types};
 /// The decision about the mark of a wanted entry whose Machine is given up as one that never joined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Marking {
-    /// The Machine is to be marked; while it is alive, the write tests the version in which it has no Node.
+    /// The Machine must be marked. While it is alive, the write tests the version in which it has no Node.
     Mark,
-    /// The Machine has the entry's mark, and keeps entry and mark even if it has joined since, because a smaller size
-    /// may already be taking it. Without the mark, that size would take another Machine; without the entry, it would
-    /// take a Machine that nobody has named.
+    /// The Machine has the entry's mark. Entry and mark stay even if the Machine has joined since, because a smaller
+    /// size may already be removing it. Without the mark, that size would remove another Machine; without the entry, it
+    /// would remove a Machine that no request named.
     Marked,
     /// The Machine is gone and needs no mark.
     NotNeeded,
-    /// The Machine has joined by now, and its entry is taken back.
+    /// The Machine has joined in the meantime, and its entry is removed.
     Joined,
-    /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
+    /// The entry is soft, and something else deletes its Machine: the smaller size would remove another Machine.
     DeletedElsewhere,
 }
 

@@ -25,7 +25,7 @@ pub struct Replaced<U> {
 pub enum Replacement<U> {
     /// Delete the Machine, after this replacement has been written.
     Begin(Replaced<U>),
-    /// Delete the Machine: its replacement is the one that was already written.
+    /// Delete the Machine: this replacement was already written.
     Continue(Replaced<U>),
     /// Do nothing before this time.
     Wait(WallTime),

@@ -133,7 +133,7 @@ fn word(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// OpenShift's MachineSets replace a Machine that is being deleted at once.
+/// OpenShift's MachineSets immediately replace a Machine that is being deleted.
 #[rstest]
 #[case::counted(true, true)]
 #[case::not_counted(false, false)]
@@ -147,7 +147,8 @@ fn a_machine_that_is_being_deleted_lowers_the_size_only_where_it_counts(#[case] 
     assert_eq!(acceptance.log().is_some(), lowers);
 }
 
-/// The placeholders of a size stand for Machines that have no Node any more and for replicas; the cases expect both.
+/// Placeholders stand for Machines that no longer have a Node, or for replicas. Each case expects the Machines and the
+/// number of replicas.
 #[rstest]
 #[case::of_missing_replicas(5, &[], &["a", "b"], 2, 0, Ok((&[][..], 2)))]
 #[case::of_more_than_there_are(3, &[], &["a", "b"], 2, 0, Err("replaced"))]

@@ -46,7 +46,7 @@ impl CoreResources {
         }
     }
 
-    /// Returns the kinds that would be read but that the group doesn't serve.
+    /// Returns the kinds that this program can read but the API group doesn't serve.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let optional = [
@@ -135,8 +135,8 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
     };
     let need =
         |kind: &str| find(kind).ok_or_else(|| LookupError::NoKind { group: group.to_owned(), kind: kind.to_owned() });
-    // If Cluster API's own group lacks one of them, it is half installed or upgraded, and its node groups must not
-    // vanish for that.
+    // If Cluster API's own group lacks one of these kinds, its installation or upgrade is incomplete. Its node groups
+    // must not vanish in that case.
     let expect = |kind: &str| if group == DEFAULT_GROUP { need(kind).map(Some) } else { Ok(find(kind)) };
     Ok(CoreResources {
         cluster: expect("Cluster")?,
@@ -167,7 +167,7 @@ async fn find_elsewhere(
 /// groups.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Waits for an answer of discovery to its end.
+/// Waits for a complete discovery response, in time.
 async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     until(Instant::now() + ANSWERS, answer).await
 }
@@ -199,7 +199,7 @@ impl Discovered {
         Ok(Self { groups, resources: BTreeMap::new() })
     }
 
-    /// Queries the resources of these groups, each group once. A group that fails keeps its error.
+    /// Queries the resources of these groups, each group once. If the query of a group fails, its error is kept.
     pub async fn ask_for(&mut self, client: &Client, groups: BTreeSet<ArcStr>) {
         let unknown = groups.into_iter().filter(|name| !self.resources.contains_key(name.as_str()));
         let unknown: Vec<_> = unknown.filter_map(|name| self.groups.get(name.as_str()).cloned()).collect();

@@ -1,5 +1,5 @@
-//! Fuzzes requests of all RPCs, from any bytes, answered by the service itself over a small index. It can't write: a
-//! command gets as far as its first write.
+//! Fuzzes requests of all RPCs from arbitrary bytes. The real service answers them over a small index. It can't write,
+//! so a command gets as far as its first write.
 
 use std::sync::LazyLock;
 

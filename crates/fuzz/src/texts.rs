@@ -20,7 +20,7 @@ pub fn quantity(data: &[u8]) {
         assert_eq!(price.to_string().parse(), Ok(price), "a price is read as it is printed");
     }
     let (Ok(left), Ok(right)) = (left.parse::<Quantity>(), right.parse::<Quantity>()) else { return };
-    // A sum may exceed what binary notation can express, which ends at the largest i64.
+    // A sum may exceed the range of binary notation, which ends at the largest i64.
     let largest = Quantity::from_units(i64::MAX);
     let sums = [left + right, left - right].into_iter().filter(|sum| *sum <= largest && -*sum <= largest);
     for quantity in [left, right, -left].into_iter().chain(sums) {

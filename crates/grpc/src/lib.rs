@@ -1,7 +1,7 @@
 //! Converts Cluster Autoscaler's requests to queries of the index and commands of `scale`, and their results to
-//! answers. It must hold no rule, except on the effect that an answer has on the caller. Read RPCs answer inline from
-//! memory, without an await or an API call. An unknown Node or group must never be an error where one error would stop
-//! the caller's whole loop.
+//! answers. This crate must hold no rule, except rules on an answer's effect on the caller. Read RPCs answer inline
+//! from memory, without an await or an API call. An unknown Node or group must never cause an error if that error would
+//! stop the caller's whole loop.
 
 mod call_log;
 mod calls;
@@ -202,7 +202,7 @@ impl Service {
                 annotations: &node.annotations,
             })
         });
-        // An empty id leaves the Node alone; an error would stop the caller's whole loop.
+        // An empty id makes the caller ignore the Node; an error would stop the caller's whole loop.
         proto::NodeGroupForNodeResponse {
             node_group: Some(pinned.map_or_else(proto::NodeGroup::default, |group| group_to_wire(&group))),
         }
@@ -234,8 +234,8 @@ impl Service {
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
         let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        // Cluster Autoscaler drains a Node before it requests the deletion, so it must choose none that can't be
-        // deleted.
+        // Cluster Autoscaler drains a Node before it requests the deletion. These options keep it from choosing a Node
+        // that can't be deleted.
         let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
         let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
@@ -325,7 +325,7 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::CleanupRequest>,
     ) -> Result<Response<proto::CleanupResponse>, Status> {
-        // Cleanup comes when any Cluster Autoscaler exits, even a standby, so it ends nothing.
+        // Cluster Autoscaler calls Cleanup on every exit, even of a standby, so the call stops nothing.
         self.read(Rpc::Cleanup, &request, |_| Ok(proto::CleanupResponse {}))
     }
 
@@ -440,7 +440,7 @@ fn cut(status: Status) -> Status {
     Status::new(status.code(), format!("{} (cut)", &message[..end]))
 }
 
-/// Maps the error of a command to its code. There must be no other mapping.
+/// Maps the error of a command to its code. No other mapping may exist.
 fn status_of(error: &ScaleError) -> Status {
     let message = error.to_string();
     match error {

@@ -1,6 +1,6 @@
 //! Counts RPCs by name and code, and records their latencies and the times of their last calls. All labels are closed
-//! sets. It must never slow down a read: one call costs two reads of the clock and a few counters, which are found
-//! without a search.
+//! sets. The metrics must never slow down a read: a call reads the clock twice and updates a few counters, without a
+//! map lookup.
 
 use std::{
     fmt,
@@ -63,7 +63,7 @@ impl Rpc {
         Self::NodeGroupGetOptions,
     ];
 
-    /// Returns its name in the protocol.
+    /// Returns the RPC's name in the protocol.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::NodeGroups => "NodeGroups",
@@ -103,7 +103,7 @@ pub struct RpcMetrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     answers: Family<AnswerLabels, Counter>,
-    /// The counters in the order of [`Rpc::ALL`], which is that of the variants.
+    /// The counters in the order of [`Rpc::ALL`], which is also the order of the variants.
     rpcs: [RpcCounts; Rpc::ALL.len()],
 }
 

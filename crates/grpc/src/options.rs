@@ -61,7 +61,7 @@ pub(super) fn overrides_anything(defaults: Option<&NodeGroupAutoscalingOptions>,
     !overrides.is_empty() || (knows_startup && overrides.max_node_startup_time.is_some())
 }
 
-/// Returns the nanoseconds of the override, else of the default that was sent, in its new form before the old one.
+/// Returns the override in nanoseconds. Without one, returns the caller's default, preferably from the new field.
 fn pick(value: Option<GoDuration>, new: Option<&prost_types::Duration>, old: Option<&MetaDuration>) -> i64 {
     value
         .map(GoDuration::as_nanos)

@@ -57,8 +57,8 @@ impl Pins {
         callers.push(Caller { connection: connection.known(), at: now });
     }
 
-    /// Returns true if a caller has to pin anew without Refresh. Returns false without a connection, by which callers
-    /// are recognized.
+    /// Returns true if a caller has to pin anew although it sent no Refresh. Returns false without a connection, since
+    /// callers are recognized by it.
     pub(super) fn must_pin(&self, connection: Option<&Connection>, now: Instant) -> bool {
         let Some(connection) = connection else { return false };
         let callers = self.0.lock();

@@ -1,7 +1,7 @@
-//! The subject of a request, as the log and traces name it.
+//! The subject of a request, as logs and traces show it.
 
 pub(super) trait Subject {
-    /// Returns the id of its group or the name of its Node; empty if it names none.
+    /// Returns the id of the request's group or the name of its Node; empty if it has neither.
     fn subject(&self) -> &str;
 }
 

@@ -38,7 +38,7 @@ pub enum Change {
     Kind(KindRef, KindState),
     /// An infrastructure template kind isn't followed any more; its state and all its templates are forgotten.
     KindGone(KindRef),
-    /// The complete set of the scope's namespaces that can't be read has changed.
+    /// The set of unreadable namespaces in scope has changed; the value is the complete set.
     ForbiddenNamespaces(BTreeSet<String>),
     /// The operator's prices have changed.
     Prices(Arc<PriceList>),

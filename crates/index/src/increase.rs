@@ -1,10 +1,10 @@
 //! The ids of instances shortly after an increase of the size.
 //!
-//! Since 1.36, Cluster Autoscaler considers an increase complete as soon as every missing Node is an instance that
-//! has timed out, even if the increase times out in the same loop: the group is then not backed off, and is increased
-//! again and again. The timeout of an instance starts with its id, that of an increase with its answer. Instances of
-//! an increase therefore have another id for its first minute: their timeout ends that much later, and at least one
-//! loop runs in between.
+//! Since 1.36, Cluster Autoscaler considers an increase complete as soon as every missing Node is an instance that has
+//! timed out, even if the increase times out in the same loop: the group is then not backed off, and is increased again
+//! and again. An instance's timeout starts when Cluster Autoscaler first sees its id; an increase's timeout starts with
+//! the response. The instances of an increase therefore have a temporary id in its first minute: they time out that
+//! much later, and at least one loop runs in between.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 use nodegroup::{Instance, MachineView, placeholder};
 use tokio::time::Instant;
 
-/// The time for which the instances of an increase have ids of their own. A loop of Cluster Autoscaler must be
-/// shorter, and the clocks of API server and this process must differ by less.
+/// The time for which the instances of an increase have temporary ids. It must be longer than a loop of Cluster
+/// Autoscaler, and than the clock difference between the API server and this process.
 const NEW_FOR: Duration = Duration::from_secs(60);
 
 /// An increase that this process has written.
@@ -29,8 +29,8 @@ impl Increase {
         Self { at: Instant::now(), time: Timestamp::now() }
     }
 
-    /// Replaces the ids of the increase's instances while it is new: those of Machines without a Node that came with
-    /// it, and of replicas without a Machine. `members` are the Machines of the first instances, in the same order.
+    /// Replaces the ids of the increase's instances in its first minute: those of Machines without a Node that were
+    /// created for it, and of replicas without a Machine. `members` are the Machines of the first instances, in order.
     pub(super) fn rename(self, instances: &mut [Instance], members: &[MachineView<'_>]) {
         if self.at.elapsed() >= NEW_FOR {
             return;
@@ -45,8 +45,8 @@ impl Increase {
         }
     }
 
-    /// Returns true if a Machine was made for the increase, within the tolerance of two clocks: API server and this
-    /// process.
+    /// Returns true if a Machine was created for the increase. Allows for a clock difference between the API server and
+    /// this process.
     fn brought(self, member: &MachineView<'_>) -> bool {
         let tolerance = SignedDuration::try_from(NEW_FOR).unwrap_or_default();
         member.machine.created.time().is_some_and(|created| created >= self.time - tolerance)

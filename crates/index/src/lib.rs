@@ -95,7 +95,7 @@ use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
 #[derive(Debug)]
 pub struct Index {
     inner: RwLock<Inner>,
-    /// The state of the first sync; `None` once it is over.
+    /// The state of the first sync; `None` before and after it.
     first_sync: Mutex<Option<FirstSync>>,
     /// Notified when the result of [`Index::wanted_kinds`] changes.
     wanted: watch::Sender<()>,
@@ -151,9 +151,9 @@ impl Index {
         live.take_notices()
     }
 
-    /// Returns the deletion log of an incoming object. Reuses a stored log with the same text, so that a change of the
-    /// status parses nothing. Parses the log of a group in scope here, before the write lock is taken; the finisher
-    /// parses the copy on a MachineSet, and nothing parses a log out of scope.
+    /// Returns the deletion log of an incoming object. Reuses a stored log with the same text, so that a status update
+    /// parses nothing. Parses the log of a group in scope here, before the write lock is taken. The finisher parses the
+    /// copy on a MachineSet; logs of groups out of scope are never parsed.
     fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
         let text = object.deleting_log.as_ref()?;
         let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
@@ -192,7 +192,7 @@ impl Index {
         std::mem::take(&mut self.inner.write().live.pending_deletes)
     }
 
-    /// Returns the infrastructure template kinds that groups in scope name, with the namespaces of these groups.
+    /// Returns the infrastructure template kinds that groups in scope reference, with the namespaces of these groups.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
         self.inner.read().live.wanted_kinds()
@@ -210,7 +210,8 @@ impl Index {
         self.inner.read().live.kinds.get(kind).cloned()
     }
 
-    /// Returns true if the first list of every named template kind is complete or has failed, and is evaluated.
+    /// Returns true if the first list of every referenced template kind has completed or failed, and all groups are
+    /// evaluated.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
@@ -222,7 +223,7 @@ impl Index {
         inner.live.due.is_empty() && inner.live.wanted.keys().all(has_settled)
     }
 
-    /// Pins the current membership, as Refresh does.
+    /// Pins the current membership for the Refresh RPC.
     pub fn refresh(&self) {
         let mut inner = self.inner.write();
         // A change that is being applied is pinned as a whole.
@@ -234,7 +235,7 @@ impl Index {
 
     /// Stores a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
-        // No text is parsed under the lock.
+        // The log is parsed before the lock is taken.
         let _ = version.log.as_ref().map(SharedLog::read);
         if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
@@ -258,10 +259,10 @@ impl Index {
     }
 }
 
-/// Other crates count only in debug builds, so that their benches don't pay for it.
+/// Other crates get this counter only in debug builds, so that it doesn't slow their benches.
 #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
 impl Index {
-    /// Returns the number of visits to a Machine for its group.
+    /// Returns the number of Machines that were iterated over for their group.
     #[doc(hidden)]
     #[must_use]
     pub fn visits(&self) -> usize {

@@ -1,6 +1,6 @@
-//! The observed labels of groups' Nodes, recorded for future Nodes, and failure domains that turned out not to be
-//! zones. Both only grow: a group whose Nodes were in three zones must not count as one in a single zone because two
-//! Nodes are gone. Observations are removed with their MachineSets and groups.
+//! The labels observed on groups' Nodes, recorded for future Nodes, and failure domains that turned out not to be
+//! zones. A deleted Node doesn't remove its observations: a group with Nodes in three zones must not look like one in a
+//! single zone after two Nodes are deleted. Observations are removed with their MachineSets and groups.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ impl LiveState {
         self.evaluate_all(self.groups_by_kind.to_vec(&kind));
     }
 
-    /// Evaluates the group, and the groups that borrow from it.
+    /// Evaluates the group, and the groups that share its observation.
     fn labels_changed(&mut self, templates: &Templates, id: GroupId) {
         let lends = self.resources.borrowed(templates).is_some_and(|resources| resources.group == id);
         let mut groups = if lends { self.borrowers(templates) } else { BTreeSet::new() };
@@ -94,13 +94,13 @@ impl LiveState {
         {
             self.observations.other_zones.remove(&kind);
         }
-        // A MachineSet's Nodes are observed as they arrive, as long as it makes the same Machines.
+        // The Nodes of a MachineSet whose `MachineSpec` is unchanged are observed on their own events.
         if let Some(new) = new.filter(|new| from_is_other || new.kind == ScalableKind::MachinePool) {
             self.observe_owner(new);
         }
     }
 
-    /// Returns true if a group, or a MachineSet of it, makes Machines with these properties.
+    /// Returns true if a group, or one of its MachineSets, creates Machines with this spec.
     fn has_spec(&self, id: &GroupId, spec: &MachineSpec) -> bool {
         let object = self.groups.get(id).and_then(|group| group.object.as_deref());
         let is_like = |object: &ScalableResource| group_of(object) == *id && MachineSpec::of(object) == *spec;
@@ -111,7 +111,7 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// Forgets the observations of Nodes that are gone.
+    /// Rebuilds the observations from the Nodes that still exist.
     pub(super) fn observe_anew(&mut self) {
         self.observations = super::observations::Observations::default();
         let mut owners: Vec<_> = self.groups.values().filter_map(|group| group.object.clone()).collect();

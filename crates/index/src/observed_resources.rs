@@ -1,6 +1,6 @@
-//! Resources of observed Nodes, recorded for future Nodes: by the templates that they were made from, and by group. A
-//! record outlives its Node, until another Node is observed or the group no longer uses these templates. Must never
-//! observe a Node that is being deleted or not ready: it reports less than it has.
+//! Resources of observed Nodes, recorded for future Nodes. The records are keyed by the templates of the Nodes and by
+//! group. A record remains after its Node is deleted, until another Node is observed or the group no longer uses these
+//! templates. A Node that is being deleted or not ready must never be observed: it reports fewer resources than it has.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -79,7 +79,7 @@ impl LiveState {
         }
     }
 
-    /// Observes the Nodes of a group with these templates again, and applies the result.
+    /// Observes the group's Nodes with these templates again, and evaluates the groups that this affects.
     fn observe_again(&mut self, templates: &Templates, id: &GroupId) {
         let best = self.observed_nodes(templates, id).min_by_key(|observed_node| rank(*observed_node));
         let known = self.resources.get(templates, id);
@@ -109,7 +109,7 @@ impl LiveState {
         changed
     }
 
-    /// Keeps an observation whose Node is gone, or isn't ready to be observed again.
+    /// Keeps the last observation, but as not live: its Node is gone or can't be observed now.
     fn keep_last(&mut self, templates: &Templates, id: &GroupId) -> bool {
         let groups = self.resources.by_templates.get_mut(templates);
         let Some(observation) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
@@ -153,7 +153,8 @@ impl LiveState {
         })
     }
 
-    /// Evaluates the group, and the groups that borrow its observation if the borrowed one has changed.
+    /// Evaluates the group, and all borrowers of these templates if the observation that they borrow is no longer
+    /// `borrowed`.
     fn resources_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<ObservedResources>>) {
         let is_same = self.resources.borrowed(templates) == borrowed;
         let mut groups = if is_same { BTreeSet::new() } else { self.borrowers(templates) };

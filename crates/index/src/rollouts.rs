@@ -1,5 +1,5 @@
-//! The rollouts of groups, evaluated when a MachineSet, a MachineDeployment or a Cluster's topology changes, so that
-//! no answer has to do it.
+//! The rollouts of groups. The index evaluates them when a MachineSet, a MachineDeployment or a Cluster's topology
+//! changes, so that no query has to.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use nodegroup::{GroupId, Rollout, rollout, writing::Ongoing};
 use super::{group::Served, live_state::LiveState, relation::cluster_key};
 
 impl LiveState {
-    /// Evaluates the rollouts of groups after a change of a MachineSet, the object or the Cluster.
+    /// Evaluates the rollouts of groups after a change of their MachineSets, their own objects or their Clusters.
     pub(super) fn update_rollouts(&mut self, groups: Vec<GroupId>) {
         for id in groups {
             self.update_rollout(&id);
@@ -29,7 +29,7 @@ impl LiveState {
             return;
         }
         group.rollout = ongoing;
-        // A group that isn't live any more keeps its last answers.
+        // A group that is no longer live keeps its last served state.
         if let Some(served) = group.served.as_deref().filter(|_| group.is_live()) {
             let (definition, template) = (served.definition.clone(), served.template.clone());
             group.served = Some(Arc::new(Served::new(definition, template, group.rollout.as_ref())));

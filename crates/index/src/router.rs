@@ -1,6 +1,6 @@
-//! The router: the feeds of a management cluster fill the indexes of many Clusters. Each change goes to the index of
-//! its object's Cluster, by one look-up of the tag, however many Clusters there are. Nothing here may visit all of
-//! them.
+//! The router: it passes the changes of a management cluster's feeds to the indexes of many Clusters. Each change goes
+//! to the index of its object's Cluster. This takes one lookup by tag, whatever the number of Clusters; no code here
+//! may iterate over all Clusters.
 
 mod followed;
 mod kind;
@@ -22,8 +22,8 @@ use super::{Change, Index, Sink, Tag};
 
 /// A [`Sink`] for the objects of many Clusters, each of which may have an index.
 ///
-/// An object that names no Cluster belongs to that of its owner. Without one it is unrouted: its key is kept, and it is
-/// routed when the owner comes.
+/// An object that names no Cluster belongs to its owner's Cluster. The object is unrouted while that Cluster is
+/// unknown: the router keeps its key, and routes it when the owner arrives.
 #[derive(Debug, Default)]
 pub struct Router {
     /// One lock for all kinds, so that an object and its owner never move at the same time.
@@ -38,16 +38,16 @@ struct State {
 }
 
 impl Router {
-    /// Opts a Cluster in, with an empty index in place of any earlier one, and returns the mark that ends its filling.
-    /// Returns `None` if there is no such Cluster.
+    /// Opts a Cluster in with a new, empty index, and returns the mark that ends the replay. Returns `None` if there is
+    /// no such Cluster.
     ///
-    /// From now on the index gets the changes of the Cluster's objects. What the informers of `kinds` hold already must
-    /// be [replayed](shared_informer::Registration::replay) by the caller: the objects in the Cluster's namespace whose
-    /// tag [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced meanwhile, its mark is lost, and
-    /// the new feed must replay it.
+    /// The index receives all later changes of the Cluster's objects. The caller must
+    /// [replay](shared_informer::Registration::replay) the objects that the informers of `kinds` already hold: those in
+    /// the Cluster's namespace whose tag [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced
+    /// meanwhile, its mark is lost, and the new feed must replay the mark.
     ///
-    /// The index stays that of this Cluster: one of the same name with another uid ends it, and has to be opted in
-    /// anew.
+    /// The index belongs to the Cluster with this uid. A new Cluster of the same name removes the index, and must be
+    /// opted in again.
     pub fn insert(
         &self,
         cluster: &ObjectKey,
@@ -107,7 +107,7 @@ impl State {
             Tag::Cluster(_) | Tag::None | Tag::Unreadable => None,
         };
         let cluster = match (kind, tag) {
-            // Also if it doesn't decode.
+            // The name needs no decoding.
             (RoutedKind::Cluster, _) => Some(key.name.clone()),
             (_, Tag::Cluster(name)) => Some(name.clone()),
             (_, Tag::Owner(..)) => owner.as_ref().and_then(|owner| self.cluster_of(owner)),
@@ -153,7 +153,8 @@ impl State {
         }
     }
 
-    /// Places the objects without a tag that this one owns. They have no more than an owner and its owner above them.
+    /// Routes the untagged objects that this object owns, recursively. An object has at most two levels of owners above
+    /// it.
     fn place_owned(&mut self, kind: RoutedKind, key: &ObjectKey) {
         let RoutedKind::Scalable(kind) = kind else { return };
         let owner = GroupId::new(kind, key.clone());

@@ -36,7 +36,7 @@ impl World {
 }
 
 impl Program<'_> {
-    /// Shows each write to a MachineSet that is the group itself at once.
+    /// Makes each write to a MachineSet that is the group itself visible at once.
     pub(crate) fn show_at_once(world: &mut World, lag: usize) {
         let written = world.deployments.last();
         for copied in world.deployments.all()[1..].iter().copied() {
@@ -48,9 +48,9 @@ impl Program<'_> {
         world.deployments = Ring::of(written);
     }
 
-    /// The steps of the MachineDeployment controller, which may have missed any number of versions.
+    /// Finds the steps of the MachineDeployment controller, which may skip any number of versions.
     pub(crate) fn deployment_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        // The MachineSet controller may lag behind no further.
+        // The MachineSet controller already lags behind by the maximum.
         if world.sets[0].all().len() >= self.bounds.lag {
             return;
         }
@@ -69,8 +69,8 @@ impl Program<'_> {
         }
     }
 
-    /// The steps of the MachineSet controller. Its views of the MachineSet and of the Machines lag behind
-    /// independently. With `sees_marks` it sees the marks that were set before the smaller size that it sees.
+    /// Finds the steps of the MachineSet controller. Its views of the MachineSet and of the Machines lag behind
+    /// independently. With `sees_marks` the controller sees all marks that precede the smaller size it sees.
     pub(crate) fn set_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if let Some((set, left)) = world.deciding {
             self.delete_next(world, usize::from(set), left, found);
@@ -149,7 +149,7 @@ impl Program<'_> {
         self.act(world, Act { of, set, view, victims, missing: -excess, is_without_error }, found);
     }
 
-    /// The reconciles that end with an error, before all of their work or after any part of it.
+    /// Finds the reconciles that end with an error, before their work or after any part of it.
     pub(crate) fn failing_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if world.budget.errors == 0 {
             return;
@@ -182,7 +182,7 @@ impl Program<'_> {
         }
     }
 
-    /// The steps in which the provider of a MachinePool takes other Machines than the marked ones.
+    /// Finds the steps in which a MachinePool's provider deletes Machines other than the marked ones.
     pub(crate) fn straying_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if world.budget.strays == 0 || !self.bounds.is_pool {
             return;
@@ -252,7 +252,8 @@ impl Program<'_> {
         let why = if was_named { &mut world.ledger.chosen } else { &mut world.ledger.foreign };
         *why = *why | Set::one(victim);
         if world.log[victim].phase == Phase::Wanted && self.may_miss_places(world) {
-            // The Machine goes for a placeholder, whose place another Machine has; its own smaller size takes one more.
+            // This deletion counts for a placeholder that another Machine has replaced. The Machine's own smaller size
+            // takes one more.
             world.ledger.places_missed += 1;
             world.ledger.others += 1;
         }
@@ -265,8 +266,8 @@ impl Program<'_> {
             if is_early {
                 world.ledger.early = world.ledger.early | Set::one(victim);
             }
-            // A Machine that joins after DecreaseTargetSize has marked it may go, as may the first ones of an old
-            // MachineSet.
+            // The controller may delete a Machine that joins after DecreaseTargetSize marked it, and the first Machines
+            // of an old MachineSet.
             if !world.ledger.left_softly.has(victim) && !self.is_to_roll(world, victim) {
                 self.took_another(world, victim);
             }
@@ -274,8 +275,8 @@ impl Program<'_> {
     }
 }
 
-/// Returns the Machines that a MachineSet gives up: first those being deleted, then marked ones, then those without a
-/// Node, then by name.
+/// Returns the Machines that a MachineSet deletes: first those already being deleted, then marked ones, then those
+/// without a Node, then by name.
 pub(crate) fn victims(seen: CacheView, count: i8) -> Set {
     let classes = [
         seen.deleting,

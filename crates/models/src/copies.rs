@@ -1,6 +1,5 @@
-//! The copies of the program. Each holds a command of the delete-rule crate; each call that the command makes is one
-//! step, which the world ([`crate::writes`]) executes on the state of that moment. This file must never decide anything
-//! itself.
+//! The copies of the program. Each holds a command of the delete-rule crate. Each call of the command is one step,
+//! which the world ([`crate::writes`]) executes on its current state. This file must never make a decision itself.
 
 use std::collections::VecDeque;
 
@@ -37,7 +36,7 @@ impl Program<'_> {
         self.steps_of_finisher(world, found);
     }
 
-    /// Carries on with wanted entries, as the finisher of an idle copy.
+    /// Continues wanted entries, as the finisher of an idle copy does.
     pub(crate) fn carry_on(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.copies[copy] = Memory::default();
@@ -65,7 +64,7 @@ impl Program<'_> {
         self.go_on(world, copy, &SavedCommand { command, calls: Vec::new() }, None, step, found);
     }
 
-    /// Continues a command after the outcome of a call, at each of the moments that the cache of Machines may show.
+    /// Continues a command after the outcome of a call, once for each snapshot that the Machine cache may show.
     pub(crate) fn go_on(
         &self,
         world: &World,
@@ -89,8 +88,8 @@ impl Program<'_> {
         }
     }
 
-    /// Continues a command at one of these moments. Returns true with the world if the cache was read. Reads are
-    /// answered at once.
+    /// Continues a command with one of these snapshots of the cache. Also returns true if the command read the cache.
+    /// Reads are answered at once.
     fn run(
         &self,
         world: &World,
@@ -100,7 +99,7 @@ impl Program<'_> {
         past: Past,
     ) -> (World, bool) {
         let mut then = *world;
-        // The reads that a mark relies on are one step with it.
+        // A mark and the reads that it relies on are one step.
         let mut marking = match &outcome {
             Some(Outcome::Mark(entry, outcome)) if !matches!(outcome, MarkOutcome::Set(_)) => Some(entry.clone()),
             _ => None,
@@ -140,8 +139,8 @@ impl Program<'_> {
         (then, was_asked)
     }
 
-    /// Returns the outcome of a call that isn't a step of its own: a read that only this copy relies on, and that might
-    /// as well have happened a moment later.
+    /// Returns the outcome of a call that isn't a step of its own: a read that only this copy relies on, and that could
+    /// also happen a moment later.
     fn answer(
         &self,
         world: &mut World,
@@ -193,8 +192,8 @@ impl Program<'_> {
         }
     }
 
-    /// Returns true if a mark changes nothing, so that it is only a read: the Machine is gone for good, or a finisher
-    /// carries on with a Machine that has its mark.
+    /// Returns true if the call for a mark changes nothing and so is only a read: the Machine is gone for good, or a
+    /// finisher continues with a Machine that already has its mark.
     fn marks_nothing(world: &World, copy: usize, command: &Command, entry: &Entry<Small>) -> bool {
         let machine = world.machines[usize::from(entry.uid)];
         let is_marked = machine.mark == world.copies[copy].ticket(entry.ticket);
@@ -226,7 +225,8 @@ impl Program<'_> {
         Outcome::Listed(Ok(GroupMachines { alive, draining, without_node, instances }))
     }
 
-    /// Lists the Machines. If no other copy counts Machines, this resets the ones that came since the last count.
+    /// Lists the Machines. If no other copy counts Machines, resets the record of Machines created since the last
+    /// count.
     pub(crate) fn listing(world: &mut World, copy: usize, past: Past) -> Listing {
         let mut others = world.copies.iter().enumerate().filter(|(other, _)| *other != copy);
         if others.all(|(_, memory)| !memory.is_counting) && world.ledger.places == 0 {
@@ -252,7 +252,7 @@ impl Program<'_> {
         }
     }
 
-    /// Keeps the command of the copy until the next step; without calls, the copy is idle again.
+    /// Saves the copy's command until the next step. If the command waits for no call, the copy becomes idle.
     fn hold(&self, world: &mut World, copy: usize, held: SavedCommand, past: Past) {
         if held.calls.is_empty() {
             world.let_go(copy);
@@ -281,7 +281,7 @@ impl Program<'_> {
                 _ => {}
             }
         }
-        // The Machine went for somebody else's smaller size after it was seen alive.
+        // Another client's smaller size removed the Machine after the command had seen it alive.
         let early = to_log.without(memory.to_log) & past.alive & world.ledger.taken;
         world.ledger.early = world.ledger.early | early;
         let is_spared = |one: usize| world.log[one].never_joined && !world.may_be_marked(copy, one);
@@ -355,9 +355,9 @@ impl Program<'_> {
         }
     }
 
-    /// Settles the calls whose outcome is certain by now: marks of Machines that are gone, marks that stay because
-    /// their Machines have changed, and writes that are bound to fail. A decision may still read the state at any later
-    /// time.
+    /// Settles the calls whose outcome is already certain: marks of Machines that are gone, removals of marks that fail
+    /// because the Machine has changed, and writes that are bound to fail. A decision may still read the state at any
+    /// later time.
     pub(crate) fn settle(&self, world: &mut World) {
         for copy in 0..world.copies.len() {
             while let Some(held) = SavedCommand::of(world.copies[copy].held) {

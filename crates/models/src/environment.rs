@@ -1,4 +1,4 @@
-//! The actions of other people and of the infrastructure: Machines that are deleted, join and vanish, sizes that
+//! The actions of other clients and of the infrastructure: Machines that are deleted, join and vanish, sizes that
 //! change, and copies that are killed.
 
 use crate::{
@@ -42,7 +42,7 @@ impl DeleteModel {
                 then.machines[machine].life = Life::Deleting;
                 then.ledger.foreign = then.ledger.foreign | Set::one(machine);
                 then.ledger.excused = then.ledger.excused | Set::one(machine);
-                // The old MachineSet replaces the Machine, and the new one goes during the rollout.
+                // The old MachineSet replaces the Machine, and the rollout deletes the replacement.
                 then.ledger.others += i8::from(world.machines[machine].is_old);
                 then.machines_changed(self.bounds.lag);
                 found(Step::ForeignDelete(machine), then);
@@ -99,8 +99,8 @@ impl DeleteModel {
         }
     }
 
-    /// The steps in which a Machine gets its `nodeRef`, and in which the copies' watches show its Node, each at its own
-    /// time.
+    /// Finds the steps in which a Machine gets its `nodeRef`, and those in which the copies' watches show its Node.
+    /// They occur independently.
     pub(crate) fn lagging_refs(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         if !self.bounds.lags_node_refs {
             return;

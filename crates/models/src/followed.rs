@@ -10,7 +10,8 @@ use crate::{
 };
 
 impl Program<'_> {
-    /// Records after each step the entries that a copy may now see as followed. It may use them at any later time.
+    /// Records after each step the entries that a copy may now see as followed. The copy may use them at any later
+    /// time.
     pub(crate) fn note_followed(&self, world: &mut World) {
         let lowered = world.in_phase(Phase::Lowered).without(world.followed);
         if lowered.is_empty() {
@@ -56,7 +57,7 @@ impl Program<'_> {
         world.followed = world.followed | (lowered & Set::of(is_followed));
     }
 
-    /// Returns the copied log of a MachineSet, as far as its Machines are in the log.
+    /// Returns a MachineSet's copied log, limited to Machines that are still in the log.
     fn copy_of(world: &World, set: MachineSet) -> Log {
         let entries = (set.copied.lowered | set.copied.stale).iter().filter_map(|machine| {
             let entry = small::entry(machine, world.log[machine])?;

@@ -1,4 +1,4 @@
-//! The command that runs the search with given bounds, and prints them, the result and the time taken.
+//! The command that runs the search with given bounds, and prints the bounds, the result and the time taken.
 
 use std::{process::ExitCode, time::Instant};
 

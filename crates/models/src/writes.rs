@@ -1,5 +1,5 @@
 //! The writes of copies as the API server executes them, and the ledger's record of them. This file must know no rule:
-//! it counts by the objects before and after.
+//! it compares the objects before and after a write.
 
 use delete_rule::{
     Life,
@@ -21,7 +21,7 @@ pub(crate) struct Write<'a> {
     seen: &'a View,
     log: Option<&'a Log>,
     to: Option<i32>,
-    /// The writer of a size without a log, and true if Machines were counted for it.
+    /// The writer of a size without a log, and true if the writer counted Machines for that size.
     alone: Option<(u8, bool)>,
 }
 
@@ -146,14 +146,14 @@ impl Program<'_> {
         }
     }
 
-    /// Writes the log, and the size if it comes with it.
+    /// Writes the log, together with the size `to` if there is one.
     fn write_log(&self, world: &mut World, copy: usize, log: &Log, to: Option<i32>) -> (Step, Set) {
         let new = world.copies[copy].log(log);
         let old = world.log;
         let is_in = |one: usize| new[one].phase != Phase::None;
         let logged = Set::of(|one| is_in(one) && (old[one].phase == Phase::None || old[one].ticket != new[one].ticket));
         if !self.rule.logs_first && to.is_none() && !logged.is_empty() {
-            // The log is written together with the size.
+            // This variant writes the log only together with the size.
             world.copies[copy].pretends_at = Some(world.log_print());
             return (Step::Log(copy, logged), logged);
         }
@@ -167,8 +167,8 @@ impl Program<'_> {
         for machine in left.iter() {
             world.leave_log(machine);
             if to.is_some() || (is_filled.has(machine) && matches!(world.copies[copy].refused, Set(0))) {
-                // The size counts all Machines that exist: this one went for somebody else's smaller size, or was
-                // replaced before.
+                // The size counts all existing Machines. This Machine was deleted for another client's smaller size, or
+                // was replaced before.
                 world.ledger.excused = world.ledger.excused | Set::one(machine);
             } else if old[machine].phase == Phase::Wanted && !self.takes_for_over(world, machine) {
                 self.take_back(world, machine, old[machine].never_joined);
@@ -186,8 +186,8 @@ impl Program<'_> {
         (Step::Lower(copy, lowered), lowered)
     }
 
-    /// Returns true if the variant considers a Machine's deletion done because the Machine was gone when it was to be
-    /// marked.
+    /// Returns true if the variant considers a Machine's deletion done because the Machine was gone at the call for its
+    /// mark.
     fn takes_for_over(&self, world: &World, machine: usize) -> bool {
         self.rule.existence == Existence::Mark && world.life(machine) == Life::Gone
     }
@@ -201,7 +201,7 @@ impl Program<'_> {
             }
             world.followed = world.followed.without(Set::one(machine));
         }
-        // The copied log may still have an earlier entry of the Machine, which isn't this one.
+        // The copied log may still have an earlier entry of the Machine, which differs from this one.
         let deployments = world.deployments.all_mut().iter_mut();
         let sets = world.sets.iter_mut().flat_map(Ring::all_mut).map(|set| {
             set.given = set.given.without(logged);
@@ -213,12 +213,13 @@ impl Program<'_> {
         });
     }
 
-    /// Handles a wanted entry that has left the log: its size is refused, or its Machine should have had no Node.
+    /// Handles a wanted entry that has left the log: its size write was refused, or it was for a Machine without a
+    /// Node.
     fn take_back(&self, world: &mut World, machine: usize, never_joined: bool) {
         if !world.ledger.chosen.has(machine) {
             return;
         }
-        // It has gone for another smaller size.
+        // The Machine was deleted for another smaller size.
         world.ledger.excused = world.ledger.excused | Set::one(machine);
         if !never_joined {
             self.took_another(world, machine);
@@ -251,8 +252,8 @@ impl Program<'_> {
                     world.ledger.fault = Some(Fault::PaidTwice(small::uid(machine)));
                 }
                 world.ledger.paid = world.ledger.paid | Set::one(machine);
-                // The Machine went for somebody else's smaller size during the command, which may count as after it or
-                // before it.
+                // Another client's smaller size removed the Machine during the command. It may count as removed before
+                // or after the command.
                 world.ledger.others += i8::from(world.ledger.early.has(machine));
             }
             // A copy that knows of a filled place lowers the size for the Machine in it; one that saw this Machine
@@ -279,15 +280,15 @@ impl Program<'_> {
         self.bounds.admits_known && came > world.ledger.places_missed
     }
 
-    /// Handles a Machine that was taken although nobody named it, or its command was refused.
+    /// Handles a Machine that was deleted although no command named it, or although its command was refused.
     pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
-        // The copy that marked it couldn't know of its Node, and takes the mark back; or a provider took it against the
-        // marks.
+        // The copy that marked the Machine couldn't know of its Node, and will remove the mark; or a MachinePool's
+        // provider ignored the marks.
         if (world.ledger.unseen | world.ledger.strayed).has(machine) {
             return;
         }
-        // A Machine may have taken a placeholder's place since it was counted. The smaller size takes that Machine as
-        // long as it is seen to have no Node, and isn't named or deleted itself.
+        // A new Machine may have replaced a placeholder since the count. The smaller size removes that Machine as long
+        // as no Node of it is seen, and it isn't named or deleted itself.
         if self.may_miss_places(world) {
             world.ledger.places_missed += 1;
             return;
@@ -358,7 +359,7 @@ impl Program<'_> {
             MarkCall::ReadGroup => MarkOutcome::Group(Ok(memory.view(world))),
             MarkCall::Set(version) => {
                 let is_another = version.is_some_and(|version| version != memory.versions[machine]);
-                // Nothing comes between checking the watch of the Nodes and the call.
+                // The check of the Node watch and the call are one step.
                 let has_node = version.is_some() && self.rule.marks_look_again && world.knows_node(copy, machine);
                 if life != Life::Gone && (is_another || has_node) {
                     return MarkOutcome::Set(Err(Failed(Failure::Conflict)));

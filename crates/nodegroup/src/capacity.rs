@@ -1,6 +1,5 @@
-//! The capacity of the Node that would join, resource by resource: the group's capacity annotations override the
-//! infrastructure template's `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no
-//! other.
+//! The capacity of a future Node, by resource: the group's capacity annotations override the infrastructure template's
+//! `status.capacity` (kubernetes/autoscaler#8712). An invalid entry is dropped and affects no other.
 
 mod annotations;
 pub(super) mod own;
@@ -104,8 +103,8 @@ fn contradictions(capacity: &Capacity, observed_resources: &ObservedResources) -
     capacity.iter().filter_map(contradiction).collect()
 }
 
-/// Returns the resources that are GPUs, without those of 0: the one that `gpu-type` and `gpu-count` state, and those
-/// whose name says so.
+/// Returns the GPU resources with a count other than 0: the one that `gpu-type` and `gpu-count` state, and those whose
+/// name is that of a GPU.
 pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
     capacity
         .iter()
@@ -118,8 +117,8 @@ pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
 }
 
 /// Returns the capacity in `status.capacity`. An amount of 0 of cpu, memory, ephemeral-storage or pods is skipped:
-/// every Node has some. OpenStack reports its root disk as `storage`, which becomes ephemeral-storage unless that is
-/// there too.
+/// every Node has some. OpenStack reports its root disk as `storage`, which becomes ephemeral-storage if the status
+/// lists no ephemeral-storage.
 #[must_use]
 pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

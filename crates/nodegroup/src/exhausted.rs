@@ -1,9 +1,10 @@
-//! Detects that a cloud has run out of capacity, or an account out of quota, by the reason and message of a failed or
-//! unready infrastructure: InstanceErrorClass 1 (kubernetes/autoscaler#5417).
+//! Detects that a cloud has run out of capacity, or an account out of quota, from the reason and message of a Machine's
+//! failed or unready infrastructure. Cluster Autoscaler's class for it is InstanceErrorClass 1
+//! (kubernetes/autoscaler#5417).
 //!
-//! Cluster Autoscaler deletes a Machine that is reported so and backs its group off. Ordinary provisioning messages
-//! must therefore never match, and a lack that waiting may resolve becomes an error only after a while: see
-//! [`Grace`](super::Grace).
+//! Cluster Autoscaler deletes a Machine with such an error and backs its node group off. Ordinary provisioning messages
+//! must therefore never match. A lack of capacity that may resolve itself becomes an error only after a grace period:
+//! see [`Grace`](super::Grace).
 
 /// The failureReason that Cluster API defines for a lack of resources, for all providers.
 pub(crate) const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
@@ -41,7 +42,7 @@ const fn phrase(provider: &'static str, text: &'static str, heals: bool) -> Caus
 
 /// A quota, or a machine type that isn't offered: the lack lasts until somebody changes the quota or the template.
 const LASTS: bool = false;
-/// A lack of capacity, which lasts until others release some.
+/// A lack of capacity, which ends when other users release some.
 const HEALS: bool = true;
 
 /// The one list of these texts; `docs/reference/failures.md` shows it.
@@ -99,12 +100,12 @@ pub enum Lack {
     Lasts,
 }
 
-/// Phrases of throttled API calls. A message with one of them is no lack of capacity, whatever else it contains: GCP
-/// calls both a quota.
+/// Phrases of throttled API calls. A message with such a phrase never counts as a lack of capacity, whatever else it
+/// contains, because GCP calls both a quota.
 const THROTTLING: [&str; 6] =
     ["ratelimitexceeded", "rate limit", "per minute", "per second", "throttling", "too many requests"];
 
-/// Returns the lack that a reason or message reports, the lasting one if it reports two; `None` for any other text.
+/// Returns the lack that a reason or message reports; `None` if it reports none. `Lasts` wins if it reports both.
 #[must_use]
 pub fn lack(text: &str) -> Option<Lack> {
     let found = CAUSES.iter().filter(|cause| has_words(text, cause.text, cause.form == Form::Phrase));
@@ -112,7 +113,7 @@ pub fn lack(text: &str) -> Option<Lack> {
     (!THROTTLING.iter().any(|phrase| has_words(text, phrase, true))).then_some(lack)
 }
 
-/// Returns true if `words` are in `text` and neither end is within a longer word.
+/// Returns true if `text` contains `words` at word boundaries.
 fn has_words(text: &str, words: &str, any_case: bool) -> bool {
     let is_word = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
     let (text, words) = (text.as_bytes(), words.as_bytes());

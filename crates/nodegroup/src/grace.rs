@@ -1,5 +1,5 @@
-//! The time for which a temporary lack of capacity isn't an error yet: on bare metal, a host may be about to become
-//! available while its Machine reports that there is none.
+//! The grace period before a temporary lack of capacity becomes an error. On bare metal, a host may soon become
+//! available although the Machine reports that there is none.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -15,13 +15,13 @@ const DEFAULT: GoDuration = GoDuration::from_nanos(5 * 60 * 1_000_000_000);
 /// The time after which a lack of capacity is an error.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Grace {
-    /// After this time, which isn't negative; 0 is at once.
+    /// After this time, which isn't negative; 0 means at once.
     For(GoDuration),
     /// Never.
     Never,
 }
 
-/// The error for a text that is no grace period.
+/// The error for a text that isn't a grace period.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum GraceError {
     /// The text is neither a duration nor `never`.
@@ -39,7 +39,7 @@ impl Default for Grace {
 }
 
 impl Grace {
-    /// Returns the grace period of a group by its annotation, or `default` if it has none.
+    /// Returns the grace period in a group's annotation, or `default` if the group has no such annotation.
     ///
     /// # Errors
     /// If the annotation is invalid.
@@ -76,7 +76,7 @@ impl FromStr for Grace {
     }
 }
 
-/// Writes the form that can be parsed.
+/// Writes the form that `FromStr` parses.
 impl fmt::Display for Grace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -30,7 +30,8 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Returns true if there is nothing to send: the options are best left unset then (kubernetes/autoscaler#10245).
+    /// Returns true if no option is overridden: the response should then leave the options unset
+    /// (kubernetes/autoscaler#10245).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self {
@@ -52,7 +53,7 @@ impl Overrides {
             && ignore_daemon_sets_utilization.is_none()
     }
 
-    /// The options, as the suffixes of their annotations.
+    /// The annotation suffixes of the options.
     pub const NAMES: [&'static str; 8] = [
         "scaledownutilizationthreshold",
         "scaledowngpuutilizationthreshold",

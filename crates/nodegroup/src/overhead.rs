@@ -1,5 +1,5 @@
-//! The part of a Node that pods don't get: the difference of capacity and allocatable. Without it, pods that fit a
-//! template but no real Node make Cluster Autoscaler scale up endlessly (kubernetes/autoscaler#2809).
+//! The part of a Node's capacity that pods can't use: capacity minus allocatable. A template without it makes Cluster
+//! Autoscaler scale up endlessly for pods that fit the template but no real Node (kubernetes/autoscaler#2809).
 
 use capi::OWN_CAPACITY_PREFIX;
 

@@ -10,9 +10,10 @@ use super::{Architecture, GroupId, observed_resources::RealNodes, resource_list:
 pub struct TemplateRules {
     /// The architecture if nothing else states it (`CAPI_SCALE_ZERO_DEFAULT_ARCH`).
     pub default_arch: Architecture,
-    /// The expressions of Cluster API's `--additional-sync-machine-labels`, for label keys; they aren't anchored.
+    /// The regular expressions of Cluster API's flag `--additional-sync-machine-labels`. They match label keys,
+    /// unanchored.
     pub additional_sync_labels: Vec<Regex>,
-    /// The part of a Node that pods don't get, if nothing else states it.
+    /// The capacity of a Node that pods can't use, if no other source states it.
     pub default_overhead: ResourceList,
     /// True if resources other than cpu, memory, local disk and pods are taken from observed Nodes.
     pub learn_extended_resources: bool,
@@ -36,7 +37,7 @@ impl Default for TemplateRules {
     }
 }
 
-/// The sources of the parts of a template, besides the infrastructure template.
+/// The inputs of a template other than the infrastructure template.
 pub(super) struct Context<'a> {
     pub(super) group: &'a ScalableResource,
     pub(super) id: GroupId,

@@ -1,5 +1,5 @@
-//! Checks if a Cluster's topology sets the size of a MachineDeployment. The topology controller then reverts every
-//! change of the size. The program reports that, and must never write the size again by itself.
+//! Checks if a Cluster's topology sets the size of a MachineDeployment. The topology controller then reverts every size
+//! change. This program reports the revert, and must never repeat the size write on its own.
 
 use capi::{Cluster, ScalableKind, ScalableResource, TOPOLOGY_NAME};
 

@@ -1,5 +1,5 @@
 //! The bar of a node group: it spans 0 to the max size, and shows the requested size, the running part of it, and a
-//! mark at the min size. A text says the same.
+//! mark at the min size. A text alternative gives the same values.
 
 use maud::{Markup, html};
 

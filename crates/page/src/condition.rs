@@ -46,7 +46,7 @@ impl Condition {
         Self::NoGroup,
     ];
 
-    /// Returns the condition as it stands in the query of a URL.
+    /// Returns the name of the condition in the query of a URL.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::LeftOut => "left-out",

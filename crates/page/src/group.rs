@@ -206,7 +206,7 @@ fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
 
 fn instances(group: &Group, now: Now, view: &View) -> Markup {
     let mut all: Vec<_> = group.instances.iter().flatten().collect();
-    // Instances with an error are first, then those that come or go.
+    // Instances with an error come first, then those that are being created or deleted.
     all.sort_by_key(|it| (it.error.is_none(), it.state == InstanceActivity::Running));
     let pages = all.len().div_ceil(ROWS).max(1);
     let page = view.page.min(pages);

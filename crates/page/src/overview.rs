@@ -31,14 +31,14 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
     page.around(&html! {
         h1 { "Node groups" }
         (standing(state))
-        // The clusters come before the groups if one is broken; otherwise they may stand below a long table.
+        // The clusters are above the groups if one is broken, and otherwise below them, since that table may be long.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
         @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
         @else { (clusters(state)) (groups(state, &listing, view)) }
     })
 }
 
-/// Renders the answers to the first questions of a person on call.
+/// Renders the summary for a person on call: calls, sync state and certificate.
 fn standing(state: &State) -> Markup {
     let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
     html! {

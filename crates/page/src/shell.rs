@@ -1,4 +1,4 @@
-//! The parts that all pages share: head, header, and the forms of texts, conditions and links.
+//! The parts that all pages share: head, header, and the rendering of texts, conditions and links.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -16,7 +16,8 @@ use text::visible;
 /// The interval in seconds at which the link in the header refreshes a page.
 const REFRESH: u32 = 10;
 
-/// A text of a cluster: characters that would hide or reverse other text are made visible, and the rest is escaped.
+/// A text from a cluster. Rendering makes characters that would hide or reverse other text visible, and escapes the
+/// rest.
 pub(super) struct Foreign<'a>(pub(super) &'a str);
 
 impl Render for Foreign<'_> {

@@ -153,7 +153,7 @@ fn no_text_of_a_cluster_becomes_markup() {
         assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains('\u{202e}') && !page.contains('\u{1b}'), "{page}");
-        // The quotes of every attribute are the page's own.
+        // No quote from a hostile text ends an attribute.
         assert!(!page.contains("\"'>"), "{page}");
     }
 }

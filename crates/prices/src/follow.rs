@@ -19,7 +19,7 @@ pub struct Settings {
     pub interval: Duration,
 }
 
-/// A mounted ConfigMap changes up to a minute after it was written, so seconds don't matter.
+/// A mounted ConfigMap changes up to a minute after the write, so a delay of seconds doesn't matter.
 impl Default for Settings {
     fn default() -> Self {
         Self { interval: Duration::from_secs(5) }
@@ -63,9 +63,9 @@ impl PriceMetrics {
 /// The state between two reads.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// A text that isn't in force yet and must be read a second time.
+    /// A new text, which is applied if the next read returns it again.
     candidate: Option<String>,
-    /// The problem, as it was logged.
+    /// The current problem, as logged.
     problem: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl PriceFile {
     }
 }
 
-/// Reads the file on a thread where waiting for a disk blocks no task.
+/// Reads the file on a blocking thread, so that a slow disk blocks no async task.
 async fn read_apart(path: PathBuf) -> Result<String, PriceFileError> {
     let apart = path.clone();
     let reading = tokio::task::spawn_blocking(move || read(&apart)).await;

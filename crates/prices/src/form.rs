@@ -1,5 +1,5 @@
-//! The format of a price file: YAML, parsed into the price list of the rules. Anything else is an error with its
-//! position; nothing may be guessed.
+//! The format of a price file: YAML, parsed into the price list of the rules. Any other content is an error with its
+//! position; the parser must never guess.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -48,7 +48,7 @@ struct InstanceTypes(BTreeMap<ArcStr, Price>);
 /// Parses the prices of a file.
 ///
 /// # Errors
-/// If the text is no price list, with the defect and its position.
+/// If the text isn't a price list. The error gives the defect and its position.
 pub(super) fn parse(text: &str) -> Result<PriceList, String> {
     let form: Option<FileForm> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
     let form = form.ok_or_else(nothing)?;
@@ -113,7 +113,7 @@ impl Visitor<'_> for PriceVisitor {
     }
 }
 
-/// A map in which a repeated key is an error, because it would be arbitrary which price counts.
+/// Deserializes a map and rejects a repeated key, since the choice between its prices would be arbitrary.
 impl<'de> Deserialize<'de> for InstanceTypes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(InstanceTypesVisitor).map(Self)

@@ -1,5 +1,5 @@
 //! The price file. It is read at the start, where a bad file is an error, and followed afterwards, where a bad file
-//! leaves the previous prices in force. Only its own task may ever wait for a disk.
+//! leaves the previous prices in force. After the start, only the task that follows it may wait for a disk.
 
 mod follow;
 mod form;
@@ -16,8 +16,8 @@ use thiserror::Error;
 pub use self::follow::{PriceMetrics, Settings};
 use nodegroup::PriceList;
 
-/// The maximum size of a file in bytes: no ConfigMap holds more, and the prices of a cloud's instance types need a
-/// tenth.
+/// The maximum size of a file in bytes. A ConfigMap can't hold more, and the prices of a cloud's instance types need
+/// only a tenth of it.
 const LARGEST: u64 = 1 << 20;
 
 /// The reason why a price file is unusable.
@@ -31,7 +31,7 @@ pub enum PriceFileError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The file holds no price list.
+    /// The file's content isn't a price list.
     #[error("price file {}: {reason}", path.display())]
     Form {
         /// The file.

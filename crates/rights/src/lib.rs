@@ -1,5 +1,5 @@
-//! The permissions that this program needs, as one table: `check` verifies each of them, and the chart's RBAC is
-//! tested against them. Each names the function that breaks without it. Never list a permission that nothing uses.
+//! The permissions that this program needs, as one table: `check` verifies each of them, and the chart's RBAC is tested
+//! against them. Each permission names the feature that breaks without it. Never list a permission that nothing uses.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -47,18 +47,18 @@ pub struct Right {
     pub name: Option<String>,
     /// The only kind of node group that needs it.
     pub only_for: Option<ScalableKind>,
-    /// The function that breaks without it.
+    /// The feature that breaks without this permission.
     pub breaks: Breaks,
 }
 
-/// The function that breaks without a permission. Nothing else breaks.
+/// The feature that breaks without a permission. All other features still work.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Breaks {
-    /// `list` of a kind of the index.
+    /// `list` of a kind that the index holds.
     FirstList,
     /// `list` of Machines, which deletes also need.
     MachineList,
-    /// `watch` of a kind of the index.
+    /// `watch` of a kind that the index holds.
     Watches,
     /// `get` of the kubeconfig Secret.
     WorkloadAccess,
@@ -85,7 +85,7 @@ pub enum Breaks {
 }
 
 impl Breaks {
-    /// All functions.
+    /// All features.
     pub const ALL: [Self; 14] = [
         Self::FirstList,
         Self::MachineList,
@@ -178,7 +178,7 @@ impl Right {
         format!("{}{group}{part}", self.resource)
     }
 
-    /// Returns the RBAC rule that grants it, and the role to which the rule belongs.
+    /// Returns the RBAC rule that grants the permission, and the role that contains the rule.
     #[must_use]
     pub fn rule(&self) -> String {
         let part = self.subresource.map(|part| format!("/{part}")).unwrap_or_default();
@@ -221,7 +221,7 @@ pub struct Needs {
     pub templates: Vec<(String, String)>,
     /// The Cluster whose kubeconfig Secret gives access to the workload cluster.
     pub secret: Option<ClusterRef>,
-    /// True if anything is written.
+    /// True if the program writes anything.
     pub writes: bool,
     /// True if Events are posted.
     pub events: bool,
@@ -288,7 +288,7 @@ const OF_TEMPLATES: &[(&str, Breaks)] = &[("list", Breaks::Templates), ("watch",
 const OF_EVENTS: &[(&str, Breaks)] = &[("create", Breaks::Events), ("patch", Breaks::EventSeries)];
 
 impl Needs {
-    /// Returns all needed permissions, in an order for people.
+    /// Returns all needed permissions, sorted for people.
     #[must_use]
     pub fn rights(&self) -> Vec<Right> {
         let rows = CORE.iter().filter(|row| (self.writes || !row.writes) && !self.not_served.contains(row.resource));

@@ -1,5 +1,5 @@
-//! Makes the API calls of commands, and classifies their answers and failures. It must make no decision: a failure is
-//! classified by what it implies for the object.
+//! Makes the API calls of commands, and classifies their answers and failures. This module must make no decision: it
+//! classifies a failure by the consequence for the object.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -89,7 +89,7 @@ impl MachineMeta {
         }
     }
 
-    /// Returns true if one of `owners` owns it.
+    /// Returns true if one of `owners` owns this Machine.
     pub(super) fn is_of(&self, owners: &[(ScalableKind, ArcStr)]) -> bool {
         let is = |kind: &str, name: &str| owners.iter().any(|owner| owner.0.as_str() == kind && owner.1 == name);
         self.owners.iter().any(|(kind, name)| is(kind, name))
@@ -472,8 +472,8 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     }
 }
 
-/// Returns true if an admission webhook or policy denied the call, with 403 or 422. Neither another right nor a new
-/// read helps.
+/// Returns true if an admission webhook or policy denied the call, with 403 or 422. Neither more permissions nor
+/// another read changes such an answer.
 fn is_by_admission(message: &str) -> bool {
     message.contains("admission webhook") || message.contains("AdmissionPolicy '")
 }

@@ -28,12 +28,12 @@ use super::{
 };
 
 /// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
-/// Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole batch. The
-/// shortest sleep takes two milliseconds.
+/// Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole batch. Yields
+/// are used because the shortest sleep takes two milliseconds.
 const QUIET_TURNS: usize = 500;
-/// The number of such yields after which a batch begins at once: on a busy machine each takes microseconds.
+/// The number of such yields after which a batch begins at once: a yield takes microseconds on a busy machine.
 const MOST_QUIET_TURNS: usize = 2_000;
-/// The minimum time without a new delete: less than that passes between two calls of one caller.
+/// The minimum time without a new delete. Two calls of one caller are less than this time apart.
 const QUIET_FOR: Duration = Duration::from_micros(300);
 /// The pause without a new delete after which the deletes that join a running batch are decided. The calls of the batch
 /// go on meanwhile.
@@ -47,8 +47,8 @@ const OPEN_AT_LEAST: Duration = Duration::from_millis(5);
 /// that join.
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
-/// The maximum number of calls in flight. Twice that of the marks, so that the decision on deletes that join waits for
-/// no mark.
+/// The maximum number of calls in flight. The limit is twice that of the marks, so that decisions on joining deletes
+/// never wait for a mark.
 const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 
 /// Gathers the deletes that arrive at the same time as the first one.
@@ -62,8 +62,8 @@ async fn gather_joining(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
     gather_until(work, deletes, |pauses, _| pauses > 0, || tokio::time::sleep(QUIET)).await
 }
 
-/// Gathers deletes until it is quiet, by the number and the time of the last pauses that have brought none, for
-/// [`MOST_GATHERED`] at most.
+/// Gathers deletes for [`MOST_GATHERED`] at most, until `is_quiet` accepts the number of pauses and the time since the
+/// last new delete.
 async fn gather_until<P: Future<Output = ()>>(
     work: &Work,
     mut deletes: Vec<Delete>,

@@ -1,4 +1,4 @@
-//! The state on which commands decide without a call: of the watches, and of this process.
+//! The state on which commands decide without an API call: that of the watches and of this process.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -148,7 +148,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for CurrentState<'_, F> {
 /// Returns the life of a Machine as the watch shows it; `None` if the watch lags too far behind to be trusted.
 fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
     let key = work.machine_key(&named.name);
-    // It existed when the request was read, so it is gone for good.
+    // The Machine existed when the request was read, so it is gone for good.
     if !work.index().has_machine(&key, &named.uid) {
         return Some(Life::Gone);
     }

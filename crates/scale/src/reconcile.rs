@@ -12,7 +12,7 @@ use super::{
 };
 use index::DeletionView;
 
-/// Looks at the group's deletions once, and does what can be done now.
+/// Reads the group's deletions once, and executes the steps that are possible now.
 pub(super) async fn reconcile(work: &Work) -> ReconcileResult {
     let (memory, id) = (&work.shared.memory, &work.id);
     let Some(view) = work.index().deletions(id) else {
@@ -53,14 +53,14 @@ async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Reconc
         work.report_not_lowered(failure);
         match failure {
             NotLowered::Spared(_) => {}
-            // The next reconcile finds the rest.
+            // The next reconcile handles the rest.
             NotLowered::Refused(_) | NotLowered::Pending(_) => result = ReconcileResult::Failed,
         }
     }
     result
 }
 
-/// Deletes by name the Machines that a smaller size has left, corrects marks, and removes entries that are over.
+/// Deletes by name the Machines that a smaller size didn't remove, corrects marks, and removes finished entries.
 async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> ReconcileResult {
     let sizes = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default()));
     let mut settle = Settle::new(RULE, view.version.clone(), steps, sizes.sum());

@@ -1,5 +1,5 @@
-//! Detects commands that succeed, change nothing and come again. Cluster Autoscaler takes such a success for a change,
-//! and may silently skip the rest of its loop for all groups each time. It must decide nothing.
+//! Detects commands that succeed, change nothing and are repeated. Cluster Autoscaler takes such a success for a
+//! change, and may then silently skip the rest of its loop for all groups. This module must make no decision.
 
 use std::{collections::HashMap, time::Duration};
 

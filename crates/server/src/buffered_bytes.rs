@@ -1,5 +1,5 @@
-//! The bytes that the program buffers for a gRPC connection: unanswered requests, by the length that they announce, and
-//! unread answers. A client that doesn't read must delay nobody but itself.
+//! The bytes that the program buffers for a gRPC connection: unanswered requests, by their announced length, and unread
+//! answers. A client that doesn't read must delay nobody but itself.
 
 use std::{
     mem,
@@ -21,11 +21,11 @@ use tonic::Status;
 /// The limits of buffered bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteLimits {
-    /// The limit of a connection's requests; more are refused.
+    /// The limit of a connection's request bytes; further requests are refused.
     pub(super) requests: usize,
-    /// The limit of a connection's answers; while more are unread, its further calls wait.
+    /// The limit of a connection's unread answer bytes; beyond it, further calls wait.
     pub(super) answers: usize,
-    /// The limit of all connections; beyond it the largest is cut.
+    /// The limit of all connections together; beyond it, the largest connection is cut.
     pub(super) total: usize,
 }
 
@@ -53,7 +53,7 @@ enum Kind {
     Answer,
 }
 
-/// A share of the buffered bytes, until it is dropped.
+/// A share of the buffered bytes, released when it is dropped.
 #[derive(Debug)]
 struct Reservation {
     of: Arc<BufferedBytes>,
@@ -238,7 +238,7 @@ impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
         let first = if inner.is_end_stream() {
             Poll::Pending
         } else {
-            // A watch has no frame yet, and must not be waited for.
+            // The body of a watch has no frame yet, so this polls it only once.
             poll_fn(|cx| Poll::Ready(Pin::new(&mut inner).poll_frame(cx))).await
         };
         let first = first.map_ok(|frame| counted(frame, &buffered));

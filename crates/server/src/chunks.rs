@@ -1,6 +1,6 @@
-//! Splits bodies into small chunks. h2 writes data of more than 256 bytes immediately and by itself, and the trailers
-//! after it with another system call, for which the client wakes and reads again. Smaller chunks are buffered together
-//! with headers and trailers, so that an answer of some kilobytes is one write, as an empty one is.
+//! Splits bodies into small chunks. h2 sends data of more than 256 bytes in its own system call and the trailers in
+//! another one, so the client wakes and reads twice. h2 buffers smaller chunks with headers and trailers, so an answer
+//! of some kilobytes takes one write, like an empty one.
 
 use std::{
     pin::Pin,

@@ -57,7 +57,7 @@ pub async fn standard_services(routes: &mut RoutesBuilder, reflection: bool) -> 
 }
 
 impl Health {
-    /// Reports if the provider is in sync.
+    /// Reports whether the provider is in sync.
     pub(crate) async fn set_in_sync(&self, in_sync: bool) {
         let status = if in_sync { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.0.set_service_status(PROVIDER, status).await;

@@ -17,7 +17,7 @@ use prometheus_client::{
 
 use super::{CheckState, Checks};
 
-/// The metrics of this process. Modules add theirs with `write()`, at any time; each scrape reads it.
+/// The metrics of this process. Modules register theirs with `write()` at any time; each scrape reads the registry.
 pub type SharedRegistry = Arc<RwLock<Registry>>;
 
 /// Returns a registry whose names all start with `capi_autoscaler_provider_`, with the version and the start of this
@@ -73,7 +73,7 @@ pub(super) fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String
 }
 
 /// Converts OpenMetrics to the Prometheus format. The samples are equal. OpenMetrics names a family without the suffix
-/// of its samples, and it alone has the type `info`, units and an end marker.
+/// of its samples, and only OpenMetrics has the type `info`, units and an end marker.
 fn to_prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = None;

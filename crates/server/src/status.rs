@@ -22,12 +22,13 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 /// The maximum number of concurrent pages, since each takes a core while it is built.
 const SIDE_BY_SIDE: usize = 2;
-/// No scripts, no foreign content and no framing; forms lead to this listener only. `data:` is for the empty icon.
+/// The policy forbids scripts, foreign content and framing, and limits forms to this listener. `data:` is for the empty
+/// icon.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// The pages for people.
+/// The status pages.
 pub trait StatusPages: Send + Sync {
     /// Returns the page of a percent-decoded path, with the view that the query of its URL asks for. It may take long.
     fn page(&self, path: &str, query: &str) -> StatusAnswer;
@@ -43,7 +44,7 @@ pub enum StatusAnswer {
     Found(String),
     /// There is no such page.
     Missing(String),
-    /// The query can't be understood.
+    /// The query is invalid.
     Wrong(String),
 }
 
@@ -66,7 +67,7 @@ pub(super) async fn status(State(status): State<Status>, RawQuery(query): RawQue
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
     let path = request.uri().path().to_owned();
-    // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
+    // The server builds a page to its end even if the client is gone, and holds the permit until then.
     let made =
         tokio::task::spawn_blocking(move || (status.pages.page(&decoded(&path), &query.unwrap_or_default()), turn));
     let answer = match made.await {

@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The kind is made known as any other is: by a CustomResourceDefinition.
+/// A CustomResourceDefinition installs the kind, as in any cluster.
 fn definition() -> Value {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Event::Deleted { found_by_relist: true, .. } => "is gone, as a list showed",
             Event::Deleted { .. } => "was deleted",
         };
-        // Nobody may be left to receive it at the end.
+        // The receiver may be dropped already at the end.
         drop(events.send(format!("{} {what}", event.key())));
     });
     widgets.wait_for_sync(PATIENCE).await?;

@@ -1,5 +1,5 @@
-//! Decisions of the plan. Each is drawn from the seed, its subject, its actor and its ordinal among its kind, so
-//! removing one shifts no other.
+//! Decisions of the plan. Each decision is drawn from the seed, its subject, its actor and its ordinal, so removing one
+//! doesn't change another.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -1,4 +1,5 @@
-//! Faults of messages, hosts and clocks. Each is a decision of the plan that can be removed without shifting another.
+//! Faults of messages, hosts and clocks. Each fault is one decision of the plan. Removing it doesn't change any other
+//! decision.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -11,7 +12,7 @@ use crate::{
     host::TICK,
 };
 
-/// The message of a made-up refusal.
+/// The message of an injected error response.
 pub(crate) const MADE_UP: &str = "made up by the simulation";
 
 /// The identity of a decision: its subject, its actor, and its ordinal.
@@ -160,7 +161,7 @@ impl Faults {
         Self { chance, requests, pieces, calls, kills, until, skipped, struck: Vec::new() }
     }
 
-    /// Returns true if a decision isn't skipped, and records it then.
+    /// Records a decision and returns true, unless the decision is skipped.
     pub(crate) fn strikes(&mut self, decision: Decision) -> bool {
         let strikes = !self.skipped.contains(&decision);
         if strikes {
@@ -227,8 +228,8 @@ impl Faults {
         })
     }
 
-    /// Draws the time at which a copy is killed by a write that it sends now: before the write arrives, or after. The
-    /// kill is a decision of its own.
+    /// Draws the time at which a copy is killed because it sends a write now: before or after the write arrives. The
+    /// kill is a separate decision.
     pub(crate) fn of_kill(&self, actor: usize, ordinal: u64, at: Nanos) -> Option<Nanos> {
         let mut draw = self.chance.of("kill at a write", actor, ordinal);
         (at < self.until && draw.u32(0..10_000) < self.kills).then(|| at + draw.u64(0..60) * TICK)

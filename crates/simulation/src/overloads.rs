@@ -1,5 +1,5 @@
-//! Overloads of the API: in a third of the worlds, from a write of a group on, it refuses most requests of one copy for
-//! seconds. That first write may arrive during the overload, after its sender gave up.
+//! Overloads of the API server. In a third of the worlds, a write of a group starts one: the API server refuses most
+//! requests of one copy for seconds. That first write may arrive during the overload, after its sender gave up.
 
 use http::{Method, request::Parts};
 
@@ -14,7 +14,7 @@ use crate::{
 struct Overload {
     ordinal: u64,
     copy: usize,
-    /// The time from which the first write of a group begins it.
+    /// The time after which the first write of a group starts the overload.
     from: Nanos,
     lasts: Nanos,
     /// The fault of that write.
@@ -27,12 +27,12 @@ pub(crate) struct Overloads {
     chance: Chance,
     /// The future overloads, the next one last.
     to_come: Vec<Overload>,
-    /// The copy that is affected now, and the time of the end.
+    /// The currently affected copy, and the time at which its overload ends.
     now: Option<(usize, Nanos)>,
 }
 
 impl Overloads {
-    /// Draws the overloads of a world with so many copies, up to a time.
+    /// Draws the overloads of a world with this number of copies, before `until`.
     pub(crate) fn new(chance: Chance, copies: usize, until: Nanos) -> Self {
         let mut draw = chance.of("overloads", 0, 0);
         let count = if draw.u32(0..3) == 0 { draw.u64(1..=6) } else { 0 };

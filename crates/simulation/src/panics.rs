@@ -11,7 +11,7 @@ thread_local! {
     static RECORDED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes panics of this thread recorded instead of printed.
+/// Records the panics of this thread instead of printing them.
 pub(crate) fn record() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

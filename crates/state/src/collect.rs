@@ -22,7 +22,7 @@ use server::{Certificates, Check, Checks as _, DebugError, DebugPages};
 pub struct Selection {
     /// True if the instances of each group are included.
     pub instances: bool,
-    /// The only group to include; one that doesn't exist gives empty lists.
+    /// The only group to include. If the group doesn't exist, the lists are empty.
     pub group: Option<GroupId>,
 }
 
@@ -33,10 +33,10 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Parses the query of a URL: `instances=false` and `group=<id>`; the last of each counts.
+    /// Parses the query of a URL: `instances=false` and `group=<id>`. The last value of each parameter counts.
     ///
     /// # Errors
-    /// If the query can't be understood; the text says which parameters there are.
+    /// If the query is invalid. The error text lists the known parameters.
     pub fn parse(query: &str) -> Result<Self, String> {
         let mut selection = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -114,7 +114,7 @@ impl StateSource {
         self.whole(&snapshot, groups, left_out)
     }
 
-    /// Returns the live state with this group alone, and the report on it: `None` if there is no such object.
+    /// Returns the live state of this group alone, and the report on the group: `None` if the object doesn't exist.
     #[must_use]
     pub fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
@@ -126,8 +126,8 @@ impl StateSource {
         (self.whole(&snapshot, groups, left_out), explained)
     }
 
-    /// Returns the live state for a table of groups: the fields of a row for each group, and no MachineSet that its
-    /// MachineDeployment scales.
+    /// Returns the live state for a table of groups. Each group has only the fields of a row, and MachineSets that a
+    /// MachineDeployment scales are omitted.
     #[must_use]
     pub fn read_rows(&self) -> State {
         let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
@@ -141,7 +141,7 @@ impl StateSource {
         self.whole(&snapshot, rows, left_out)
     }
 
-    /// Returns the live state without any object.
+    /// Returns the live state without groups and other objects.
     #[must_use]
     pub fn read_bare(&self) -> State {
         self.whole(&Snapshot::default(), Vec::new(), Vec::new())

@@ -1,4 +1,4 @@
-//! Converts values of the index to the schema's, one group at a time. It must decide no rule.
+//! Converts values of the index to types of the schema, one group at a time. This module must implement no rule.
 
 use std::{collections::BTreeMap, time::Instant};
 

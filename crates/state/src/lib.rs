@@ -1,11 +1,11 @@
-//! The live state as others read it: the typed, versioned schema of `/debug/state`. The server writes these types and
-//! `groups` reads them, so that the two can't drift apart. It must never hold a secret, nor a field that changes its
+//! The live state for other programs: the typed, versioned schema of `/debug/state`. The server writes these types and
+//! `groups` reads them, so that the two can't drift apart. The schema must never hold a secret. A field must keep its
 //! meaning within a schema version; fields may be added, and readers ignore unknown ones.
 //!
-//! Metrics, state and [`explain`] are all made of [`index::GroupSnapshot`] and the types of [`nodegroup`], where every
-//! rule is decided. The report of `explain` has a schema of its own, since it has other readers and another size: it
-//! carries each value that was overridden, which the state of thousands of groups must not, and it has no sizes in
-//! flight, history or instances, which manifests don't have.
+//! Metrics, state and [`explain`] are all built from [`index::GroupSnapshot`] and the types of [`nodegroup`], which
+//! implement every rule. The report of `explain` has its own schema. It carries each overridden value, which would make
+//! the state of thousands of groups too large. It has no sizes in flight, history or instances, since manifests have
+//! none.
 
 mod collect;
 mod convert;
@@ -32,7 +32,7 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub program: Program,
     /// When this was read, RFC 3339.
     pub taken_at: String,
-    /// True if all that is waited for is in sync, as `/readyz` reports.
+    /// True if all required checks are in sync, as `/readyz` reports.
     pub ready: bool,
     /// The checks, as `/readyz?verbose` lists them.
     pub checks: Vec<SyncCheck>,
@@ -85,12 +85,12 @@ pub enum SyncState {
     Ready,
     /// Not in sync; `Refresh` fails.
     Pending,
-    /// Not in sync, and nothing waits for it.
+    /// Not in sync, but not required for readiness.
     NotWaitedFor,
 }
 
-/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if none has come
-/// since the program started.
+/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent if no Refresh has
+/// arrived since the program started.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallsState {
@@ -111,18 +111,18 @@ pub struct TlsState {
     /// The expiry of the client authority, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients_until: Option<String>,
-    /// The reason why the files can't replace the certificates in force, while they can't.
+    /// The reason why the files can't replace the certificates in force; absent if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
 }
 
-/// A write for a group or a refused request; repetitions in a row are one entry.
+/// A write for a group or a refused request. Consecutive repetitions share one entry.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryEntryState {
     /// `done`, `refused` or `failed`.
     pub outcome: String,
-    /// The reason of the Event that reports the same, or the command where there is no such Event.
+    /// The reason of the corresponding Event, or the command if there is no such Event.
     pub what: String,
     /// The class of the error, as in the label `result` of the metric of commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,7 +215,7 @@ pub struct Group {
     pub rollout: Option<Rollout>,
     /// The numbers of its instances.
     pub counts: Counts,
-    /// The Node that would join; absent if too little is known.
+    /// The Node that a scale-up would add; absent if too little is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
     /// The autoscaling options that it overrides, by the names of their annotations; the values are as Cluster
@@ -240,13 +240,13 @@ pub struct Group {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// The sign that reveals it: `machine_sets` or `topology`.
+    /// The sign of the rollout: `machine_sets` or `topology`.
     pub cause: String,
     /// The cause, for people.
     pub message: String,
     /// Its start, RFC 3339.
     pub since: String,
-    /// True if an annotation allows Machines to be deleted nonetheless.
+    /// True if an annotation allows deletes of Machines despite the rollout.
     pub ignored: bool,
 }
 
@@ -268,13 +268,13 @@ pub struct Counts {
     pub running: u64,
     /// Instances without a Node yet, including replicas without a Machine.
     pub creating: u64,
-    /// Instances on their way out.
+    /// Instances that are being deleted.
     pub deleting: u64,
     /// Instances with an error.
     pub failed: u64,
 }
 
-/// The Node that would join.
+/// The Node that a scale-up adds.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
@@ -283,7 +283,7 @@ pub struct Template {
     /// The amounts that pods get; the same resources.
     #[serde(default)]
     pub allocatable: BTreeMap<String, String>,
-    /// The amounts that pods don't get, where they are known.
+    /// The amounts that aren't allocatable, where they are known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, SourcedText>,
     /// The resources of the capacity that are GPUs, without zeros.
@@ -368,7 +368,7 @@ pub enum InstanceActivity {
     Running,
     /// It has no Node yet.
     Creating,
-    /// It is on its way out.
+    /// It is being deleted.
     Deleting,
 }
 
@@ -382,7 +382,8 @@ pub struct InstanceFailure {
     pub message: String,
     /// True if capacity or quota is lacking.
     pub out_of_resources: bool,
-    /// True if it is sent to Cluster Autoscaler: only while the delete that it causes would be accepted.
+    /// True if Cluster Autoscaler gets the error: only while this program would accept the delete that the error
+    /// causes.
     #[serde(default)]
     pub sent: bool,
 }
@@ -408,7 +409,7 @@ pub struct LeftOutObject {
     /// True if someone has to fix something, false if it is left out on purpose.
     #[serde(default)]
     pub invalid: bool,
-    /// True if it was a node group at the last `Refresh`, in which case it answers its last values until the next one.
+    /// True if it was a node group at the last `Refresh`. Until the next one, calls for it return its last values.
     pub pinned: bool,
     /// Its problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -419,6 +420,6 @@ pub struct LeftOutObject {
 }
 
 impl LeftOutObject {
-    /// The reason of a MachineSet that its MachineDeployment scales, which isn't worth a line for people.
+    /// The reason of a MachineSet that its MachineDeployment scales. Lists for people omit such MachineSets.
     pub const OWNED: &'static str = "owned_by_machine_deployment";
 }

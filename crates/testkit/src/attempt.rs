@@ -26,8 +26,7 @@ impl fmt::Display for Permanent {
 
 impl Error for Permanent {}
 
-/// Calls `attempt` until it succeeds or is [`Permanent`], and fails with its last error when that takes longer than
-/// `within`.
+/// Calls `attempt` until it succeeds or returns a [`Permanent`] error. Fails with the last error after `within`.
 ///
 /// An attempt that hangs is cancelled at the deadline as well.
 pub async fn eventually<T>(what: &str, within: Duration, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {

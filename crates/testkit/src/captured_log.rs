@@ -8,8 +8,8 @@ use std::{
 use parking_lot::Mutex;
 use tracing::Dispatch;
 
-/// Enables everything for the lifetime of the process. tracing caches one maximum level for all subscribers of a
-/// process. If concurrent tests set subscribers, it can stay outdated, and lines are lost.
+/// Enables all levels for the lifetime of the process. tracing caches one maximum level for all subscribers of a
+/// process. If concurrent tests set subscribers, the cached level can become stale, and log lines are lost.
 static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 /// The captured text. It is a writer for `tracing_subscriber`.

@@ -20,7 +20,7 @@ impl Certificate {
         Self::new(&CertificateParams::new(vec![name.to_owned()]).unwrap())
     }
 
-    /// Creates one for a name, valid from the year 2000 until this time after the Unix epoch.
+    /// Creates a certificate for a name, valid from the year 2000 until `end`, counted from the Unix epoch.
     #[must_use]
     pub fn valid_until(name: &str, end: Duration) -> Self {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();

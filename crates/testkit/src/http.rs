@@ -1,4 +1,4 @@
-//! A minimal HTTP client, to whose requests no library adds anything, and servers of a test's own routes on loopback.
+//! A minimal HTTP client without a library that adds to its requests, and servers for a test's own routes on loopback.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ pub async fn get(address: &str, path: &str) -> (u16, String) {
     try_get(address, path).await.unwrap_or_else(|error| panic!("{address}{path}: {error}"))
 }
 
-/// The same of a server that may not listen yet.
+/// Sends a GET request to a server that may not listen yet.
 ///
 /// # Errors
 /// If no complete answer came.
@@ -32,7 +32,7 @@ pub async fn try_get(address: &str, path: &str) -> io::Result<(u16, String)> {
     Ok((status.ok_or_else(no_answer)?, body.to_owned()))
 }
 
-/// Returns an address of loopback on which nothing listened a moment ago.
+/// Returns a loopback address with a port that was free a moment ago.
 #[must_use]
 pub fn free_address() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap()
@@ -43,7 +43,7 @@ pub async fn serve(router: Router) -> (SocketAddr, JoinHandle<()>) {
     serve_at(([127, 0, 0, 1], 0).into(), router).await
 }
 
-/// The same at an address, such as one where a server was before.
+/// Serves routes at an address, such as that of an earlier server.
 pub async fn serve_at(address: SocketAddr, router: Router) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();

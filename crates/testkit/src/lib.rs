@@ -1,5 +1,5 @@
-//! Shared by the tests of all packages. It depends on none of them, so that their unit tests can use it without
-//! building them twice. It panics on errors, as tests do.
+//! Helpers for the tests of all packages. This crate depends on none of them, so that their unit tests can use it
+//! without building a package twice. It panics on errors, as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
 
 pub mod attempt;

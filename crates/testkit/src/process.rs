@@ -39,7 +39,7 @@ impl Process {
         self.0.id()
     }
 
-    /// Returns it with its standard streams.
+    /// Returns the child with its standard streams.
     pub fn child(&mut self) -> &mut Child {
         &mut self.0
     }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// The default time limit: longer than anything takes that ends at all, even on a busy machine.
+/// The default time limit. It is longer than any successful wait takes, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of polling.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// A wait for a condition. Time is that of tokio, which a test may have paused.
+/// A wait for a condition. It uses tokio's time, which a test may have paused.
 #[must_use = "it waits only when it is awaited"]
 pub struct Wait<'a> {
     what: &'a str,
@@ -24,7 +24,7 @@ impl<'a> Wait<'a> {
         Self { what, patience: PATIENCE, interval: INTERVAL, state: None }
     }
 
-    /// Sets the time after which it fails.
+    /// Sets the time limit of the wait.
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
@@ -39,7 +39,7 @@ impl<'a> Wait<'a> {
         Self { state: Some(state), ..self }
     }
 
-    /// Polls until `look` returns a value. A look that hangs is cancelled at the deadline.
+    /// Polls until `look` returns a value. A hanging call of `look` is cancelled at the deadline.
     pub async fn value<T>(self, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let polling = async {
             loop {

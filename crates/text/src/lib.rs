@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Returns the text with every character escaped that moves the cursor, sets colours, hides text or changes its
+/// Returns the text, and escapes every character that moves the cursor, sets colours, hides text or changes its
 /// direction.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
@@ -51,7 +51,7 @@ pub fn visible_json(json: String) -> String {
 }
 
 /// Returns true for characters that a terminal interprets and that JSON and YAML may contain unescaped. Control
-/// characters below the space aren't among them: they are escaped within strings, and are layout outside of strings.
+/// characters below the space are excluded: they are escaped within strings, and are layout outside of strings.
 #[must_use]
 pub fn is_left_by_json(c: char) -> bool {
     c >= ' ' && is_steering(c)

@@ -1,9 +1,9 @@
 //! Traces over OTLP: a span for each write command, for each API call under it, and for each read that is logged as
 //! slow or failed. It must never wait for a collector, nor send it the content of an object or a header.
 //!
-//! Spans have OpenTelemetry's values and aren't tracing's: a span passes from the gRPC thread through a lane's queue to
-//! another runtime, may belong to several callers, and for a read begins before anybody knows that it is worth one. The
-//! purpose of a task is its OpenTelemetry context, so that modules in between need not know it.
+//! Spans use OpenTelemetry's API and not `tracing`: a span passes from the gRPC thread through a lane's queue to
+//! another runtime, and may belong to several callers. The span of a read starts before the program knows that it will
+//! record one. A task finds its span in its OpenTelemetry context, so modules in between needn't pass it on.
 
 mod endpoint;
 mod metrics;
@@ -77,8 +77,8 @@ impl Sender {
 }
 
 impl Traces {
-    /// Sends spans to a collector from a task on `runtime`, which must be the current one. It doesn't wait for an
-    /// answer of the collector. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`,
+    /// Sends spans to a collector from a task on `runtime`, which must be the current one. The function doesn't wait
+    /// for the collector to respond. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`,
     /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are respected.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Traces {
         Span::begun(running.tracer.build_with_context(builder, &caller_of(metadata)))
     }
 
-    /// Begins the span of a call that has just been answered and took this long.
+    /// Begins the span of a call that has just finished, with its start `took` ago.
     #[must_use]
     pub fn past_call(&self, rpc: &'static str, metadata: &MetadataMap, took: Duration) -> Span {
         let Some(running) = &self.0 else { return Span::default() };

@@ -18,11 +18,11 @@ use tracing::{debug, info, warn};
 
 use super::metrics::{Fate, TraceMetrics};
 
-/// The maximum number of waiting spans: a minute of 8 writes per second, each with its calls.
+/// The maximum number of queued spans: one minute of 8 writes per second, with the spans of their API calls.
 const LONGEST: usize = 2048;
 /// The maximum number of spans in one request.
 const BATCH: usize = 512;
-/// The time for which the first span waits for more.
+/// The time that the first span of a batch waits for more spans.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// The input of the queue.

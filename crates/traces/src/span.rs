@@ -1,4 +1,4 @@
-//! A span in progress, or nothing if traces are off. Its holders needn't know which.
+//! A span in progress, or nothing if traces are off. Code that holds a span needn't know the difference.
 
 use opentelemetry::{
     Context, KeyValue, Value,
@@ -25,7 +25,7 @@ pub fn set(attributes: &[(&'static str, i64)]) {
     });
 }
 
-/// Links the current task's span to the trace of another caller that it works for, as [`super::Traces::work`] does.
+/// Links the current task's span to the trace of another caller that the task serves, as [`super::Traces::work`] does.
 pub fn asked_by(other: &Context) {
     let other = other.span().span_context().clone();
     if other.is_valid() {

@@ -1,4 +1,4 @@
-//! A recorded call, as bytes: nothing of it is decoded before a check asks.
+//! A recorded call, as bytes. It is decoded only when a check needs it.
 
 use anyhow::{Result, ensure};
 use prost::{Message, bytes::Bytes};

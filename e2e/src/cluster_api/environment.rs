@@ -19,7 +19,7 @@ use crate::{
 
 /// All processes around the program. Dropping it ends them.
 pub struct Environment {
-    // Declared in the order in which they are ended, so that none logs errors about another's end.
+    // The fields are declared in their drop order, so that no process logs errors about the end of another.
     infrastructure: Mutex<Infrastructure>,
     core: Manager,
     scheduler: Process,

@@ -127,7 +127,7 @@ impl Testbed {
         })
     }
 
-    /// Removes its objects from existing clusters, and writes down their last state before.
+    /// Dumps the last state of its objects in existing clusters, and then removes them.
     pub async fn leave(&self) -> Result<()> {
         match &self.controllers {
             Controllers::Existing(tenant) => {
@@ -309,7 +309,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Returns the last log lines of the scenario's programs, and those of other components about it.
+    /// Returns the last log lines of the scenario's programs, and of other components about this scenario.
     #[must_use]
     pub fn log_tails(&self) -> String {
         let directory = self.programs.directory();

@@ -1,4 +1,4 @@
-//! An API server with the chart's release, and the program that runs by its objects.
+//! An API server with the chart's release, and the program as the release's objects configure it.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,5 @@
 //! A replica that is neither a Node nor an instance that could become one, for longer than the provision time, would
-//! silently end every loop of Cluster Autoscaler: it requests a smaller size, takes any answer for a correction, and
+//! silently end every loop of Cluster Autoscaler, which requests a smaller size, treats any answer as a correction, and
 //! does nothing else.
 
 use std::time::Duration;
@@ -29,8 +29,8 @@ use crate::pods::{create_pod, pods_run, workers};
 /// The finalizer that holds a Machine in deletion, whatever its controllers do.
 const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
 
-/// The Machine's Node is gone, and no other comes as long as the Machine hangs: the replica has a placeholder, which
-/// can be given up for a smaller size. The Machine that is already being deleted is the one that goes.
+/// The Machine's Node is gone, and no new Node joins while the Machine hangs. The replica has a placeholder, which can
+/// be given up for a smaller size. The smaller size removes the Machine that is already being deleted.
 pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(testbed: &Testbed) -> Result<()> {
     let group = Workers::new("workers").replicas(2).create(testbed).await?;
     let provider = testbed.serve().await?;
@@ -96,7 +96,7 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(testbe
     setup.ends(testbed, autoscaling, &[(&held, 1)]).await
 }
 
-/// At the min size it isn't given up. The Machine is replaced once it is gone.
+/// The replica isn't given up at the min size. Its Machine is replaced after its deletion.
 pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group(
     testbed: &Testbed,
 ) -> Result<()> {
@@ -111,8 +111,8 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_oth
     setup.ends(testbed, autoscaling, &[(&held, 2)]).await
 }
 
-/// Its failure is reported as long as a delete for it would be accepted. Otherwise it is an instance that is waited
-/// for.
+/// The failure of the Machine is reported while a delete for it would be accepted. Otherwise Cluster Autoscaler keeps
+/// waiting for the instance.
 pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_group(testbed: &Testbed) -> Result<()> {
     let full = workers(testbed, "full").sized().annotate(GRACE, "0").bounds(1, 5).replicas(1).create(testbed).await?;
     let setup = Setup::set(testbed).await?;
@@ -164,9 +164,9 @@ pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(testb
 
 /// The groups besides the one that could stop them.
 struct Setup {
-    /// Fits a Pod that fits no other group.
+    /// The group for a Pod that fits no other group.
     other: Group,
-    /// Its Machine never joins and is given up: by then the provision time is over.
+    /// A group whose Machine never joins. Once it is given up, the provision time is over.
     clock: Group,
 }
 
@@ -270,7 +270,7 @@ async fn fails(testbed: &Testbed, group: &Group, is_it: impl Fn(&Machine) -> boo
     .await
 }
 
-/// Changes the fate of a group's Machines from now on, by a patch that may change more.
+/// Changes the behaviour of a group's new Machines, with a patch that may change more.
 async fn turn(testbed: &Testbed, group: &Group, behaviour: &str, mut patch: Value) -> Result<()> {
     patch["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = json!(behaviour);
     testbed.objects.patch(group.kind, &group.name, patch).await

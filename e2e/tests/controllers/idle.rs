@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use crate::pods::{busy_nodes, create_pod, pods_run, workers};
 
-/// Idle Nodes are named in single concurrent calls: exactly those are removed.
+/// Concurrent calls name one idle Node each. Exactly those Nodes are removed.
 pub(crate) async fn idle_nodes_go_at_once_and_busy_ones_stay(testbed: &Testbed) -> Result<()> {
     // Real machines are expensive.
     let size: u8 = if testbed.is_existing() { 4 } else { 6 };
     let group = workers(testbed, "workers").sized().replicas(size.into()).create(testbed).await?;
     let machines = testbed.running(&group, size.into()).await?;
-    // Each fits on one Node, and keeps it busy.
+    // Each Pod fits on one Node and keeps it busy.
     for number in 0..2 {
         create_pod(testbed, &format!("web-{number}"), &testbed.cpu(3, 4)).await?;
     }
@@ -60,8 +60,8 @@ pub(crate) async fn the_minimum_and_the_groups_own_times_keep_idle_nodes(testbed
     Ok(())
 }
 
-/// While a MachineDeployment replaces its Machines none of them is removed; afterwards they are. The rollout is delayed
-/// by a hook on the drain of old Machines.
+/// No Machine is scaled down while its MachineDeployment rolls out; afterwards all are removed. A hook on the drain of
+/// the old Machines delays the rollout.
 pub(crate) async fn nothing_goes_while_a_rollout_goes_on(testbed: &Testbed) -> Result<()> {
     let group = workers(testbed, "workers").sized().replicas(2).create(testbed).await?;
     let old = testbed.running(&group, 2).await?;
@@ -84,9 +84,9 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(testbed: &Testbed) -> R
     Ok(())
 }
 
-/// A MachineSet would spend a smaller size on a Machine that is already being deleted: the idle Node's Machine is
-/// deleted all the same, and the busy one's stays. The held one is replaced by an unneeded one, since its Pod is
-/// deleted with it.
+/// A MachineSet would use a smaller size for a Machine that is already being deleted. The idle Node's Machine is still
+/// deleted, and the busy Node's Machine stays. The held one is replaced by an unneeded one, since its Pod is deleted
+/// with it.
 pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(testbed: &Testbed) -> Result<()> {
     let group = workers(testbed, "workers").sized().replicas(3).create(testbed).await?;
     let machines = testbed.running(&group, 3).await?;

@@ -82,7 +82,7 @@ pub(crate) async fn pages_answer(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// For clusters in the middle of an upgrade, whose preferred version is not the one to use.
+/// Clusters in the middle of an upgrade need this: their preferred version is not the one to use.
 pub(crate) async fn the_version_of_the_contract_can_be_fixed(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let workload = format!("--workload-kubeconfig={}", world.kubeconfig()?.display());
@@ -127,11 +127,11 @@ pub(crate) async fn missing_rights_are_named_until_they_are_given(world: &World)
     provider.shows(&[&group.id]).await
 }
 
-/// A container runtime ends it this way.
+/// A container runtime ends it by SIGTERM.
 pub(crate) async fn sigterm_ends_it_in_time_with_success(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).create(world).await?;
     let mut provider = world.serve().await?;
-    // An open connection, as Cluster Autoscaler always has one.
+    // The connection is open, as that of Cluster Autoscaler always is.
     provider.shows(&[&group.id]).await?;
     provider.process.terminate()?;
     let status = provider.process.ended(Duration::from_secs(10)).await?;
@@ -179,7 +179,7 @@ pub(crate) async fn reads_make_no_api_call(world: &World) -> Result<()> {
         read_everything(&provider, &group.id).await?;
     }
     let after = requests_until(world, "/e2e-after").await?;
-    // Plus the request that marked the end of the first part.
+    // The additional request marked the end of the first part.
     assert_eq!(after, before + 1, "requests of the program");
     Ok(())
 }
@@ -203,10 +203,10 @@ async fn read_everything(provider: &Provider, id: &str) -> Result<()> {
 }
 
 /// Requests a path as the program's user, and counts this user's earlier requests in the audit log. Watches are left
-/// out: one that ends is restarted without a call.
+/// out, since the program restarts an ended watch without a call.
 async fn requests_until(world: &World, path: &str) -> Result<usize> {
     let client = world.plane.client(&world.user).await?;
-    // The path doesn't exist; the request is in the log all the same.
+    // The path doesn't exist, but the request is still in the audit log.
     let request = Request::get(path).body(Vec::new())?;
     ensure!(client.request_text(request).await.is_err(), "{path} is there");
 

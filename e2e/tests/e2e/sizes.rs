@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use serde_json::json;
 use tonic::Code;
 
-/// The caller reads the size right after a write and drops its scale-up if the old size is answered.
+/// The caller reads the size right after a write and drops its scale-up if it reads the old size.
 pub(crate) async fn an_increase_is_in_scale_and_answered_at_once(world: &World) -> Result<()> {
     let kinds = [Scalable::MachineDeployment, Scalable::MachineSet, Scalable::MachinePool];
     let mut groups = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) async fn an_increase_is_in_scale_and_answered_at_once(world: &World) 
     Ok(())
 }
 
-/// A Scale's JSON omits a size of 0, so a precondition on it has to take another form.
+/// A Scale's JSON omits a size of 0, so a precondition on that size needs another form.
 pub(crate) async fn a_group_grows_from_zero(world: &World) -> Result<()> {
     let group = Pool::new("workers").sized().create(world).await?;
     let scale = world.objects.scale_object(group.kind, &group.name).await?;

@@ -15,7 +15,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
-/// The next Node may be in any of them.
+/// The next Node may be in any of the zones.
 pub(crate) async fn a_group_whose_nodes_are_in_several_zones_promises_none(world: &World) -> Result<()> {
     let near = Pool::new("near").running(2).sized().create(world).await?;
     let wide = Pool::new("wide").running(3).sized().create(world).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn a_group_whose_nodes_are_in_several_zones_promises_none(world
     promises(&provider, &wide, None).await
 }
 
-/// During a change of the instance type, and in a group that spans regions.
+/// The Nodes differ while the instance type changes, or if the group spans regions.
 pub(crate) async fn a_group_whose_nodes_differ_in_type_and_region_promises_neither(world: &World) -> Result<()> {
     let alike = Pool::new("alike").running(2).sized().create(world).await?;
     let mixed = Pool::new("mixed").running(2).sized().create(world).await?;
@@ -63,7 +63,7 @@ pub(crate) async fn a_group_whose_nodes_differ_in_type_and_region_promises_neith
     Ok(())
 }
 
-/// On Azure, for example, a zone is a region and a failure domain.
+/// A zone on Azure, for example, consists of a region and a failure domain.
 pub(crate) async fn failure_domains_that_are_no_zones_are_withdrawn(world: &World) -> Result<()> {
     let here = Pool::new("here").running(1).sized().failure_domain("1").create(world).await?;
     let there = Pool::new("there").sized().failure_domain("2").create(world).await?;

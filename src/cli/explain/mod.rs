@@ -100,7 +100,7 @@ struct ReadResult {
     notes: HashMap<GroupId, Vec<String>>,
     /// Problems other than those of the groups.
     warnings: Vec<String>,
-    /// The number of those that make the verdict bad.
+    /// The number of warnings that make the verdict an error.
     broken: usize,
     skipped: Vec<String>,
 }
@@ -193,7 +193,7 @@ impl ExplainConfig {
                 served.push((group.id.clone(), Arc::clone(of_group)));
             }
         }
-        // Named node groups are reported alone, and an object that can't be read may be none of them.
+        // If node groups are named, only they are reported, and an object that can't be read may not be one of them.
         let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
         Ok(Findings { report, served, broken })
     }

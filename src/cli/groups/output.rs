@@ -8,7 +8,7 @@ use text::visible;
 /// The wanted part of the state.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
-    /// Ids or their last parts; an empty list is all.
+    /// Ids or their last parts; an empty list selects all groups.
     pub ids: Vec<String>,
     /// The only namespace, if one is given.
     pub namespace: Option<String>,

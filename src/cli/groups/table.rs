@@ -19,16 +19,16 @@ const DISK: &str = "ephemeral-storage";
 /// The part of the state to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct View {
-    /// True if there are more columns.
+    /// True if the table has more columns.
     pub wide: bool,
-    /// True if objects that are left out are shown with the reason, and the problems of groups.
+    /// True if left-out objects with their reasons and the problems of groups are shown.
     pub all: bool,
     /// True if instances are shown, provided that the state has them.
     pub instances: bool,
 }
 
 /// Renders the state for people: a table of the node groups by id, and below it the other parts of `view`. Each line
-/// ends with a newline and none with a space, and equal states give equal texts.
+/// ends with a newline and has no trailing space, and equal states give equal texts.
 #[must_use]
 pub fn table(state: &State, view: View) -> String {
     let mut parts = vec![groups(state, view)];
@@ -112,7 +112,7 @@ fn taints(template: &Template) -> String {
     or_none(taints.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the rollout of a group in words; servers of versions before `rollout` report less.
+/// Returns the rollout of a group in words. Servers older than the field `rollout` report less.
 fn rollout(group: &Group) -> &'static str {
     match (&group.rollout, group.rolling_out) {
         (Some(rollout), false) if rollout.cause == "topology" => "upgrade pending",

@@ -55,7 +55,7 @@ impl LogControl {
         Self { inner: Arc::new(Inner { start, screen, apply: Box::new(apply), current }) }
     }
 
-    /// Returns the part that the running program gets.
+    /// Returns the handle for the running program.
     #[must_use]
     pub fn handle(&self) -> LogHandle {
         LogHandle { levels: Arc::new(self.clone()), bars: self.inner.screen.bars().cloned() }
@@ -63,14 +63,13 @@ impl LogControl {
 }
 
 impl Inner {
-    /// Puts a filter in force, and returns the number of this change.
+    /// Applies a filter, and returns the number of this change.
     fn put(&self, filter: &str, limit: Option<Duration>) -> Result<u64, String> {
         let parsed = parse(filter)?;
         let mut current = self.current.lock();
         let say = || tracing::info!(from = current.filter, to = filter, ?limit, "the log level changes");
-        // The line is logged under the one of the two filters that shows it. A separate subscriber answers which one
-        // does, since a query to the global one would leave its filter's answer for the next line, which might then be
-        // lost.
+        // The line is logged while the filter that shows it is active. A separate subscriber evaluates the old filter:
+        // the global subscriber would keep the result for the next line, and that line might be lost.
         let old = tracing_subscriber::registry().with(parse(&current.filter)?);
         let shows = tracing::subscriber::with_default(old, || tracing::enabled!(tracing::Level::INFO));
         if shows {
@@ -85,7 +84,7 @@ impl Inner {
         Ok(current.changes)
     }
 
-    /// Restores the filter of the start, unless there was another change.
+    /// Restores the initial filter after the time limit, unless another change followed.
     fn end_of_time(&self, change: u64) {
         if self.current.lock().changes == change
             && let Err(error) = self.put(&self.start, None)
@@ -127,7 +126,7 @@ impl LogLevels for LogControl {
     }
 }
 
-/// Parses the time limit of a change. More than a day is a mistake, or meant to be permanent.
+/// Parses the time limit of a change. A limit above one day is refused: it is a mistake, or means a permanent change.
 fn limited(text: &str) -> Result<Duration, String> {
     let limit = duration(text).map_err(|why| format!("for={text:?}: {why}"))?;
     if limit > Duration::from_secs(24 * 60 * 60) {

@@ -29,8 +29,8 @@ const QUOTES_ANSWERS: &str = "kube_client::client";
 /// them at any level.
 const HOLD_CREDENTIALS: [&str; 1] = ["opentelemetry"];
 
-/// Parses a filter. A word alone must be a level: as a target it would hardly ever be meant, and would silence all
-/// others.
+/// Parses a filter. A single word must be a level: as a target, it would silence all other targets, which is rarely
+/// intended.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());

@@ -26,7 +26,7 @@ pub use self::{
 };
 use server::Shutdown;
 
-/// The time that a slow reader has at the end to read the last lines.
+/// The time limit for a slow reader to read the last lines at shutdown.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Watches until the program is asked to end, or until nobody reads its output.
@@ -83,11 +83,11 @@ impl Watch {
         Ok(Self { stream, writing })
     }
 
-    /// Waits until the program is asked to end or nobody reads its output; then sends queued notifications, and ends
-    /// all tasks.
+    /// Waits for a shutdown request, or until nobody reads the output; then sends queued notifications, and ends all
+    /// tasks.
     ///
     /// # Errors
-    /// If output can't be written, for another reason than that nobody reads it.
+    /// If a write of the output fails for a reason other than a missing reader.
     pub async fn finish(self, shutdown: &Shutdown) -> anyhow::Result<()> {
         let unread = self.writing.as_ref().map(|writing| writing.broken.clone()).unwrap_or_default();
         let stopping = shutdown.stopping();

@@ -137,7 +137,7 @@ fn text(browser: &mut Browser) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing() {
     let Some(binary) = env::var("CHROMIUM").ok().filter(|binary| !binary.is_empty()) else {
-        // Bypasses the capture of a test's output: a silently skipped test looks like a passed one.
+        // Writes past the output capture of tests, since a silently skipped test looks like a passed one.
         let name = "the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing";
         let _ = writeln!(io::stderr(), "skipped: {name}: set CHROMIUM to the binary of Chromium");
         return;

@@ -1,4 +1,4 @@
-//! Tests that both parsers of a watch's bytes return the same events, the fast one and the byte-by-byte one.
+//! Tests that both parsers of a watch stream, the fast one and the byte-by-byte one, return the same events.
 
 use std::{fmt::Debug, sync::LazyLock};
 
@@ -11,7 +11,7 @@ use crate::{Context, DEFAULT_GROUP, Machine};
 
 const LONGEST: usize = 32 << 10;
 
-/// Returns a projection to whole objects. Those with a text for their replicas don't decode.
+/// Returns a projection that keeps whole objects. An object whose `spec.replicas` is a string doesn't decode.
 fn whole() -> Projection<Value> {
     Projection::new("whole", |_, value: Value| match value.pointer("/spec/replicas") {
         Some(Value::String(_)) => Err("spec.replicas is a text".to_owned()),
@@ -34,7 +34,7 @@ static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     objects.map(|object| object.to_string()).collect()
 });
 
-/// Parses a body, in parts of this length.
+/// Parses a body in chunks of `part` bytes.
 fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
     let read = read_frames(body, (part, LONGEST), projection, carefully);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
@@ -55,7 +55,7 @@ enum Mutation {
     Missing(Pick, usize),
     /// Indents the event.
     Indented,
-    /// Adds a field once more.
+    /// Duplicates a field.
     Doubled(&'static str),
     /// Adds a number out of range.
     HugeNumber,

@@ -20,7 +20,7 @@ fn a_machine_set_says_which_generation_its_controller_has_seen(#[case] mut statu
     status["observedGeneration"] = json!(3);
     let object = json!({ "status": status });
     assert_eq!(scalable(ScalableKind::MachineSet, &object).seen_generation, seen);
-    // Their Machines are created by other controllers than the one that sets this condition.
+    // The controller that sets this condition on these kinds isn't the one that creates their Machines.
     for kind in [ScalableKind::MachineDeployment, ScalableKind::MachinePool] {
         assert_eq!(scalable(kind, &object).seen_generation, 3, "{kind}");
     }

@@ -1,4 +1,4 @@
-//! Tests of the name of an object's Cluster, also of objects that don't decode.
+//! Tests that read the name of an object's Cluster, including from objects that don't decode.
 
 use rstest::rstest;
 use shared_informer::Projection;
@@ -7,7 +7,7 @@ use super::*;
 
 const LABEL: &str = "cluster.x-k8s.io/cluster-name";
 
-/// Returns the name of the Cluster and `true`, or what was salvaged and `false`.
+/// Returns the Cluster's name and `true` if the object decodes, otherwise the salvaged name and `false`.
 fn cluster_of<T>(projection: &Projection<T>, object: &Value, name: impl Fn(&T) -> &ArcStr) -> (String, bool) {
     let read = projection.read(&object.to_string(), &Interner::default()).unwrap();
     match &read.content {
@@ -52,7 +52,7 @@ fn the_cluster_of_an_object_that_does_not_decode(#[case] mut object: Value, #[ca
     }
 }
 
-/// A number beyond all bounds fails the tree of an object's JSON, but not the search for its Cluster.
+/// An out-of-range number makes the object's JSON fail to parse, but the search still finds its Cluster.
 #[test]
 fn the_cluster_is_found_where_the_json_has_no_tree() {
     let projection = Machine::projection(&Context::new(DEFAULT_GROUP));

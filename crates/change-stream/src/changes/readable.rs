@@ -122,12 +122,12 @@ fn compare_lists(old: &[Value], new: &[Value], path: &str, lines: &mut Vec<Line>
     }
 }
 
-/// Compares items by name. If only their order changed, that is one line.
+/// Compares items by name. If only their order changed, the result is one line.
 fn compare_named(key: &str, old: &[Value], new: &[Value], path: &str, lines: &mut Vec<Line>) {
     fn name<'a>(item: &'a Value, key: &str) -> &'a str {
         item[key].as_str().unwrap_or_default()
     }
-    // Maps avoid a quadratic search: users decide how long a list is.
+    // Maps avoid a quadratic search, since users control the length of a list.
     fn by_name<'a>(items: &'a [Value], key: &str) -> BTreeMap<&'a str, &'a Value> {
         items.iter().map(|item| (name(item, key), item)).collect()
     }

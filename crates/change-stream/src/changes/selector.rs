@@ -14,7 +14,7 @@ pub struct FieldSelector {
     terms: Vec<(String, bool, String)>,
 }
 
-/// The text is no requirement on a field.
+/// The text isn't a valid field requirement.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0:?} is none of path=value and path!=value, such as metadata.name=one")]
 pub struct FieldSelectorError(String);

@@ -1,5 +1,5 @@
-//! One HTTP request: a POST of JSON, and the meaning of its answer. Redirects are never followed, since that would
-//! reveal the secret URL to another host. No text may hold the URL, so errors are worded here.
+//! One HTTP request: a POST of JSON, and the meaning of its response. Redirects are never followed, since that would
+//! reveal the secret URL to another host. No error text may contain the URL, so this module writes its own error texts.
 
 use std::{error::Error as StdError, io, time::Duration};
 
@@ -28,15 +28,15 @@ pub(super) struct Poster {
 pub(super) enum Outcome {
     /// The receiver accepted it.
     Delivered,
-    /// It may be accepted later; the receiver may have said when.
+    /// A retry may succeed; the receiver may have sent a `Retry-After`.
     Later { why: String, after: Option<Duration> },
     /// It will never be accepted.
     Refused(String),
 }
 
 impl Poster {
-    /// Returns a poster that trusts the system's root certificates. They may be missing only if no receiver
-    /// `needs_tls`.
+    /// Returns a poster that trusts the system's root certificates. Missing root certificates are an error only if a
+    /// receiver `needs_tls`.
     pub(super) fn new(timeout: Duration, needs_tls: bool) -> io::Result<Self> {
         // An error means that a provider is installed already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -92,7 +92,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
-/// Describes a failed request without any part of the URL, which the texts of libraries may hold.
+/// Describes a failed request without any part of the URL. Error texts of libraries may contain the URL.
 fn reason(error: &ClientError) -> String {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(cause) = next {
@@ -106,7 +106,7 @@ fn reason(error: &ClientError) -> String {
             if io.raw_os_error().is_some() {
                 return format!("connection: {}", io.kind());
             }
-            // The source of an `io::Error` skips its inner error, which is therefore followed here.
+            // `io::Error::source` skips the inner error, so this code continues with the inner error.
             if let Some(inner) = io.get_ref() {
                 next = Some(inner);
                 continue;

@@ -12,9 +12,9 @@ use kube::{
 
 use crate::changes::Kind;
 
-/// The number of concurrent requests if every group has to be asked separately.
+/// The number of concurrent requests if each group needs its own request.
 const PARALLEL: usize = 8;
-/// The minimum similarity of a name that is listed.
+/// The minimum similarity of a name that an error lists.
 const LIKE: f64 = 0.82;
 
 /// A resource to watch, with its selectors.
@@ -62,7 +62,7 @@ pub struct Catalog {
     resources: Vec<Resource>,
 }
 
-/// The reason why a name leads to no resource.
+/// The reason why a name matches no watchable resource.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NotFound {
     /// No resource has this name.
@@ -125,10 +125,10 @@ impl fmt::Display for ResourceRef {
 }
 
 impl Catalog {
-    /// Asks the API server: by two requests if it has aggregated discovery, else by one for each group and version.
+    /// Queries the API server: two requests with aggregated discovery, else one request per group and version.
     ///
     /// # Errors
-    /// If it doesn't answer. A group whose own server is down is left out.
+    /// If it doesn't respond. A group whose aggregated API server is down is omitted.
     pub async fn discover(client: &Client) -> Result<Self, kube::Error> {
         if let (Ok(core), Ok(groups)) =
             tokio::join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())
@@ -159,7 +159,7 @@ impl Catalog {
             };
             match list {
                 Ok(list) => Ok(listed(&group, &version, list)),
-                // An aggregated API whose server is down concerns only its own group.
+                // An aggregated API server that is down affects only its own group.
                 Err(kube::Error::Api(status)) if !group.is_empty() => {
                     tracing::debug!(group, version, code = status.code, "can't discover the resources of a group");
                     Ok(Vec::new())

@@ -18,13 +18,13 @@ pub struct Config {
     pub ignore: Vec<Pattern>,
     /// The cluster.
     pub target: Target,
-    /// True if missing resources and namespaces are waited for.
+    /// True if the watch waits for missing resources and namespaces.
     pub allow_missing: bool,
     /// The rules for notifications.
     pub rules: Vec<Rule>,
-    /// The Cluster to which Cluster API's own kinds are narrowed.
+    /// The only Cluster whose objects of Cluster API's kinds are watched.
     pub cluster: Option<ClusterRef>,
-    /// The narrowing to that Cluster.
+    /// The selection of that Cluster's objects.
     pub narrowing: Option<Narrowing>,
     /// The configuration for reaching the management cluster.
     pub management: Source,
@@ -53,7 +53,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the name of the cluster in changes.
+    /// Returns the name of the cluster that changes report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -32,7 +32,7 @@ pub enum Refusal {
         place: String,
         /// The message of the API server.
         reason: String,
-        /// The rule that grants it, and the role to which it belongs.
+        /// The RBAC rule that grants the permission, and the role that holds the rule.
         rule: String,
     },
     /// The API server refuses the request, usually because of its selectors.
@@ -50,7 +50,7 @@ pub enum Refusal {
     /// The namespace doesn't exist.
     #[error("namespace {0:?} isn't there: correct --namespace, or wait for it with --allow-missing")]
     NoNamespace(String),
-    /// The API server can't be reached, or not with these credentials.
+    /// The API server can't be reached, or it rejects these credentials.
     #[error("can't ask the API server: {0}")]
     Unanswered(String),
 }
@@ -75,7 +75,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Returns an error if a namespace doesn't exist; without the permission to read it, there is none.
+/// Returns an error if a namespace doesn't exist. If the program may not read a namespace, there is no error.
 pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> Result<(), Refusal> {
     let Namespaces::Only(names) = namespaces else { return Ok(()) };
     let api: Api<Namespace> = Api::all(client.clone());
@@ -88,8 +88,8 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
     Ok(())
 }
 
-/// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. Without the
-/// permission to read it, there is no warning.
+/// Warns if the watched Cluster doesn't exist: it may be created later, or its name may be wrong. If the program may
+/// not read the Cluster, there is no warning.
 pub(super) async fn look_for_cluster(client: &Client, config: &Config, found: &[(ResourceQuery, Option<Resource>)]) {
     let Some(cluster) = &config.cluster else { return };
     let is_cluster = |resource: &&Resource| {
@@ -128,7 +128,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Begins a watch, and ends it as soon as it is answered.
+    /// Starts a watch, and stops it at the first response.
     async fn watch(&self, version: &str) -> Result<(), Refusal> {
         let params = WatchParams {
             label_selector: self.wanted.labels.clone(),
@@ -171,7 +171,7 @@ impl Attempt<'_> {
                 let selectors = labels.chain(fields).collect();
                 Err(Refusal::Refused { resource: self.resource.name(), place, selectors, reason })
             }
-            // The informer keeps trying.
+            // The informer will retry.
             _ => Ok(()),
         }
     }

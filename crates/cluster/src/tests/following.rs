@@ -105,8 +105,8 @@ async fn a_group_in_another_version_is_followed_there_and_what_went_meanwhile_is
     world.shutdown().await;
 }
 
-/// The new version fails, for example since a conversion webhook is down, until the upgrade is rolled back. Objects
-/// of the first version must not survive through the second, which never had a list.
+/// Lists in the new version fail, for example since a conversion webhook is down, until the upgrade is rolled back.
+/// Objects listed in the first version must not survive just because the second version never had a list.
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_that_is_taken_back_leaves_nothing_behind() {
     let api = FakeApi::with_capi();
@@ -128,8 +128,8 @@ async fn an_upgrade_that_is_taken_back_leaves_nothing_behind() {
     world.shutdown().await;
 }
 
-/// Cluster API's kinds move to another version one after the other: a MachinePool that is still served only in the
-/// old one stays a group all the time.
+/// Cluster API's kinds move to another version one after the other. A MachinePool that only the old version serves
+/// stays a group all the time.
 #[tokio::test(start_paused = true)]
 async fn a_machine_pool_in_another_version_than_the_other_kinds_is_followed_there() {
     const POOL: &str = "MachinePool/team-a/pool";

@@ -32,9 +32,9 @@ const LONGEST: usize = 8 << 20;
 /// The misbehaviour of an API server for one kind.
 #[derive(Clone, Copy, Debug)]
 enum Misbehaviour {
-    /// Pages of objects that never end: each names a next one.
+    /// Pages of objects without an end: each has a continue token.
     Pages,
-    /// Pages without objects that never end.
+    /// Empty pages, each with a continue token.
     EmptyPages,
     /// A page of brackets that never ends.
     Page,
@@ -110,7 +110,7 @@ impl Misbehaviour {
         }
         let (is_watch, made) = (query.contains("watch=true"), Arc::clone(made));
         let new = move || object(made.fetch_add(1, Ordering::Relaxed));
-        // No watch resumes from an earlier list.
+        // A 410 makes every watch start with a list.
         let is_of_lists = matches!(self, Self::Pages | Self::EmptyPages | Self::Page | Self::SlowPage);
         if is_watch && is_of_lists {
             return Some(Response::builder().status(410).body(Body::empty()).unwrap());

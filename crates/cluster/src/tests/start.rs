@@ -110,7 +110,7 @@ async fn machine_pools_are_not_waited_for_and_come_and_go_with_their_kind() {
     world.shutdown().await;
 }
 
-/// This uses a real connection, and so the real clock: the Secret is requested again after a second.
+/// The test uses a real connection, and so the real clock. The Secret is requested again after one second.
 #[tokio::test]
 async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
     let workload_api = FakeApi::default();

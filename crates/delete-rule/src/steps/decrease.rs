@@ -1,6 +1,6 @@
-//! A smaller target size: soft entries in the log remove Machines without a Node, and the size alone removes replicas
-//! without a Machine. It stops at the Machines that have a Node and at the minimum; if only time can help, it succeeds
-//! without effect.
+//! A decrease of the target size: soft entries in the log remove Machines without a Node, and the size alone removes
+//! replicas without a Machine. The decrease removes no Machine that has a Node, and stops at the min size; if only time
+//! can help, it succeeds without effect.
 
 use std::mem;
 
@@ -17,7 +17,7 @@ pub struct Decrease<T: Calls, P = Complete> {
     version: T::Group,
     bounds: Bounds,
     delta: i32,
-    /// The caller whose leaving ends the decrease; `None` once something may have been written.
+    /// The caller, whose cancellation ends the decrease; `None` once something may have been written.
     caller: Option<CallerId>,
     /// `None` before the first round.
     tickets: Option<Tickets<T>>,
@@ -36,7 +36,7 @@ pub struct Decrease<T: Calls, P = Complete> {
 /// The Machines and replicas that a smaller target size gives up.
 #[derive(Clone, Debug)]
 struct Giving<T: Calls> {
-    /// The Machines without a Node that are to go.
+    /// The Machines without a Node to delete.
     machines: Vec<Named<T>>,
     /// The number of further replicas, which have no Machine.
     others: usize,
@@ -46,8 +46,8 @@ struct Giving<T: Calls> {
 #[derive(Clone, Debug)]
 enum Stage<T: Calls, P> {
     Round,
-    /// Replicas without a Machine are being given up. The choice follows if there is one; otherwise this is the last
-    /// part.
+    /// The size is being lowered for replicas without a Machine. If Machines were chosen, they are next; otherwise this
+    /// is the last stage.
     GiveWay(Box<Resize<T, P>>, Option<Giving<T>>),
     Lookup(Box<Lookup<T>>, Giving<T>, Log<T>),
     Log(Giving<T>),
@@ -144,7 +144,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             }
         };
         let tickets = self.tickets.get_or_insert_with(|| Tickets::of(now.ticket()));
-        // A write whose response was lost was applied: the choice made then stands.
+        // An earlier write without a response was applied, so its choice is final.
         if tickets.are_in(&log)
             && let Some(giving) = self.chosen.take()
         {
@@ -163,8 +163,8 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
             return Vec::new();
         }
         if giving.others > 0 && !self.has_given_way {
-            // Replicas go before Machines: a Machine for which the size is lowered may stay after all, and counts as if
-            // it did.
+            // Replicas without a Machine go first: a Machine may stay even after the size was lowered for it, so it
+            // counts as staying.
             self.give_way(giving.others, Some(giving));
             return Vec::new();
         }
@@ -225,7 +225,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
                 None => {}
             }
         }
-        // The reads may take as long as a caller waits.
+        // The reads may have taken longer than the caller waits.
         if self.caller.is_some_and(|caller| now.has_left(caller)) {
             return self.fail(NotDone::Abandoned);
         }
@@ -248,8 +248,8 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
         Vec::new()
     }
 
-    /// Lowers the size for the chosen Machines that were logged. While none is, the decrease still ends with its
-    /// caller.
+    /// Lowers the size for the chosen Machines that were logged. As long as no Machine is logged, a cancellation by the
+    /// caller still ends the decrease.
     fn lower(&mut self, giving: Giving<T>) -> Vec<Call<T>> {
         let uids: Set<T> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let log = self.version.log().unwrap_or_default();

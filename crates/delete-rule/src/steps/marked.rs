@@ -19,9 +19,9 @@ pub struct Marked<T: Calls> {
 pub enum NotMarked<T: Calls> {
     /// A call failed.
     Failed(T::Failed),
-    /// The Machine is given up as one that never joined, and has a Node by now.
+    /// The entry requires that the Machine never joined, but it has a Node now.
     Joined,
-    /// The entry is soft, and something else deletes its Machine: the smaller size would take another one.
+    /// The entry is soft, and something else deletes its Machine: the smaller size would remove another Machine.
     DeletedElsewhere,
 }
 
@@ -36,7 +36,7 @@ impl<T: Calls> Default for Marked<T> {
 }
 
 impl<T: Calls> Marked<T> {
-    /// Takes the outcome of a mark.
+    /// Records the outcome of a mark.
     pub(super) fn took(&mut self, entry: Entry<T>, outcome: Result<Life, NotMarked<T>>) {
         match outcome {
             Ok(life) => {

@@ -4,7 +4,7 @@ use std::mem;
 
 use crate::{Log, Types};
 
-/// The tickets under which one decision may be in the log. Nobody else draws them.
+/// The tickets under which one decision may be in the log. No other decision uses them.
 #[derive(Clone, Debug)]
 pub(super) struct Tickets<T: Types> {
     current: T::Ticket,
@@ -20,14 +20,14 @@ impl<T: Types> Tickets<T> {
         &self.current
     }
 
-    /// Returns true if a write under one of the tickets was applied and still stands.
+    /// Returns true if the log has an entry with one of the tickets.
     pub(super) fn are_in(&self, log: &Log<T>) -> bool {
         log.has(&self.current) || self.earlier.iter().any(|ticket| log.has(ticket))
     }
 
-    /// Draws a new ticket for the next write, after one got no response. That write may have been applied and taken
-    /// back by another copy, which may still be removing the marks of its ticket; or it may be applied later, when the
-    /// next one has been taken back and the log is as it was.
+    /// Replaces the ticket before the next write, after a write got no response. That write may have been applied and
+    /// then reverted by another copy, which may still be removing the marks of its ticket. Or it may be applied later,
+    /// after the next write was reverted and the log is as before.
     pub(super) fn renew(&mut self, ticket: T::Ticket) {
         self.earlier.push(mem::replace(&mut self.current, ticket));
     }

@@ -1,5 +1,5 @@
-//! Authenticated clients: read-only ones write nothing and change nothing for others, and the writes of the others are
-//! recorded with the client's name.
+//! Authenticated clients: read-only clients write nothing and don't affect other clients, and the writes of the others
+//! are recorded with the client's name.
 
 use nodegroup::GroupId;
 use prometheus_client::registry::Registry;
@@ -52,7 +52,7 @@ async fn a_client_that_may_only_read_writes_nothing() {
     assert_eq!(world.scale.history().of(&GroupId::parse(WORKERS).unwrap()), []);
 }
 
-/// The set of groups changes for Cluster Autoscaler with its own Refresh alone.
+/// Only Cluster Autoscaler's own Refresh changes its set of groups.
 #[tokio::test]
 async fn a_client_that_may_only_read_changes_nothing_under_another_ones_loop() {
     let world = World::new(2, &["a", "b"]);
@@ -85,7 +85,7 @@ async fn the_history_names_the_client_of_each_written_or_refused_change() {
         assert!(entry.text.ends_with(" (asked for by cluster-autoscaler)"), "{entry:?}");
     }
     let delete = proto::NodeGroupDeleteNodesRequest { nodes: vec![node("a", "")], id: WORKERS.to_owned() };
-    // It may be accepted or refused, and both are recorded with the client.
+    // The delete may be accepted or refused, and both are recorded with the client.
     let _ = service.node_group_delete_nodes(asked_by(&autoscaler, delete)).await;
     let history = world.scale.history().of(&GroupId::parse(WORKERS).unwrap());
     assert!(history[0].text.ends_with(" (asked for by cluster-autoscaler)"), "{history:?}");

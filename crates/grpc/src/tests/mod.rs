@@ -33,7 +33,7 @@ use server::{bind, cloud_provider, serve_on_own_thread};
 /// The group of [`World`], with the bounds 1 and 10 and without a template.
 const WORKERS: &str = "MachineDeployment/team-a/workers";
 const UNKNOWN: &str = "MachineDeployment/team-a/other";
-/// Longer than anything here takes: only a defect reaches it.
+/// The timeout of each wait, which only a defect reaches.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The reason why the index isn't fresh; `None` if it is.
@@ -82,14 +82,14 @@ impl Provider {
         Self { world, client, channel, endpoint, freshness, registry, _ends: shutdown.drop_guard() }
     }
 
-    /// Does the same as [`Provider::new`], and pins.
+    /// Serves the same as [`Provider::new`], with pins.
     async fn pinned(replicas: i32, machines: &[&str]) -> Self {
         let mut provider = Self::new(replicas, machines).await;
         provider.refresh().await.unwrap();
         provider
     }
 
-    /// Serves `team-a/workers` with 2 Machines and the result of these changes; all of it is pinned.
+    /// Serves `team-a/workers` with 2 Machines, applies these changes, and pins the result.
     async fn with(changes: impl IntoIterator<Item = Change>) -> Self {
         let mut provider = Self::new(2, &["a", "b"]).await;
         provider.apply(changes);

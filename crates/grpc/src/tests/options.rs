@@ -11,7 +11,7 @@ use proto::{MetaDuration, NodeGroupAutoscalingOptions as Options};
 const MORE: &str = "MachineDeployment/team-a/more";
 const MINUTE: i64 = 60_000_000_000;
 
-/// Returns the fields beside durations that any client sends, all of them different from their zero values.
+/// Returns the fields other than durations that every client sends, all with non-zero values.
 fn plain() -> Options {
     Options {
         scale_down_utilization_threshold: 0.5,
@@ -45,7 +45,7 @@ pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
     }
 }
 
-/// Returns the defaults in the form of 1.34.2, which is also that of every answer.
+/// Returns the defaults in the form of 1.34.2. Every answer has this form as well.
 fn both(unneeded: i64, unready: i64, provision: i64) -> Options {
     let new = new(unneeded, unready, provision);
     Options {
@@ -196,7 +196,7 @@ async fn an_override_shows_at_once_and_goes_with_its_annotation() {
     assert_eq!(provider.options("x", None).await.unwrap_err().code(), Code::NotFound);
 }
 
-/// Returns the options that keep a group's Nodes: ten years, and a utilization that no Node is below.
+/// Returns the options that protect a group's Nodes: ten years, and a threshold below any Node's utilization.
 fn held(provision: i64) -> Options {
     let ten_years = 87_600 * 60 * MINUTE;
     Options {

@@ -139,7 +139,7 @@ async fn a_time_span_that_is_none_is_an_invalid_argument(#[case] request: Pricin
 }
 
 #[rstest]
-// A core costs 0.05 here, and so do 8 GiB.
+// The price is 0.05 per core and 0.05 per 8 GiB.
 #[case::nothing(PodSpec::default(), 0.0)]
 #[case::containers_beside_each_other(
     PodSpec { containers: vec![container(&[("cpu", "1")], None), container(&[("cpu", "1"), ("memory", "8Gi")], None)], ..PodSpec::default() },

@@ -1,5 +1,5 @@
-//! Tests of the work of a first sync, by counting evaluations: the work grows with the number of groups, and still
-//! every group is evaluated.
+//! Tests that count the evaluations in a first sync: their number grows with the number of groups, and every group is
+//! evaluated.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -88,8 +88,8 @@ fn evaluations_of_a_first_sync_grow_with_the_number_of_groups(#[case] order: Ord
     assert!(twice <= 200 * 10, "{order:?}: {twice} evaluations of 200 groups");
 }
 
-/// The borrowing groups are evaluated again for each lender that precedes all earlier ones: in a random order that
-/// happens about log n times for n lenders.
+/// Each lender that sorts before all earlier ones causes another evaluation of the borrowing groups. In a random order
+/// of n lenders this happens about log n times.
 #[test]
 fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
     let sum = |groups| (1..=8).map(|seed| evaluations(groups, Order::Shuffled { seed })).sum::<usize>();
@@ -99,7 +99,7 @@ fn evaluations_of_a_first_sync_in_any_order_hardly_grow_faster() {
     assert!(twice <= 8 * 100 * 16, "{twice} evaluations of 100 groups in 8 orders");
 }
 
-/// Returns true if a read came between the evaluations of 5,000 groups for one change.
+/// Returns true if a reader got the lock between the evaluations of 5,000 groups for one change.
 fn is_read_in_between() -> bool {
     let shared = using_template("shared");
     let deployments = (0..5_000).map(|number| deployment(&format!("pool-{number:04}"), 0, ("0", "10"), &shared));
@@ -127,6 +127,6 @@ fn is_read_in_between() -> bool {
 
 #[test]
 fn reads_have_their_turn_while_a_change_evaluates_many_groups() {
-    // On a busy machine the reader may not run meanwhile.
+    // The reader thread may not be scheduled on a busy machine.
     assert!((0..10).any(|_| is_read_in_between()), "all reads have waited for the last group");
 }

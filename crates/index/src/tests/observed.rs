@@ -1,4 +1,4 @@
-//! Tests of the Nodes that a group's labels come from, as Nodes, Machines and MachineSets are added and deleted.
+//! Tests which Nodes a group's labels come from after Nodes, Machines and MachineSets are added or deleted.
 
 use capi::ObjectKey;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{Change, Index};
 const ZONE: &str = "topology.kubernetes.io/zone";
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
-/// Returns the part of an object with a template, a failure domain and the capacity to scale from zero.
+/// Returns the fields that set an object's template, failure domain and capacity to scale from zero.
 fn made_from(template: &str, domain: Option<&str>) -> Value {
     let mut more = using_template(template);
     merge(&mut more, &capacity_annotations("4", "16Gi"));
@@ -70,7 +70,7 @@ fn a_group_that_was_in_two_zones_is_in_none_when_it_shrinks() {
     assert_eq!(value(&index, "workers", ZONE), None);
 }
 
-/// Returns a Node without a zone that has been ready for so many minutes.
+/// Returns a Machine and its Node, which has no zone and has been ready for `minutes`.
 fn member_without_zone(set: &str, name: &str, minutes: u32) -> Vec<Change> {
     let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
         "lastHeartbeatTime": format!("2026-01-01T00:{minutes:02}:00Z")}]);

@@ -19,12 +19,11 @@ pub struct Ledger {
     pub early: Set,
     /// The Machines of `foreign` that went for somebody else's smaller size.
     pub taken: Set,
-    /// The Machines that need not have lowered the size although their deletion is accepted: they went for another
-    /// reason.
+    /// The Machines whose accepted deletion needs no smaller size, since they were deleted for another reason.
     pub excused: Set,
-    /// The size as it should be.
+    /// The expected size.
     pub size: i8,
-    /// The Machines that had a Node when they were marked, for an entry that gives up a Machine without one.
+    /// The Machines that had a Node when they were marked, for an entry that gives up a Machine as one without a Node.
     pub joined_before: Set,
     /// The Machines that were marked for such an entry by a copy that couldn't know of their Node yet.
     pub unseen: Set,
@@ -32,13 +31,13 @@ pub struct Ledger {
     pub strayed: Set,
     /// During a rollout, the Machines for which the size was lowered while no MachineSet is smaller yet.
     pub owed: Set,
-    /// The Machines that are alive and have left the log as soft entries, while their mark may still be seen.
+    /// The live Machines whose soft entries have left the log, while a controller may still see their mark.
     pub left_softly: Set,
     /// The Machines created since placeholders were counted, while the smaller size for these is in flight.
     pub came: Set,
     /// The number of placeholders whose smaller size is in flight.
     pub places: i8,
-    /// The number of them for which a Machine with a Node went, because another one had taken the place.
+    /// The number of these for which a Machine with a Node was deleted, because a new Machine had replaced them.
     pub places_missed: i8,
     /// The number of Machines with a Node that may still be chosen although nobody named them.
     pub others: i8,
@@ -51,11 +50,11 @@ pub struct Ledger {
 pub enum Fault {
     /// The size was lowered twice for one Machine.
     PaidTwice(u8),
-    /// A Machine with a Node was chosen that nobody named.
+    /// The controller chose a Machine with a Node that no command named.
     TookAnother(u8),
     /// The deletion of a Machine was accepted and it is gone, and the size wasn't lowered for it.
     NotCounted(u8),
-    /// A Machine that had its Node before it was marked goes for an entry of one that never joined.
+    /// A Machine that had its Node before it was marked is deleted for an entry that says it never joined.
     TookJoined(u8),
     /// The size was lowered for more placeholders than were named.
     TooManyPlaces,

@@ -84,8 +84,8 @@ fn holds_in_a_rollout(#[case] nodes: usize, #[case] old: usize, #[case] copies_t
     holds(Variant::default(), rollout(nodes, old, copies_to_old, letters));
 }
 
-/// A size of 0, and a size that returns to an earlier value, break it soonest: judged by the values alone, the old
-/// MachineSet then seems to have its size.
+/// The rule breaks soonest at a size of 0 or at a size that returns to an earlier value: judged by the values alone,
+/// the old MachineSet then seems to have its size.
 #[rstest]
 #[case::of_1_11(2, 1, false, "ddj")]
 #[case::of_1_12(2, 1, true, "ddj")]

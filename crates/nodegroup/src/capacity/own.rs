@@ -22,7 +22,7 @@ pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
 /// The annotations, without their prefix.
 const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
 
-/// Returns false if a group's annotation says that its failure domain is no zone.
+/// Returns false if a group's annotation says that its failure domain isn't a zone.
 ///
 /// # Errors
 /// If the annotation is neither true nor false.
@@ -37,8 +37,8 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
     }
 }
 
-/// Returns the resources of the annotation `resources`, for which there is no annotation of their own. An amount of 0
-/// removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typing error.
+/// Returns the resources in the annotation `resources`, which is for resources without a dedicated annotation. An
+/// amount of 0 removes a resource from the Node. An unknown key with the prefix is a problem, since it is a typo.
 #[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

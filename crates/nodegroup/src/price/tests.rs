@@ -207,17 +207,17 @@ fn a_price_by_resources_leaves_the_rates_as_they_are() {
     assert_eq!(units.gpus, BTreeMap::from([("nvidia.com/gpu".to_owned(), price(1.0))]));
 }
 
-/// Returns the prices of the resources of a Node that costs 1, by these rates of the list.
+/// Returns the unit prices of a Node that costs 1 in total, split by these rates of the list.
 fn split(capacity: &[(&str, &str)], of_list: Option<Rates>) -> UnitPrices {
     let list = PriceList { resources: of_list, ..PriceList::default() };
     evaluated(Some("1"), "", capacity, &list).0.unwrap().units.unwrap()
 }
 
 #[rstest]
-// 2 + 8/8 parts, and 20 for a GPU.
+// Weights: cores 2, memory 8/8, a GPU 20.
 #[case::by_the_usual_weights(SMALL, None, 1.0 / 3.0, 1.0 / 24.0, None)]
 #[case::with_a_gpu(GPU, None, 1.0 / 23.0, 1.0 / 184.0, Some(20.0 / 23.0))]
-// 2 * 3 + 8 * 1 parts, and 6 for a GPU.
+// Weights: cores 2 * 3, memory 8 * 1, a GPU 6.
 #[case::by_the_ratio_of_the_rates(SMALL, Some((3.0, 1.0, Some(6.0))), 3.0 / 14.0, 1.0 / 14.0, None)]
 #[case::with_a_gpu_by_the_ratio(GPU, Some((3.0, 1.0, Some(6.0))), 3.0 / 20.0, 1.0 / 20.0, Some(6.0 / 20.0))]
 #[case::with_a_gpu_that_has_no_rate(GPU, Some((3.0, 1.0, None)), 3.0 / 74.0, 1.0 / 74.0, Some(60.0 / 74.0))]

@@ -1,5 +1,5 @@
-//! The prices of a core, a GiB of memory and a GPU, from the price of a Node that has them. A price for a whole Node
-//! is split by weights, so that a pod that shares Nodes with others has a price.
+//! The prices of a core, a GiB of memory and a GPU, derived from the price of a Node. The price of a whole Node is
+//! split by weights, so that pods which share a Node can be priced too.
 
 use std::collections::BTreeMap;
 
@@ -52,15 +52,15 @@ impl Weights {
 }
 
 impl UnitPrices {
-    /// Returns the rates by which a Node with this capacity was priced.
+    /// Returns the unit prices of a Node with this capacity that was priced by `rates`.
     pub(super) fn of_rates(rates: Rates, capacity: &Capacity) -> Self {
         let gpu = rates.gpu.unwrap_or_default();
         let gpus = capacity::gpus(capacity).map(|(resource, _)| (resource.to_owned(), gpu)).collect();
         Self { cpu: rates.cpu, memory: rates.memory, gpus }
     }
 
-    /// Splits the price of a Node with this capacity by the ratio of `rates`, or else by the default weights. `None`
-    /// if the Node has none of the resources over which a price is split.
+    /// Splits the price of a Node with this capacity in the ratio of `rates`, or of the default weights if the rates
+    /// don't apply. Returns `None` if the Node has no cores, memory or GPUs.
     pub(super) fn split(price: Price, capacity: &Capacity, rates: Option<&Rates>) -> Option<Self> {
         let weights = rates.map(Weights::of_rates).filter(|weights| weights.total(capacity) > 0.0);
         let weights = weights.unwrap_or(Weights::DEFAULT);
@@ -81,7 +81,7 @@ impl UnitPrices {
             MEMORY => gibibytes(quantity.to_f64()) * self.memory.per_hour(),
             _ => quantity.to_f64() * self.gpus.get(resource).copied().unwrap_or_default().per_hour(),
         };
-        // The sum of an empty iterator is -0.
+        // An empty `f64` sum is -0.0; this makes it 0.0.
         requests.iter().map(price).sum::<f64>() + 0.0
     }
 }

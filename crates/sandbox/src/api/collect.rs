@@ -126,7 +126,7 @@ fn later(time: &str, seconds: u64) -> String {
     moved.map_or_else(|| time.to_owned(), |moved| moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// The time at which an object is to be gone, and its grace period in seconds.
+/// The deletion timestamp of an object, and its grace period in seconds.
 #[derive(Debug, Clone, Copy)]
 struct Deletion<'t> {
     time: &'t str,
@@ -134,13 +134,13 @@ struct Deletion<'t> {
 }
 
 impl<'t> Deletion<'t> {
-    /// Deletes at once: an object that is deleted with another one has no grace period.
+    /// Creates a deletion without a grace period, as for an object that is deleted with another one.
     fn now(time: &'t str) -> Self {
         Self { time, grace: 0 }
     }
 }
 
-/// Removes an object that nothing blocks; marks one that its finalizers, dependents or contents block.
+/// Removes an object, or marks it as being deleted if finalizers, dependents or contents block it.
 fn mark_or_remove(
     store: &mut Store,
     target: &Target,
@@ -186,7 +186,7 @@ fn is_namespace(target: &Target) -> bool {
     target.spec.group.is_empty() && target.spec.kind == "Namespace"
 }
 
-/// Returns true if a state waited only for its finalizers, which are gone.
+/// Returns true if an object that is being deleted has no finalizers left and can be removed.
 pub(crate) fn is_finished(target: &Target, value: &Value) -> bool {
     !text(value, "deletionTimestamp").is_empty()
         && value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default() == 0
@@ -323,7 +323,7 @@ pub(crate) fn settle(store: &mut Store, time: &str) {
     }
 }
 
-/// Deletes a dependent one of whose owners is gone, unless another owner exists.
+/// Deletes a dependent of a removed owner. If other owners exist, only removes the owner reference.
 fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     let Some(object) = store.get(dependent).cloned() else { return };
     let Some(target) = Target::stored(store, dependent.kind) else { return };
@@ -336,7 +336,7 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     }
 }
 
-/// Applies the effect of a stored object on the store: a CustomResourceDefinition defines its kind.
+/// Updates the store after an object was stored: a CustomResourceDefinition defines its kind.
 pub(crate) fn after_put(store: &mut Store, target: &Target, object: &Object) {
     if crd::is_definition(&target.spec)
         && let Some(spec) = crd::kind_of(object.value())

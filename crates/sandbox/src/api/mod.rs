@@ -115,7 +115,7 @@ impl Api {
         api
     }
 
-    /// Returns the same API with another name in `managedFields` for its writes.
+    /// Returns the same API with another field manager for its writes.
     #[must_use]
     pub fn as_manager(&self, manager: &str) -> Self {
         Self { manager: Arc::from(manager), ..self.clone() }
@@ -380,7 +380,7 @@ impl Api {
         self.shared.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// Ends a write and wakes everyone who waits for a change.
+    /// Ends a write and notifies all receivers of the revision.
     fn publish(&self, store: parking_lot::RwLockWriteGuard<'_, Store>) {
         let revision = store.revision();
         // This runs under the lock, so that the revision never goes back.

@@ -97,7 +97,7 @@ impl Refusal {
         Self::of(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified()), kind, name)
     }
 
-    /// 409: the object isn't as the request expects.
+    /// 409: the object isn't in the state that the request expects.
     #[must_use]
     pub fn conflict(kind: &KindSpec, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());

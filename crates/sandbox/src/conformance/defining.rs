@@ -167,7 +167,7 @@ async fn a_kind_may_have_no_subresources(subject: &Subject<'_>) -> Result<()> {
     ensure!(created["status"]["phase"] == "Ready", "{created}");
     let status = json!({ "status": { "phase": "Failed" } });
     let patched = subject.patch(format!("{path}/a"), Patch::Merge, &status).expect(200).await?;
-    // Without the status subresource, any change outside metadata counts.
+    // Without the status subresource, any change outside metadata increments the generation.
     ensure!(patched["status"]["phase"] == "Failed" && patched["metadata"]["generation"] == 2, "{patched}");
     for subresource in ["status", "scale"] {
         let answer = subject.get(format!("{path}/a/{subresource}")).answer().await?;

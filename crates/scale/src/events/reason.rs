@@ -26,13 +26,13 @@ pub enum EventReason {
     ScaleDownFailed,
     /// A Machine that never became a Node was deleted at the min size, so that another one is created.
     ReplacedFailedMachine,
-    /// A Machine was deleted by name, since the smaller size that it was named for has removed another one.
+    /// A Machine was deleted by name, since the scale-down that named it removed another Machine.
     DeletedByName,
     /// A MachinePool without Machines was scaled down: its infrastructure provider chooses the instance.
     InstanceChosenByProvider,
-    /// Somebody keeps putting back sizes that were written here.
+    /// Another field manager keeps reverting sizes that this program wrote.
     SizePutBack,
-    /// No Machine is created for a larger size that was written here.
+    /// Cluster API creates no Machine for a larger size that this program wrote.
     ScaleUpHeldBack,
 }
 
@@ -117,7 +117,7 @@ impl EventContent {
         &self.note
     }
 
-    /// Returns the content for a written size; `machines` are those that it removes, where they are known.
+    /// Returns the content for a written size; `machines` are the Machines that the size removes, if known.
     pub(crate) fn scaled(from: i32, to: i32, machines: &[ArcStr]) -> Self {
         let reason = if to > from { EventReason::ScaledUp } else { EventReason::ScaledDown };
         let mut note = format!("{from}→{to}");
@@ -131,8 +131,8 @@ impl EventContent {
         Self { reason, note }
     }
 
-    /// Returns the content for a command that was refused or failed. `None` where only the caller is concerned: its
-    /// request made no sense, or it gave way to another write.
+    /// Returns the content for a command that was refused or failed. Returns `None` if the error concerns only the
+    /// caller: its request was invalid, or another write took precedence.
     pub(crate) fn of_error(scales_up: bool, error: &ScaleError) -> Option<Self> {
         let reason = match (error, scales_up) {
             (ScaleError::FailedPrecondition(_), true) => EventReason::ScaleUpRefused,
@@ -171,7 +171,7 @@ impl EventContent {
         }
     }
 
-    /// Returns the content for a Machine that was deleted by name, since its smaller size has removed another one.
+    /// Returns the content for a Machine that was deleted by name, since its scale-down removed another Machine.
     pub(crate) fn deleted_by_name(machine: &str) -> Self {
         Self {
             reason: EventReason::DeletedByName,
@@ -182,7 +182,7 @@ impl EventContent {
         }
     }
 
-    /// Returns the content for a field manager that keeps overwriting the sizes that are written here.
+    /// Returns the content for a field manager that keeps overwriting the sizes that this program writes.
     pub(crate) fn put_back(from: i32, to: i32, manager: &str) -> Self {
         Self {
             reason: EventReason::SizePutBack,

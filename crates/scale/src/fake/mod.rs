@@ -1,5 +1,5 @@
-//! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers; faults on demand
-//! between that API and the commands; and watches that are updated when a test says so.
+//! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers. Tests inject faults
+//! between the API and the commands, and decide when the watches are updated.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -79,7 +79,7 @@ impl World {
         self.copy.watch();
     }
 
-    /// Sets the size in the name of somebody else, and lets the watch show it.
+    /// Sets the size as another client, and lets the watch show it.
     pub fn resize(&self, replicas: i32) {
         self.api.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
         self.watch();
@@ -132,9 +132,9 @@ impl World {
         self.index.apply_quietly(Change::Node(Arc::new(node)));
     }
 
-    /// Runs a command of one Machine whose log is written, answered with an error, and taken back by another copy
-    /// before it is read. Returns the ticket of that log, and the one under which it is logged when the call `mark`
-    /// arrives.
+    /// Runs a command for one Machine. Its log write succeeds but is answered with an error, and another copy removes
+    /// the entry before the command reads the group again. Returns the first ticket, and the one in the log when the
+    /// call `mark` arrives.
     pub async fn tickets_of_a_log_taken_back(
         &self,
         command: impl Future<Output = Result<(), ScaleError>> + Send + 'static,
@@ -209,7 +209,7 @@ pub fn instance(id: &str) -> Vec<NodeName> {
     vec![NodeName { name: id.to_owned(), provider_id: id.to_owned(), ..NodeName::default() }]
 }
 
-/// Longer than any command of these tests takes on a slow machine.
+/// The timeout for commands, longer than any takes on a slow machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
 fn context() -> Arc<Context> {

@@ -1,4 +1,4 @@
-//! Lanes and slots under any order of events, without tasks: the test plays the tasks.
+//! Lanes and slots under any order of events. The test itself plays the role of the tasks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, time::Duration};
@@ -23,9 +23,9 @@ enum At {
 enum Step {
     Command(u8),
     Change(Vec<u8>),
-    /// A lane's task comes to its next point; a reconcile ends like this.
+    /// A lane's task advances to its next position; a reconcile ends with this result.
     Go(Pick, End),
-    /// A lane's task ends in the middle.
+    /// A lane's task is aborted before its end.
     Break(Pick),
     Progress(u8),
 }
@@ -52,7 +52,7 @@ fn group(number: u8) -> GroupId {
     GroupId::parse(&format!("MachineDeployment/team-a/g{number}")).unwrap()
 }
 
-/// Lanes, and the tasks that would run them.
+/// Lanes, and the positions of their simulated tasks.
 struct World {
     state: State,
     tasks: BTreeMap<GroupId, At>,
@@ -193,7 +193,7 @@ proptest! {
             }
             world.check();
         }
-        // Nothing is forgotten: all later reconciles take place, and then no group waits.
+        // No group is forgotten: all due reconciles take place, and then no group waits.
         world.now += Duration::from_secs(3_600);
         world.reconcile_due(&[]);
         world.settle();

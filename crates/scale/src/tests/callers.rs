@@ -46,7 +46,7 @@ async fn a_decrease_whose_caller_leaves_while_a_machine_is_read_writes_nothing()
     is_untouched(&world, 3);
 }
 
-/// The chosen Machine is gone by the time it is read, and a replica without a Machine remains.
+/// The chosen Machine is gone before the command reads it, and a replica without a Machine remains.
 #[tokio::test]
 async fn a_decrease_whose_machine_goes_and_whose_caller_leaves_writes_nothing() {
     let world = world(3);
@@ -79,7 +79,7 @@ async fn a_delete_of_a_machine_that_is_gone_and_of_a_placeholder_ends_with_its_c
     is_untouched(&world, 4);
 }
 
-/// A read that fails has written nothing: the caller may leave after it.
+/// A failed read has written nothing, so the caller may still leave after it.
 #[tokio::test]
 async fn a_decrease_whose_read_had_no_answer_ends_with_its_caller() {
     let world = world(3);

@@ -1,4 +1,4 @@
-//! Deletes: which Machines are logged, marked and lowered, and in how many calls.
+//! Deletes: the Machines that are logged, marked and subtracted from the size, and the number of API calls.
 
 use rstest::rstest;
 use serde_json::json;
@@ -26,7 +26,7 @@ async fn a_delete_logs_marks_and_lowers_without_a_read() {
 #[tokio::test]
 async fn a_machine_that_the_watch_can_not_vouch_for_is_read_first() {
     let world = World::new(4, &ABCD);
-    // The generation began after everything that the watch of Machines has shown.
+    // The new generation is more recent than everything that the Machine watch has shown.
     world.scale.increase(group(), 1).await.unwrap();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     let calls = world.api.calls();
@@ -173,7 +173,7 @@ async fn a_machine_without_a_node_is_deleted_by_its_placeholder() {
     assert_eq!(world.api.replicas(), 2);
 }
 
-/// The size is 4: three Machines stay, and a new one would replace the one that goes.
+/// The size is 4, so the MachineSet would replace the Machine that is being deleted.
 #[tokio::test]
 async fn a_machine_that_somebody_else_deletes_lowers_the_size_where_it_would_be_replaced() {
     let world = World::new(4, &ABCD);
@@ -210,7 +210,7 @@ async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while
     assert_eq!(world.size_of_pool(), 2, "it came anew");
 }
 
-/// Its infrastructure provider has removed another one. Cluster Autoscaler asks again in every loop.
+/// The infrastructure provider removed another instance. Cluster Autoscaler repeats the request in every loop.
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_often_it_is_named() {
     let world = World::new(1, &[]);

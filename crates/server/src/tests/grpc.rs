@@ -49,7 +49,7 @@ async fn health_of(channel: &Channel, service: &str) -> Result<i32, Status> {
 }
 
 impl Running {
-    /// Ends it, and checks that neither its thread nor its port is left.
+    /// Stops the server, and checks that its thread has ended and its port is free.
     async fn end(mut self) {
         self.shutdown.cancel();
         timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();

@@ -1,5 +1,5 @@
 //! Builds a TLS configuration from files. All files are read before any is checked, and their content is kept with the
-//! result: files have changed if their content has, whatever their times or links.
+//! result. Only a change of content counts as a change, not one of times or links.
 
 use std::{fs, path::Path, path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ const ALPN: &[u8] = b"h2";
 pub(super) struct Contents {
     pub(super) certificate: Vec<u8>,
     key: Vec<u8>,
-    /// The contents of each file of authorities.
+    /// The contents of each file of client authorities.
     pub(super) clients: Vec<Vec<u8>>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Loaded {
     pub(super) config: Arc<ServerConfig>,
     /// The expiry of the server's certificate.
     pub(super) server_until: Timestamp,
-    /// The expiry of the client authority; of several, the latest.
+    /// The latest expiry of the client authorities.
     pub(super) clients_until: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Res
     Ok(Loaded { config: Arc::new(config), server_until, clients_until })
 }
 
-/// Parses the certificates of a PEM file: at least one.
+/// Parses the certificates of a PEM file, which must have at least one.
 pub(super) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let broken = |reason| TlsError::Content { path: path.to_owned(), reason };
     let certificates = CertificateDer::pem_slice_iter(pem)
@@ -145,8 +145,8 @@ fn valid_until(path: &Path, certificate: &CertificateDer<'_>, now: Timestamp) ->
     Err(TlsError::Dates { path: path.to_owned(), from, until })
 }
 
-/// Returns the latest expiry of the authorities. An expired one is no error beside a valid one: bundles keep the old
-/// one for a while.
+/// Returns the latest expiry of the authorities. An expired authority beside a valid one is no error: bundles keep old
+/// authorities for a while.
 fn latest(authorities: &[InFile<'_>], now: Timestamp) -> Result<Timestamp, TlsError> {
     let until = |(path, authority): &InFile<'_>| valid_until(path, authority, now);
     let mut latest = until(&authorities[0]);

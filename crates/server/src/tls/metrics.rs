@@ -38,13 +38,13 @@ pub struct TlsMetrics {
 pub(super) enum Refused {
     /// It presented no certificate.
     NoCertificate,
-    /// Its certificate is invalid: authority, dates or use.
+    /// Its certificate is invalid, by issuer, dates or key usage.
     Certificate,
     /// The certificate's names or key aren't allowed.
     Name,
     /// It took too long.
     TimeOut,
-    /// It spoke no supported TLS, or went away.
+    /// The client used no supported TLS, or disconnected.
     Protocol,
     /// It was evicted, since there were too many handshakes.
     TooMany,

@@ -1,5 +1,5 @@
-//! The factory of informers, which shares one per query. Must never keep an unused informer alive, nor leave a task
-//! behind.
+//! The factory of informers, which shares one informer per query. It must never keep an unused informer alive, nor
+//! leave a task behind.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{intern::Interner, projection::Projection};
 
-/// A factory of shared informers for one API server. Cheap to clone; clones are the same factory.
+/// A factory of shared informers for one API server. Clones are cheap, and share the same informers.
 ///
 /// It keeps no informer alive: the handles do. Dropping the factory stops nothing.
 #[derive(Clone)]

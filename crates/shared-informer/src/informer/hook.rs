@@ -1,5 +1,5 @@
-//! Hooks that are called for each failure. Must never let a hook's panic escape, nor call one while a lock is held
-//! that it could wait for.
+//! Hooks that are called for each failure. This module must contain every panic of a hook, and call no hook under a
+//! lock that the hook could wait for.
 
 use std::{
     fmt,
@@ -28,7 +28,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A failure of a list or a watch. The informer retries by itself; this is for reports to people.
+/// A failure of a list or a watch. The informer retries by itself; hooks only report the failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchError {
     /// The resource, as in [`super::Status::resource`].
@@ -37,8 +37,8 @@ pub struct WatchError {
     pub namespace: Option<String>,
     /// The operation that failed.
     pub phase: Phase,
-    /// The HTTP status that the API server sent, if any. 410 is normal: the watch was away for long, and a new list
-    /// follows.
+    /// The HTTP status that the API server sent, if any. 410 is normal: the watch's resource version has expired, and a
+    /// new list follows.
     pub code: Option<u16>,
     /// The reason, for people. It never quotes an object's content.
     pub reason: String,

@@ -1,5 +1,5 @@
-//! The objects that an informer holds, and the URLs to request them. Must never depend on a kind's meaning: any
-//! resource will do.
+//! The objects that an informer holds, and the URLs to request them. This file must never depend on a kind's meaning,
+//! and must work for any resource.
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 

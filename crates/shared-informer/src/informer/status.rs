@@ -1,4 +1,4 @@
-//! The status of an informer, for people and metrics. Must never hold an object's content.
+//! The status of an informer, for people and metrics. The status must never hold an object's content.
 
 use std::{
     fmt,
@@ -19,29 +19,29 @@ pub struct Status {
     pub synced: bool,
     /// True if the task has ended, since the factory was shut down or the last handle dropped.
     pub stopped: bool,
-    /// The reason for which it is broken now, for people: `forbidden: …`, `not found: the API server doesn't serve
-    /// …`. `None` while it works.
+    /// The current failure, for people: `forbidden: …`, `not found: the API server doesn't serve …`. `None` while the
+    /// informer works.
     pub reason: Option<String>,
-    /// The last failure, even if it is over.
+    /// The last failure, even after a recovery.
     pub last_error: Option<String>,
-    /// The time since which a list or watch fails. A quiet watch isn't broken, nor is one that the server ended at
-    /// its time.
+    /// The start of the current failure of a list or watch. A watch without events isn't broken, nor is one that the
+    /// server ended at its timeout.
     pub broken_since: Option<Instant>,
     /// The number of stored objects, including undecodable ones.
     pub objects: usize,
-    /// The number of objects of the first lists that are still to come; `None` if a server doesn't report it, as for
-    /// a streamed list.
+    /// The number of objects that the first lists haven't delivered yet; `None` if a server doesn't report it, as for a
+    /// streamed list.
     pub remaining: Option<u64>,
     /// The number of stored objects that don't decode.
     pub undecodable: usize,
-    /// The number of received items without a name, or with one too long, which are skipped.
+    /// The number of received items that are skipped, since their name is missing or too long.
     pub nameless: u64,
     /// The number of changes, by kind.
     pub events: EventCounts,
     /// The number of lists begun, by cause.
     pub lists: ListCounts,
-    /// The number of watches that couldn't be started, were cut, stalled, or received an error. Ends at the server's
-    /// time don't count.
+    /// The number of watches that couldn't be started, were cut, stalled, or received an error. Watches that end at
+    /// their timeout don't count.
     pub watch_errors: u64,
     /// The number of received objects that didn't decode, repetitions included.
     pub decode_errors: u64,
@@ -64,7 +64,7 @@ pub struct ScopeStatus {
     pub listed: bool,
     /// True while a list is in progress, the first one or a later one.
     pub lists: bool,
-    /// The failure, while it is broken.
+    /// The current failure; `None` while it works.
     pub broken: Option<BrokenScope>,
 }
 
@@ -75,7 +75,7 @@ pub struct BrokenScope {
     pub since: Instant,
     /// The reason, for people.
     pub reason: String,
-    /// The time at which a right was first missing (403) since then; `None` if that didn't happen.
+    /// The time of the first 403 (forbidden) since then; `None` if there was none.
     pub forbidden_since: Option<Instant>,
 }
 
@@ -116,7 +116,7 @@ pub struct ListCounts {
     pub expired_token: u64,
     /// Lists after a failure of the watch or the list that a retry can't fix.
     pub error: u64,
-    /// The number of lists, of all these, that were streamed instead of paged.
+    /// The number of these lists that were streamed instead of paged.
     pub streamed: u64,
 }
 

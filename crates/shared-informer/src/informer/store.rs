@@ -1,5 +1,5 @@
 //! The objects of an informer. Each change is applied here, and its event is queued for every handler under the same
-//! lock, so that all handlers see the same order. No other file may change objects. Must never call a handler.
+//! lock, so that all handlers see the same order. No other file may change objects. It never calls a handler.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -69,15 +69,15 @@ pub(super) struct Batch<'a, T> {
     progress: &'a Progress,
 }
 
-/// The objects of one namespace by name. A hash table of entries stores no name a second time; only lists need an
-/// order, and sort.
+/// The objects of one namespace by name. A hash table of entries stores each name only once. Only list results need an
+/// order, and are sorted when requested.
 type Names<T> = HashTable<Entry<T>>;
 
 struct Entry<T> {
     stored: Stored<T>,
-    /// The last list that contained it.
+    /// The last list that contained the object.
     listing: u32,
-    /// The last list that had begun when it was added.
+    /// The last list that had begun when the object was added.
     since: u32,
 }
 
@@ -88,7 +88,7 @@ impl<T> Entry<T> {
 }
 
 impl<T> Store<T> {
-    /// Creates an empty store, complete after the first list of each scope: a namespace, or `None` for all of them.
+    /// Creates an empty store, which is complete after the first list of each scope (a namespace, or `None` for all).
     pub(super) fn new(
         scopes: impl IntoIterator<Item = Option<String>>,
         identity: Option<IdentityOf<T>>,
@@ -119,7 +119,7 @@ impl<T> Store<T> {
         self.state.read().stored(key).map(Stored::object)
     }
 
-    /// Returns the version up to which the store has everything of a namespace; `None` if unknown.
+    /// Returns the version up to which the store is complete for a namespace; `None` if unknown.
     pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
         self.progress.reached(namespace)
     }
@@ -226,14 +226,14 @@ impl<T> Store<T> {
         state.handlers.push(slot);
     }
 
-    /// Queues an update without a change for each of these objects that is still stored. It holds the lock, so that
-    /// no update follows the object's delete.
+    /// Queues an update without a change for each of these objects that is still stored. The method holds the lock, so
+    /// that no update follows the object's delete.
     pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
         slot.push_unchanged(keys.filter_map(|key| state.stored(&key).map(Stored::object)));
     }
 
-    /// Like [`Self::push_resync`], for those objects of a namespace, or of all, that match; then queues a mark.
+    /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues a mark.
     pub(super) fn push_replay(
         &self,
         namespace: Option<&str>,
@@ -441,7 +441,7 @@ impl<T> State<T> {
     fn stop_waiting_for(&mut self, namespace: Option<&str>, progress: &Progress) -> bool {
         let last = self.awaited.remove(&namespace.map(str::to_owned)) && self.awaited.is_empty();
         if last {
-            // First, so that the informer reports the sync no later than any handler.
+            // This call comes first, so that the informer reports the sync no later than any handler.
             progress.all_synced();
             for handler in &self.handlers {
                 handler.push_synced();
@@ -465,7 +465,7 @@ impl<T> State<T> {
         Some(stored)
     }
 
-    /// Returns the objects in a namespace, or anywhere, whose entries match.
+    /// Returns the objects in a namespace, or in all, whose entries match.
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
         let one = namespace.and_then(|namespace| self.objects.get(namespace));
         let all = namespace.is_none().then(|| self.objects.values());

@@ -1,5 +1,5 @@
-//! An API of Widgets in memory, over HTTP, and a factory of informers for it. It must never sleep for a fixed time,
-//! only wait for events.
+//! An API of Widgets in memory, over HTTP, and a factory of informers for it. This module must never sleep for a fixed
+//! time, only wait for events.
 
 use std::{
     sync::Arc,

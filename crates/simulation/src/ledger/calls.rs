@@ -19,11 +19,11 @@ use crate::{
     host::TICK,
 };
 
-/// The longest time that a command runs on after its caller has left.
+/// The longest time for which a command continues after its caller has left.
 pub(super) const RUNS_ON: Nanos = 600 * SECOND;
-/// The longest time from the decision of a write to its sending.
+/// The longest time from the decision to write to the sending of the write.
 pub(super) const AT_ONCE: Nanos = 50_000_000;
-/// The reason for which a caller may have left before its first write is sent.
+/// The reason why a caller may be gone before the first write of its command is sent.
 pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
 /// A call.
@@ -36,12 +36,12 @@ pub(super) struct Asked {
     /// True if it was refused for good.
     pub(super) is_refused: bool,
     pub(super) request: Request,
-    /// The rollout of its group that its copy knew of, if it is a delete.
+    /// The group's rollout that the copy knew of; only set for a delete.
     rollout: Option<u64>,
     /// The Machines named by a delete that were already in the log: their deletion goes on, whatever the answer to this
     /// request.
     pub(super) decided: BTreeSet<String>,
-    /// True if its first write was sent after its caller had left, since its copy stood still: the command goes on.
+    /// True if the copy stood still and sent the first write after the caller had left. The command continues anyway.
     pub(super) began_late: bool,
     /// The Machines named by a delete that were wanted when its caller left: it had joined their deletion, so that its
     /// size write goes on.
@@ -88,7 +88,7 @@ pub(super) fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
     M::decode(message.get(5..).unwrap_or_default()).unwrap_or_default()
 }
 
-/// Returns true if the outcome is unknown, or the request is to be retried.
+/// Returns true if a code leaves the outcome unknown or asks for a retry.
 pub(super) fn is_open(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled)
 }
@@ -256,7 +256,7 @@ impl Ledger {
         }
     }
 
-    /// Checks an answer of a read-only copy. Returns true for a request that would write: nothing was done for it.
+    /// Checks an answer of a read-only copy. Returns true for a request that would write; the copy did nothing for it.
     fn is_read_only_answer(&mut self, asked: &Asked, code: Code) -> bool {
         let knows = |group: &str| self.knows(asked.copy, group, asked.at.saturating_sub(TAKEN_UP));
         let is_alive = |uid: &String| {
@@ -276,7 +276,8 @@ impl Ledger {
         true
     }
 
-    /// Checks that each entry that a copy adds to a log has a waiting caller, or had one when it was first written.
+    /// Checks each entry that a copy adds to a log: a caller must be waiting for it, or must have waited at its first
+    /// write.
     pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let sent = self.sent;
         let is_new = |(uid, entry): &(&String, &Entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket);
@@ -350,7 +351,7 @@ impl Ledger {
         self.forget_watches(copy);
     }
 
-    /// Records a size that a copy has written without lowering an entry.
+    /// Records a size that a copy has written for no entry of the deletion log.
     pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
         let by = size - before.size;
         if by > 0 {
@@ -367,7 +368,7 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a call has named instances of this group without a Machine, or decreases the group.
+    /// Returns true if a call deletes instances without a Machine from this group, or decreases the group's size.
     pub(super) fn has_place_command(&self, id: &str) -> bool {
         self.asked.values().any(|asked| match &asked.request {
             Request::Delete { group, places, .. } => group == id && *places > 0,

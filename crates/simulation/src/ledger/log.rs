@@ -1,5 +1,5 @@
-//! The log of deletions as docs/design/delete-rule.md describes it, read by this crate's own code: a mistake in the
-//! program's parser must not hide itself.
+//! The deletion log of docs/design/delete-rule.md, parsed by this crate's own code, so that a mistake in the program's
+//! parser is detected.
 
 use std::collections::BTreeMap;
 

@@ -56,7 +56,7 @@ impl Ledger {
                 self.set(change, &id, owner.as_ref().unwrap_or(&id), object);
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
                 match owner {
-                    // Another MachineSet may come under its name.
+                    // Another MachineSet may be created under the same name.
                     Some(_) if change == ChangeKind::Deleted => drop(self.set_sizes.remove(&id)),
                     Some(group) => self.size_of_set(&group, &id, object),
                     None => self.group(change, &id, object, author),
@@ -172,7 +172,8 @@ impl Ledger {
         self.groups.insert(id.to_owned(), group);
     }
 
-    /// Checks a MachinePool. Its infrastructure may follow its size by removing any Machine, and has the time to do so.
+    /// Checks a MachinePool. Its infrastructure provider may remove any Machine to reach the size, and gets time to do
+    /// so.
     fn pool(&mut self, id: &str, group: &mut Group, before: &Group, log: &Log, object: &Value) {
         let listed = object["spec"]["providerIDList"].as_array().into_iter().flatten();
         group.instances = listed.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -194,8 +195,8 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a MachinePool without Machines has lost an instance that was never named: a Node that runs Pods
-    /// then goes in the place of a drained one.
+    /// Returns true if a MachinePool without Machines has lost an instance that no delete named. The provider may then
+    /// remove a Node with Pods instead of a drained one.
     pub(crate) fn takes_any(&self, group: &str) -> bool {
         self.takes_any.contains(group)
     }
@@ -229,8 +230,8 @@ impl Ledger {
         }
     }
 
-    /// Records the size of a MachineSet of a MachineDeployment. A size that falls below the group's takes Machines that
-    /// were never named. So does one that first exceeded the group's: its controller has created Machines meanwhile,
+    /// Records the size of a MachineSet of a MachineDeployment. A size below the group's deletes Machines that no call
+    /// named. So does a size that first exceeded the group's: the MachineSet controller has created Machines meanwhile,
     /// and chooses which ones to delete.
     fn size_of_set(&mut self, group: &str, id: &str, object: &Value) {
         let size = object["spec"]["replicas"].as_i64().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The assignment of written sizes to calls. The API shows no difference between equal commands under way at once, so a
-//! write may be for any of them. The rules hold if some assignment fits: each write has a call that wasn't refused and
-//! asked for as much, and each increase that was answered OK has a write. The assignment changes along augmenting paths
-//! as writes and answers come.
+//! The assignment of written sizes to calls. Concurrent equal commands look the same in the API, so a write may be for
+//! any of them. The rules hold if some assignment fits: each write has a call that wasn't refused and asked for as
+//! much, and each increase that was answered OK has a write. The assignment changes along augmenting paths as writes
+//! and answers come.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) struct SizeWrite {
     pub(super) sent: Nanos,
     /// The time at which it was applied.
     pub(super) at: Nanos,
-    /// The call that it is taken to be for.
+    /// The call to which it is assigned.
     pub(super) call: u64,
 }
 
@@ -38,13 +38,13 @@ impl SizeWrite {
 /// The calls that may be the author of a write; each variant includes those before it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Authors {
-    /// Those whose caller waited when it was first sent.
+    /// Calls whose caller was waiting when the write was first sent.
     Waiting,
-    /// Those that lower the size and had begun to write before their caller left, or had joined others.
+    /// Calls that lower the size and had begun to write, or had joined others, before their caller left.
     Begun,
-    /// Those whose caller left while the copy stood still.
+    /// Calls whose caller left while the copy stood still.
     StoodStill,
-    /// Those that lower the size and were answered OK before.
+    /// Calls that lower the size and were answered OK before the write.
     Answered,
 }
 
@@ -110,8 +110,8 @@ impl Ledger {
         found.is_some()
     }
 
-    /// Searches for an assignment, with unlikely authors only if no other fits. Counts one for which a copy must have
-    /// stood still.
+    /// Searches for an assignment, and tries unlikely authors only if no other fits. Counts an assignment as an
+    /// exception if a copy must have stood still for it.
     fn search(&mut self, mut search: impl FnMut(&mut Self, Authors) -> bool) -> Option<Authors> {
         let found = AUTHORS.into_iter().find(|authors| search(self, *authors))?;
         if found == Authors::StoodStill {
@@ -172,7 +172,7 @@ impl Ledger {
         false
     }
 
-    /// Finds a write for a call that was answered OK: one of a call that wasn't, or one whose call gets another write.
+    /// Finds a write for a call that was answered OK: from a call that wasn't, or from one that can get another write.
     /// Returns false if there is none.
     fn write_for(&mut self, call: u64, asked: &Asked, authors: Authors, seen: &mut BTreeSet<u64>) -> bool {
         let writes = self.writes.iter().filter(|(_, write)| self.may_be_of(write, asked, authors));

@@ -8,7 +8,7 @@ use crate::entropy::{Nanos, SECOND};
 /// The longest time that a smaller size stays unseen by a controller whose caches lag.
 const UNSEEN: Nanos = 120 * SECOND;
 
-/// A cause for which a Machine may go that nobody named: docs/design/delete-rule.md, What can't be promised.
+/// A cause for the deletion of a Machine that nobody named: docs/design/delete-rule.md, What can't be promised.
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
 pub(super) const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
 const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
@@ -23,9 +23,8 @@ const PLACE: &str = "a Machine has come into a placeholder's place";
 const JOINED: &str = "a Machine that was given up as one that never joined joins after its mark";
 
 impl Group {
-    /// Records that the size was lowered for a number of replicas without a Machine, or with one that was being
-    /// deleted: for each Machine that has taken such a replica since the count, or does later, another Machine may be
-    /// deleted.
+    /// Records that the size was lowered for replicas that had no Machine, or one in deletion. If a new Machine has
+    /// filled such a replica since the count, or fills it later, the controllers may delete another Machine.
     pub(super) fn gives_up(&mut self, places: i64, came: i64, now: Nanos) {
         let came = came.min(places);
         self.allow(PLACE, came, now);
@@ -50,7 +49,7 @@ impl Ledger {
         } else if is_beyond && group.beyond_size.pop().is_some() {
             group.allow(OLD_SIZE, 1, now);
         }
-        // A surplus Machine makes another one go, now or with a later smaller size.
+        // A surplus Machine causes the deletion of another one, now or when the size is lowered.
         if is_surplus {
             group.allow(SURPLUS, 1, now);
         }
@@ -69,7 +68,7 @@ impl Ledger {
         let has_node = machine.node.is_some()
             || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
         if author == Author::Foreign {
-            // The deletion of a logged Machine may be compensated by a new one before the smaller size arrives.
+            // A new Machine may replace a deleted logged one before the controller sees the smaller size.
             let is_logged = self.groups.get(&machine.group).is_some_and(|group| group.log.contains_key(uid));
             if let Some(group) = self.groups.get_mut(&machine.group)
                 && (is_logged || self.named.contains(uid))
@@ -79,7 +78,7 @@ impl Ledger {
             return;
         }
         if !has_node || self.named.contains(uid) {
-            // A smaller size of its MachinePool has taken this Machine.
+            // The MachinePool has deleted this Machine for a smaller size.
             if author == Author::Controllers
                 && let Some(group) = self.groups.get_mut(&machine.group)
             {
@@ -92,7 +91,7 @@ impl Ledger {
         let observed = self.observed.get(&self.revision).copied();
         let is_unseen = |revision: u64| observed.is_some_and(|observed| observed.machines < revision);
         let has_unseen_mark = |(uid, entry): (&String, &Entry)| {
-            // A deletion by anybody else came after its mark, and is unseen too.
+            // A deletion by anybody else came after the Machine was marked, and is also unseen.
             let is_it = |it: &Machine| {
                 it.mark.is_some() && is_unseen(it.marked_at) && it.deleted_by != Some(Author::Controllers)
             };

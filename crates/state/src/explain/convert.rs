@@ -1,4 +1,4 @@
-//! Converts values of the index to the report's. It must decide no rule.
+//! Converts values of the index to types of the report. This module must implement no rule.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ pub enum Explained {
     LeftOut(LeftOutReport),
 }
 
-/// Reports on an object of the index; `None` if it is gone. `notes` are facts that the reader of the objects knows and
-/// the index lacks.
+/// Reports on an object of the index; `None` if the object is gone. `notes` are facts that the caller knows and the
+/// index lacks.
 #[must_use]
 pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
     let object = snapshot.object.as_deref();
@@ -43,7 +43,7 @@ pub fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: 
     };
     let cause = match reason {
         Exclusion::Gone => return None,
-        // A report doesn't wait for a template, which manifests may lack for good.
+        // A report doesn't wait for a template, since manifests may never contain it.
         Exclusion::WaitingForTemplate => Exclusion::NoScaleFromZero,
         reason => *reason,
     };
@@ -93,7 +93,7 @@ fn group(
 }
 
 /// Returns the reason why a group doesn't scale from zero: cpu or memory isn't known. If only one of them has an
-/// annotation, the other is named.
+/// annotation, the text names the other one.
 fn not_from_zero(object: Option<&ScalableResource>) -> String {
     let is_annotated = |name: &str| {
         object.is_some_and(|object| object.annotations.contains_key(format!("{CAPACITY_PREFIX}{name}").as_str()))

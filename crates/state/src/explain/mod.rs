@@ -1,6 +1,6 @@
 //! The report on a node group, with the source of each value: as values for programs ([`report`]) and as lines for
-//! people ([`rows`]). The command `explain` prints it and the status page shows it, so that both agree. It shows the
-//! content of the index, and must decide no rule and query no cluster.
+//! people ([`rows`]). The command `explain` and the status page show the same report, so that they agree. The report
+//! shows the content of the index. This module must implement no rule and query no cluster.
 
 pub mod amount;
 mod convert;

@@ -1,5 +1,6 @@
 //! The report on node groups, as values for programs: every value of a template with its source and the values that it
-//! overrode. The text for people is built from it. It shows the content of the index, and must decide no rule.
+//! overrode. The text for people is built from the report. The report shows the content of the index, and must
+//! implement no rule.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ pub struct GroupReport {
     /// The reason why it doesn't scale from zero.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_from_zero: Option<String>,
-    /// The Node that would join, if it is known.
+    /// The Node that a scale-up would add, if it is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub template: Option<TemplateReport>,
     /// The autoscaling options that it overrides, by name.
@@ -95,7 +96,7 @@ pub struct LeftOutReport {
     pub notes: Vec<String>,
 }
 
-/// The Node that would join.
+/// The Node that a scale-up adds.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateReport {
@@ -115,7 +116,7 @@ pub struct Resource {
     pub allocatable: String,
     /// The whole amount.
     pub capacity: Value,
-    /// The part of the capacity that pods don't get.
+    /// The part of the capacity that isn't allocatable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub overhead: Option<Value>,
 }

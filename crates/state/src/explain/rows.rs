@@ -1,6 +1,6 @@
 //! The report in lines for people: a name, a value, its source and the values that it overrode. The terminal and the
-//! status page show these same lines. All texts come from clusters or manifests, so control characters must be made
-//! visible here; a page escapes the texts as well.
+//! status page show these same lines. All texts come from clusters or manifests, so this module must escape control
+//! characters; a page escapes markup as well.
 
 use std::fmt::Write as _;
 
@@ -115,7 +115,7 @@ fn fit(fit: &FitReport) -> Vec<Row> {
     std::iter::once(row).chain(missing).collect()
 }
 
-/// Formats the source of a resource: that of its capacity, and that of the part which pods don't get.
+/// Formats the source of a resource: the source of its capacity, and the source of its overhead.
 fn resource_from(key: &str, resource: &Resource) -> String {
     let show = |amount: &str| shown(key, amount);
     let overhead = resource.overhead.as_ref().filter(|overhead| overhead.stated.value != "0");
@@ -159,7 +159,7 @@ fn with_value(stated: &Stated, show: &dyn Fn(&str) -> String) -> String {
     }
 }
 
-/// Makes the control characters of a cluster's text visible, which a terminal would obey.
+/// Escapes the control characters of a cluster's text, since a terminal would interpret them.
 #[must_use]
 pub fn plain(text: &str) -> String {
     visible(text).into_owned()

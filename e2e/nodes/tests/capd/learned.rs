@@ -1,4 +1,4 @@
-//! Template Nodes beside real ones.
+//! Compares template Nodes with real Nodes.
 
 use std::collections::BTreeMap;
 

@@ -114,11 +114,11 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
     size(1).await?;
     let calls = Calls::start(release.connection(&outside).await?, &group.id);
 
-    // Another name in the server's certificate: it is issued anew, and the kubelets bring it into the Pods that run.
+    // A new DNS name makes the chart issue another server certificate, which the kubelets update in the running Pods.
     let renamed = release.values().set("tls.dnsNames", json!(["provider.example.com"]));
     let after = release.apply("upgrade", &renamed).await?;
     ensure!(uids(&after) == uids(&pods), "new Pods were made for a certificate that the old ones read");
-    // Each Pod has its own copy; connections reach either.
+    // Each Pod has its own copy; a connection may reach any Pod.
     let mut seen_in_a_row = 0;
     every(INTERVAL, "the new certificate at all Pods", TIMEOUT, async || {
         let new = connection.certificate().await? != before;
@@ -130,7 +130,7 @@ pub(crate) async fn certificates_are_renewed_while_an_autoscaler_calls(testbed: 
     let made = calls.end().await?;
     ensure!(made > 100, "only {made} calls");
 
-    // The driver has kept its connection, and scales on.
+    // The driver has kept its connection and continues to scale.
     create_pending(testbed, "after").await?;
     let grown = size(2).await;
     let notes = autoscaler.notes.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
@@ -156,8 +156,8 @@ pub(crate) async fn an_upgrade_fails_no_call(testbed: &Testbed<'_>) -> Result<()
     Ok(())
 }
 
-/// Before it lowers the size, the API server calls a webhook that never answers: the delete hangs between its mark and
-/// its last write, and its Pod is killed.
+/// The API server calls a webhook, which never answers, for a smaller size. The delete hangs between its mark and its
+/// last write, and the provider's Pod is killed.
 pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed: &Testbed<'_>) -> Result<()> {
     let release = testbed.release();
     let group = Group::create(&testbed.objects, "workers", 4).await?;
@@ -169,7 +169,7 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed:
     let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
     every(INTERVAL, "the Service of the one Pod", VISIBLE_WITHIN, async || Ok(only.refresh().await?)).await?;
 
-    // The kernel completes connections to it, and nothing reads from them.
+    // The kernel accepts connections to this listener, but nothing reads from them.
     let silent = TcpListener::bind((testbed.cluster.gateway()?, 0))?;
     let webhook = format!("{}-holds-sizes", testbed.namespace);
     testbed.objects.create(holds_sizes(&webhook, &testbed.namespace, &silent.local_addr()?.to_string())).await?;

@@ -111,7 +111,7 @@ fn driver() -> Value {
     })
 }
 
-/// Returns an administrator's rights for the namespace's default service account: the driver stands for Cluster
+/// Returns a binding of cluster-admin to the namespace's default ServiceAccount. The driver stands for Cluster
 /// Autoscaler, whose rights aren't this chart's.
 fn may_do_all(name: &str, namespace: &str) -> Value {
     json!({

@@ -22,7 +22,7 @@ use crate::pod::{INTERVAL, VISIBLE_WITHIN, name};
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The dashboard's queries without a result here, by panel and letter: retried commands, failed lists and watches, and
-/// undecodable objects. Without their comparison with 0 they have series.
+/// undecodable objects. These queries have series if their comparison with 0 is removed.
 const QUIET: [&str; 4] = ["16 B", "34 A", "34 B", "38 A"];
 
 /// The alerts that are active here, because of `create_troubles` and `refuse_sizes`.
@@ -212,7 +212,7 @@ fn queries(namespace: &str) -> Result<Vec<(String, String)>> {
     Ok(queries)
 }
 
-/// Creates groups with what some panels and alerts show: a max size that is no number, a size beyond the max size
+/// Creates groups in states that some panels and alerts show: a max size that is no number, a size beyond the max size
 /// together with a kind of template that doesn't exist, a rollout, and a Machine whose infrastructure was deleted
 /// before its Node came.
 async fn create_troubles(testbed: &Testbed<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::pod::INTERVAL;
 
 pub(crate) async fn a_kubelet_writes_its_node_as_it_was_recorded(testbed: &Testbed<'_>) -> Result<()> {
     is_as_recorded(testbed, "ready").await?;
-    // Containers keep running without it.
+    // Containers keep running without containerd.
     testbed.cluster.on_node(&["systemctl", "stop", "containerd"])?;
     let unready = is_as_recorded(testbed, "unready").await;
     testbed.cluster.on_node(&["systemctl", "start", "containerd"])?;
@@ -23,7 +23,8 @@ async fn is_as_recorded(testbed: &Testbed<'_>, recording: &str) -> Result<()> {
     e2e::wait::every(INTERVAL, recording, TIMEOUT, async || {
         for node in nodes.list(&ListParams::default()).await? {
             let mut recorded = recorded(recording);
-            // Where no Node is ready, the node lifecycle controller evicts nothing: the record is of one of two Nodes.
+            // The node lifecycle controller evicts nothing where no Node is ready, while the record is of one of two
+            // Nodes.
             if let Some(taints) = recorded["spec"]["taints"].as_array_mut() {
                 taints.retain(|taint| taint["effect"] != "NoExecute");
             }

@@ -44,7 +44,7 @@ pub(crate) async fn create_pending(testbed: &Testbed<'_>, name: &str) -> Result<
         "kind": "Pod",
         "metadata": { "name": name },
         "spec": {
-            // The Node of this cluster doesn't have it, however many processors the machine has.
+            // The Node of this cluster doesn't have this label, however many CPUs the machine has.
             "nodeSelector": { "node.cluster.x-k8s.io/pool": "workers" },
             "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{

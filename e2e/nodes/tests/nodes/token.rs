@@ -43,8 +43,8 @@ pub(crate) async fn the_program_goes_on_with_the_token_that_the_kubelet_has_rene
     let pods = release.settled().await?;
     let uid = pods.first().and_then(|pod| pod.metadata.uid.clone()).context("no Pod")?;
     let volume = format!("--chdir=/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/token");
-    // The directories are root's alone, and the token is the Pod's user's: some machines' root may not read files of
-    // others.
+    // Only root may enter the directories, and the token belongs to the Pod's user. Root on some machines may not read
+    // files of other users.
     let user = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"];
     let read = || testbed.cluster.on_node(&[&["env", volume.as_str()][..], &user, &["cat", "token"]].concat());
     let first = read()?;

@@ -1,5 +1,5 @@
-//! The need for each right, by the breakage without it: one row for each verb of each resource, with the names that
-//! `check` uses.
+//! The function that needs each right, and that breaks without it. Each verb of each resource has one row, with the
+//! names that `check` uses.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -181,7 +181,7 @@ async fn no_machine_is_replaced(release: &Release, kind: Scalable, resource: &st
     release.scale_is(&group, 1).await
 }
 
-/// Checks that a write isn't repeated after another write came first and the watch is behind.
+/// Checks that a write that conflicts with another one isn't retried while the watch is behind.
 async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<()> {
     let name = format!("repeats-{}", kind.kind().to_lowercase());
     let group = release.group(Pool::new(&name).of(kind).running(1).missing(1)).await?;
@@ -197,7 +197,7 @@ async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<(
     }
 }
 
-/// Checks that a Machine stays after its smaller size has taken another one.
+/// Checks that a Machine stays if the smaller size for it removed another Machine.
 async fn a_machine_that_is_left_stays(release: &Release, name: &str) -> Result<()> {
     let group = release.group(Pool::new(name).of(Scalable::MachineSet).running(2)).await?;
     release.provider.delete(&group.id, &group.nodes[..1]).await?;
@@ -253,7 +253,7 @@ async fn nothing_is_deleted_by_name(release: &Release) -> Result<()> {
     a_machine_that_is_left_stays(release, "left-delete").await
 }
 
-/// Uses a server of its own: after a refusal no Event is posted for a while.
+/// Uses a separate server, since a server posts no Event for a while after a refusal.
 async fn no_event_is_there(release: &Release) -> Result<()> {
     let group = release.group(Pool::new("events").running(1)).await?;
     let mut provider = release.another(&[])?;
@@ -306,7 +306,7 @@ async fn a_changed_template_is_not_seen(release: &Release) -> Result<()> {
     let before = provider.template(&id).await?;
     let status = json!({ "capacity": { "cpu": "16", "memory": "64Gi" } });
     release.world.objects.patch_status("DevMachineTemplate", "big", status).await?;
-    // The server that has watched since it had the right sees the change.
+    // The server that began its watch while it had the right sees the change.
     eventually("the changed template", SOON, async || {
         let now = release.provider.template(&id).await?;
         ensure!(now.node_bytes != before.node_bytes, "it is as it was");

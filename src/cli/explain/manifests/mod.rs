@@ -1,6 +1,6 @@
 //! Manifests instead of a cluster: files and directories of YAML and JSON, whose objects are applied to an index.
-//! Documents that aren't objects are reported and skipped, since a Git repository holds more than objects; never
-//! guess an object.
+//! Documents that aren't objects are reported and skipped, since a Git repository holds more than objects. The reader
+//! must never guess an object.
 
 mod documents;
 mod feed;

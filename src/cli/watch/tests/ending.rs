@@ -1,10 +1,10 @@
-//! Tests of slow readers, readers that are gone, and notifications meanwhile.
+//! Tests of slow and missing readers, and of notifications during that time.
 
 use std::sync::{Condvar, Mutex};
 
 use super::*;
 
-/// A reader that blocks until it is opened.
+/// An output whose writes block until it is opened.
 #[derive(Clone, Default)]
 struct Stuck {
     open: Arc<(Mutex<bool>, Condvar)>,
@@ -30,7 +30,7 @@ impl Write for Stuck {
     }
 }
 
-/// A reader that is gone.
+/// An output without a reader.
 struct Gone;
 
 impl Write for Gone {
@@ -144,7 +144,7 @@ async fn the_end_comes_while_a_reader_is_stuck() {
     shutdown.request();
     let end = tokio::time::timeout(Duration::from_secs(8), watch.finish(&shutdown)).await;
     end.expect("it ends in time").unwrap();
-    // Its thread still exists.
+    // The writer thread still blocks.
     out.open();
 }
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::steps::Settle;
 
-/// Creates a group of three Machines whose MachineSet has followed its log, which has these entries.
+/// Creates a group of three Machines. Its log has these entries, and its MachineSet has followed them.
 fn world(entries: &[&str]) -> World {
     let mut world = World::of(2, &["a", "b", "c"]);
     world.write(2, log(entries));
@@ -43,7 +43,7 @@ fn nothing_is_deleted_by_name_when_another_deletion_is_decided_upon_just_before(
     assert!(steps.has_ended());
 }
 
-/// No more deletions are decided than can be made at once, so that none is decided before earlier calls have ended.
+/// The pass decides only as many deletions as it can run concurrently, so that no decision waits for earlier calls.
 #[test]
 fn a_delete_by_name_is_decided_upon_when_it_is_made() {
     let names: Vec<_> = (0..20).map(|number| format!("m{number:02}")).collect();

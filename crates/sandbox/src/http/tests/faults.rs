@@ -60,7 +60,7 @@ async fn a_delay_is_over_when_the_clock_says_so() -> Result<()> {
     let advance = async {
         fault.wait_for_hits(1).await;
         ensure!(world.api.get(&World::machines(), "default", "a").is_err(), "it was not delayed");
-        // The wait may begin only after this, so the clock advances until it is over.
+        // The delay may begin only after this check, so the clock advances until the delay is over.
         loop {
             world.api.clock().advance(Duration::from_secs(60));
             tokio::time::sleep(Duration::from_millis(1)).await;

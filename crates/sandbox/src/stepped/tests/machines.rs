@@ -11,14 +11,14 @@ fn fate() -> Fate {
     Fate::plain(TIMES)
 }
 
-/// Creates a world with one Machine that is about to be created.
+/// Creates a world with a MachineSet that will create one Machine.
 fn one(fate: Fate) -> World {
     let world = World::new(CapiVersion::V1_14, fate);
     world.load(group("MachineSet", 1));
     world
 }
 
-/// Returns the phase of the Machine, true if it refers to a Node, the number of Nodes, and of those that are Ready.
+/// Returns the phase of the Machine, true if it has a nodeRef, the number of Nodes, and the number of Ready Nodes.
 fn state(world: &World) -> (String, bool, usize, usize) {
     let machine = world.list("machines").into_iter().next();
     let machine = machine.as_deref().unwrap_or(&Value::Null);

@@ -14,7 +14,7 @@ impl Client {
         let name = ServerName::try_from(self.host).unwrap();
         let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        // The server's SETTINGS follow its tickets.
+        // The server's SETTINGS follow its session tickets.
         stream.read_exact(&mut [0; 9]).await.unwrap();
         stream.get_ref().1.handshake_kind().unwrap()
     }

@@ -1,4 +1,4 @@
-//! New files come into force without a failed call, and bad ones don't come into force.
+//! New files take effect without a failed call, and invalid files don't take effect.
 
 use super::*;
 
@@ -60,7 +60,7 @@ async fn after_a_rotation_the_old_client_authority_counts_no_more() {
     running.ask(&of_old).await.unwrap();
     running.mount.swap(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", &new.pem)]);
     running.until_metric("tls_reloads_total{result=\"ok\"}", "1").await;
-    // No earlier session is resumed without its certificate.
+    // The server resumes no session whose authority is gone.
     assert!(running.ask(&of_old).await.is_err());
     running.ask(&of_new).await.unwrap();
     running.end().await;
@@ -91,7 +91,7 @@ async fn a_bad_new_file_keeps_the_old_one_and_says_so(#[case] name: &str, #[case
     running.end().await;
 }
 
-/// A start with unusable files names the file and the remedy, and no content of a key.
+/// The startup error names the unusable file and the problem, and quotes no key.
 #[rstest]
 #[case::missing("tls.crt", None, "can't read it")]
 #[case::not_pem("tls.crt", Some("text"), "it holds no certificate")]

@@ -60,7 +60,7 @@ fn widget(key: &str, version: u64, size: i64) -> Value {
     })
 }
 
-/// Returns the widget as another object under its name.
+/// Returns the widget with another uid, as a new object of the same name.
 fn with_uid(mut widget: Value, uid: &str) -> Value {
     widget["metadata"]["uid"] = uid.into();
     widget

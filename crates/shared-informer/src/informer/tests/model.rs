@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACES: [&str; 2] = ["one", "two"];
 const HANDLERS: usize = 3;
 
-/// Contains its identity, so that a store may keep only the content.
+/// A widget with its own metadata, so that a store may keep only this content.
 #[derive(Debug)]
 struct Widget {
     meta: Metadata,
@@ -43,7 +43,7 @@ enum Step {
     Lose(u8),
     /// The watch repeats an earlier event of its own or of its list, possibly of an object that is deleted.
     Repeat(prop::sample::Index),
-    /// Removes the kind with all its objects; true if the watches report that before they end.
+    /// Removes the kind with all its objects; if true, the watches report the deletions before they end.
     Uninstall(bool),
     /// Lists a scope in pages of this size.
     List(u8, usize),

@@ -107,7 +107,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     Ok(found.iter().all(Option::is_some))
 }
 
-/// Searches for all mistakes, several at a time, each on one processor: so the first seed that finds one is exact.
+/// Searches for several mistakes at a time, each on one processor, so that the first seed that finds a mistake is
+/// exact.
 fn search_all(arguments: &Arguments, mistakes: &[&Mistake], programs: &Programs) -> Result<Vec<Option<Found>>> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Option<Found>)>> {
@@ -215,15 +216,15 @@ impl Bench {
     fn new(root: &Path) -> Result<Self> {
         let kept = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let kept = std::path::absolute(kept)?.join("mistakes");
-        // The target directory must not be the tree's own: by the files' times Cargo would take one build for the
-        // other.
+        // The target directory must not be the tree's own. Otherwise Cargo mistakes one build for the other by file
+        // times.
         let (tree, target) = (kept.join("tree"), kept.join("target"));
         fs::create_dir_all(&kept)?;
         if !tree.join(".git").exists() {
             let to = tree.to_str().context("a path that is no text")?;
             git(root, &["clone", "--quiet", "--shared", "--no-checkout", ".", to])?;
         }
-        // The clone has no objects of its own, and may stem from another clone that is gone.
+        // The clone shares the git objects of its source, which may be a clone that no longer exists.
         let objects = git(root, &["rev-parse", "--path-format=absolute", "--git-path", "objects"])?;
         fs::write(tree.join(".git/objects/info/alternates"), objects + "\n")?;
         let changed = git(root, &["stash", "create"])?;
