@@ -112,6 +112,13 @@ struct Inner {
     pinned: Option<Membership>,
 }
 
+/// Evaluates all groups that are due. Reads that wait get their turn in between.
+fn evaluate_due(inner: &mut RwLockWriteGuard<'_, Inner>) {
+    while inner.live.evaluate_due() {
+        RwLockWriteGuard::bump(inner);
+    }
+}
+
 impl Index {
     /// Creates an empty index with these rules.
     #[must_use]
@@ -135,9 +142,7 @@ impl Index {
         let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
         let mut inner = self.inner.write();
         inner.live.apply(change, log);
-        while inner.live.evaluate_due() {
-            RwLockWriteGuard::bump(&mut inner);
-        }
+        evaluate_due(&mut inner);
         let live = &mut inner.live;
         if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
@@ -227,7 +232,7 @@ impl Index {
     pub fn refresh(&self) {
         let mut inner = self.inner.write();
         // A change that is being applied is pinned as a whole.
-        while inner.live.evaluate_due() {}
+        evaluate_due(&mut inner);
         if inner.pinned.is_none() || inner.live.membership_changed {
             inner.pinned = Some(Membership::pin(&mut inner.live));
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// The old and the new names.
-const MOVED: [(&str, &str); 22] = [
+const MOVED: [(&str, &str); 24] = [
     ("capi_autoscaler_provider::cli::serve", "app"),
     ("capi_autoscaler_provider::cli::progress", "app::progress"),
     ("capi_autoscaler_provider::cli::watch", "change_stream::watch"),
@@ -17,10 +17,12 @@ const MOVED: [(&str, &str); 22] = [
     ("capi_autoscaler_provider::server", "server"),
     ("capi_autoscaler_provider::traces", "traces"),
     ("grpc::notable", "grpc::call_log"),
-    ("scale::look", "scale::reconcile"),
-    ("scale::mark", "scale::run"),
-    ("scale::names", "scale::resolve"),
-    ("scale::replace", "scale::run"),
+    ("scale::look", "scale::outcome"),
+    ("scale::mark", "scale::outcome"),
+    ("scale::names", "scale::outcome"),
+    ("scale::read_only", "scale::outcome"),
+    ("scale::replace", "scale::outcome"),
+    ("scale::size", "scale::outcome"),
     ("shared_informer::hook", "shared_informer::informer::hook"),
     ("shared_informer::index", "shared_informer::informer::index"),
     ("shared_informer::reflector", "shared_informer::informer::reflector"),
@@ -93,12 +95,12 @@ mod tests {
         "app=debug,app::progress=debug,change_stream::watch=debug,connect=debug,change_stream::notify=debug,\
          cluster=debug,grpc=debug,index=debug,prices=debug,scale=debug,server=debug,traces=debug,capi_autoscaler_provider=debug"
     )]
-    #[case::a_renamed_module("scale::look=debug", "scale::reconcile=debug,scale::look=debug")]
+    #[case::a_renamed_module("scale::look=debug", "scale::outcome=debug,scale::look=debug")]
     #[case::one_that_was_renamed_twice(
         "P::scale::look=debug",
-        "scale::reconcile=debug,scale::look=debug,P::scale::look=debug"
+        "scale::outcome=debug,scale::look=debug,P::scale::look=debug"
     )]
-    #[case::one_that_moved_into_another("scale::mark=debug", "scale::run=debug,scale::mark=debug")]
+    #[case::one_that_moved_into_another("scale::mark=debug", "scale::outcome=debug,scale::mark=debug")]
     #[case::an_old_target("info,P::cli::serve=warn", "app=warn,info,P::cli::serve=warn")]
     #[case::more_than_an_old_target(
         "P::cli=debug",
