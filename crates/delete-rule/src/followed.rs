@@ -47,6 +47,8 @@ pub(crate) enum ByName {
 #[derive(Clone, Debug, Default)]
 pub struct Followed<T: Types, P = Complete> {
     tickets: Map<T, T::Ticket>,
+    /// True if a MachineSet has the group's size. Only a policy that doesn't wait for the copied log uses it.
+    has_size: bool,
     pub(crate) by_name: ByName,
     policy: P,
 }
@@ -56,10 +58,11 @@ impl<P: Policy> Rule<P> {
     pub fn followed<T: Types, S: Source<T>>(self, kind: Kind, sources: &[S]) -> Followed<T, P> {
         // An old MachineSet that hasn't observed its size yet would replace a deleted Machine, too.
         if !sources.iter().all(|set| set.seen_generation() == set.generation()) && self.0.waits_until_seen() {
-            return Followed { tickets: HashMap::default(), by_name: ByName::default(), policy: self.0 };
+            let by_name = ByName::default();
+            return Followed { tickets: HashMap::default(), has_size: false, by_name, policy: self.0 };
         }
         let has_size = |set: &&S| match kind {
-            Kind::MachineDeployment => has_its_size(*set, sources),
+            Kind::MachineDeployment => has_its_size(*set, sources) || !self.0.waits_until_alone(),
             Kind::MachineSet | Kind::MachinePool => true,
         };
         let logs = sources.iter().filter(has_size).filter_map(Source::log);
@@ -67,11 +70,12 @@ impl<P: Policy> Rule<P> {
         let has_come_down = sources.iter().all(|pool| pool.status_replicas() <= pool.replicas().unwrap_or_default());
         let by_name = match kind {
             Kind::MachineDeployment | Kind::MachineSet => ByName::AtOnce,
+            Kind::MachinePool if !self.0.leaves_to_provider() => ByName::AtOnce,
             Kind::MachinePool if has_come_down => ByName::InTime,
             Kind::MachinePool => ByName::NotYet,
         };
         let tickets = lowered.map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
-        Followed { tickets, by_name, policy: self.0 }
+        Followed { tickets, has_size: sources.iter().any(|set| has_size(&set)), by_name, policy: self.0 }
     }
 }
 
@@ -79,7 +83,8 @@ impl<T: Types, P: Policy> Followed<T, P> {
     /// Returns true if this entry is lowered and followed.
     pub fn has(&self, entry: &Entry<T>) -> bool {
         let is_its = |ticket: &T::Ticket| *ticket == entry.ticket || !self.policy.compares_tickets();
-        entry.phase == Phase::Lowered && self.tickets.get(&entry.uid).is_some_and(is_its)
+        let is_in_log = self.tickets.get(&entry.uid).is_some_and(is_its);
+        entry.phase == Phase::Lowered && (is_in_log || (self.has_size && !self.policy.waits_for_log()))
     }
 
     /// Returns true if all entries of a log are lowered and followed.

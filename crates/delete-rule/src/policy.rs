@@ -35,6 +35,11 @@ pub trait Policy: Copy + Debug {
         true
     }
 
+    /// Returns true if the watch of the Nodes is checked once more before a mark that tests a version read earlier.
+    fn marks_look_again(self) -> bool {
+        true
+    }
+
     /// Returns true if the size is lowered only for Machines that are marked.
     fn marks(self) -> bool {
         true
@@ -61,6 +66,17 @@ pub trait Policy: Copy + Debug {
         true
     }
 
+    /// Returns true if placeholders are counted again at each decision after the first.
+    fn counts_again(self) -> bool {
+        true
+    }
+
+    /// Returns true if a size that depends on counted Machines is written only if spec and log are those that were
+    /// counted for.
+    fn tests_count(self) -> bool {
+        true
+    }
+
     /// Returns true if the Machine of a lowered soft entry still counts as one that stays.
     fn counts_soft_as_staying(self) -> bool {
         true
@@ -78,6 +94,23 @@ pub trait Policy: Copy + Debug {
 
     /// Returns true if a smaller size counts as followed only once the controller of its MachineSet has observed it.
     fn waits_until_seen(self) -> bool {
+        true
+    }
+
+    /// Returns true if a smaller size counts as followed only once the copied log has the entry as lowered; otherwise
+    /// once the MachineSet has the size that was copied.
+    fn waits_for_log(self) -> bool {
+        true
+    }
+
+    /// Returns true if, during a rollout, a smaller size counts as followed only once a single MachineSet has replicas,
+    /// and has the size that was copied with the log.
+    fn waits_until_alone(self) -> bool {
+        true
+    }
+
+    /// Returns true if a Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
+    fn leaves_to_provider(self) -> bool {
         true
     }
 

@@ -98,7 +98,7 @@ impl Now<Small> for Known<'_> {
     }
 
     fn has_node(&self, entry: &delete_rule::Entry<Small>) -> bool {
-        self.program.rule.marks_look_again && self.world.knows_node(self.copy, entry.uid.into())
+        self.world.knows_node(self.copy, entry.uid.into())
     }
 
     fn unlogged_machines(&self, log: &Log) -> UnloggedMachines<Small> {

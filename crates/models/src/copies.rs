@@ -215,8 +215,6 @@ impl Program<'_> {
             Some(listing) => listing,
             None => Self::listing(world, copy, past),
         };
-        let is_counted = self.rule.counts != Counts::Once || !world.copies[copy].has_failed;
-        let listing = if is_counted { listing } else { Listing::default() };
         let without_node = listing.hanging.iter().map(|machine| small::named(machine, Set(0))).collect();
         let (alive, draining) = (small::uids(listing.alive), small::uids(listing.draining));
         // A MachinePool counts its instances.
@@ -225,16 +223,20 @@ impl Program<'_> {
         Outcome::Listed(Ok(GroupMachines { alive, draining, without_node, instances }))
     }
 
-    /// Lists the Machines. If no other copy counts Machines, resets the record of Machines created since the last
-    /// count.
+    /// Lists the Machines.
     pub(crate) fn listing(world: &mut World, copy: usize, past: Past) -> Listing {
+        Self::may_know_all(world, copy);
+        let with_node = past.with_node | world.shown_nodes[copy];
+        let (draining, hanging) = (past.deleting & with_node, past.deleting.without(with_node));
+        Listing { alive: past.alive, draining, hanging }
+    }
+
+    /// Resets the record of Machines that a count of this copy can't know, unless another copy counts Machines.
+    fn may_know_all(world: &mut World, copy: usize) {
         let mut others = world.copies.iter().enumerate().filter(|(other, _)| *other != copy);
         if others.all(|(_, memory)| !memory.is_counting) && world.ledger.places == 0 {
             world.ledger.came = Set(0);
         }
-        let with_node = past.with_node | world.shown_nodes[copy];
-        let (draining, hanging) = (past.deleting & with_node, past.deleting.without(with_node));
-        Listing { alive: past.alive, draining, hanging }
     }
 
     fn read_version(world: &mut World, copy: usize, machine: usize) -> u8 {
@@ -275,7 +277,7 @@ impl Program<'_> {
                     memory.may_view = true;
                 }
                 Call::ReadGroup(RetryPolicy::Of(RetryBudget::Log)) => memory.may_view = true,
-                Call::Resize { counted: true, .. } | Call::ReadSize(_) | Call::List(_) => {
+                Call::Resize { .. } | Call::ReadSize(_) | Call::List(_) => {
                     memory.is_counting = memory.asked > 0;
                 }
                 _ => {}
@@ -333,6 +335,8 @@ impl Program<'_> {
             Call::ReadSize(writer) => {
                 let is_own = world.sized_by == *writer;
                 let sized_by = if is_own { delete_rule::SizedBy::This } else { delete_rule::SizedBy::Another };
+                // A count for this version comes later.
+                Self::may_know_all(&mut then, copy);
                 let outcome = Outcome::Size(Ok((then.view_of(copy), sized_by)));
                 self.go_on(&then, copy, &rest, Some(&outcome), Step::ReadGroup(copy), found);
             }
@@ -363,8 +367,6 @@ impl Program<'_> {
             while let Some(held) = SavedCommand::of(world.copies[copy].held) {
                 let settled = (0..held.calls.len()).find_map(|index| self.settled(world, copy, &held, index));
                 let Some((rest, outcome)) = settled else { break };
-                let has_failed = matches!(outcome, Outcome::Written(_));
-                world.copies[copy].has_failed |= world.copies[copy].asked > 0 && has_failed;
                 (*world, _) = self.run(world, copy, rest, Some(outcome), world.pasts.last());
             }
         }

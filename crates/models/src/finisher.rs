@@ -46,7 +46,7 @@ impl Program<'_> {
     /// Returns the followed entries with the rule for deletion by name. The status of a MachinePool may lag behind
     /// without limit.
     fn followed_by_name(&self, world: &World) -> Followed {
-        if !self.bounds.is_pool || !self.rule.leaves_to_provider {
+        if !self.bounds.is_pool {
             return self.core().followed::<Small, Shown>(Kind::MachineDeployment, &[]);
         }
         let replicas = i32::from(world.replicas);

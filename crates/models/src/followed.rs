@@ -21,23 +21,18 @@ impl Program<'_> {
         let source = |of: usize| {
             let (set, first) = (world.sets[of].last(), world.sets[of].all()[0]);
             let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
-            let log = match self.rule.follows {
-                // The controller of a MachinePool may see any size at once, and reports nothing about the provider.
-                _ if self.bounds.is_pool => own.clone(),
-                Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => {
-                    Self::copy_of(world, set)
-                }
-                // These variants don't compare the copied log.
-                Follows::EqualSizes if set.copied.replicas != world.replicas => Log::default(),
-                Follows::EqualSizes | Follows::AtOnce => own.clone(),
-            };
+            // The controller of a MachinePool may see any size at once, and reports nothing about the provider.
+            let log = if self.bounds.is_pool { own.clone() } else { Self::copy_of(world, set) };
             let seen_generation = match first.generation {
                 _ if is_unacted => -1,
                 _ if self.bounds.is_pool => set.generation.into(),
                 generation => generation.into(),
             };
-            let (replicas, desired) = (set.size.into(), set.copied.replicas.into());
-            Shown { replicas, desired, status: 0, generation: set.generation.into(), seen_generation, log }
+            // Where sizes are compared instead of logs, the copied size is compared with the group's, too.
+            let is_other = self.rule.follows == Follows::EqualSizes && set.copied.replicas != world.replicas;
+            let desired = if is_other { -1 } else { set.copied.replicas.into() };
+            let (replicas, generation) = (set.size.into(), set.generation.into());
+            Shown { replicas, desired, status: 0, generation, seen_generation, log }
         };
         let sources: Vec<_> = world.machine_sets().map(source).collect();
         let kind = match (self.bounds.is_bare, self.bounds.is_pool) {
@@ -45,15 +40,8 @@ impl Program<'_> {
             (true, _) => Kind::MachineSet,
             (false, false) => Kind::MachineDeployment,
         };
-        let followed = if self.rule.waits_until_alone {
-            vec![self.core().followed(kind, &sources)]
-        } else {
-            let alone = |source: Shown| Shown { desired: source.replicas, ..source };
-            sources.into_iter().map(|source| self.core().followed(kind, &[alone(source)])).collect()
-        };
-        let is_followed = |machine: usize| {
-            own.get(&small::uid(machine)).is_some_and(|entry| followed.iter().any(|followed| followed.has(entry)))
-        };
+        let followed = self.core().followed(kind, &sources);
+        let is_followed = |machine: usize| own.get(&small::uid(machine)).is_some_and(|entry| followed.has(entry));
         world.followed = world.followed | (lowered & Set::of(is_followed));
     }
 

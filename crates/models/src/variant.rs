@@ -231,6 +231,10 @@ impl Policy for Variant {
         self.has_tickets
     }
 
+    fn marks_look_again(self) -> bool {
+        self.marks_look_again
+    }
+
     fn marks(self) -> bool {
         self.marks
     }
@@ -251,6 +255,14 @@ impl Policy for Variant {
         self.counts != Counts::WithoutLog
     }
 
+    fn counts_again(self) -> bool {
+        self.counts != Counts::Once
+    }
+
+    fn tests_count(self) -> bool {
+        self.place_tests == PlaceTests::Group
+    }
+
     fn counts_soft_as_staying(self) -> bool {
         self.counts != Counts::SoftAsLeaving
     }
@@ -265,6 +277,18 @@ impl Policy for Variant {
 
     fn waits_until_seen(self) -> bool {
         !matches!(self.follows, Follows::CopiedLog | Follows::AtOnce)
+    }
+
+    fn waits_for_log(self) -> bool {
+        !matches!(self.follows, Follows::EqualSizes | Follows::AtOnce)
+    }
+
+    fn waits_until_alone(self) -> bool {
+        self.waits_until_alone && self.follows != Follows::AtOnce
+    }
+
+    fn leaves_to_provider(self) -> bool {
+        self.leaves_to_provider
     }
 
     fn deletes_by_name(self) -> bool {

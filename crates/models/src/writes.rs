@@ -11,7 +11,7 @@ use crate::{
     saved::{Call, SavedCommand},
     small::{self, Failed, Log, Small, View},
     step::Step,
-    variant::{Existence, PlaceTests, Precondition, UnmarkTests},
+    variant::{Existence, Precondition, UnmarkTests},
     world::{self, Fault, Phase, Ring, SLOTS, Set, World},
 };
 
@@ -47,11 +47,7 @@ impl Program<'_> {
         let memory = &world.copies[copy];
         let is_same_size = world.replicas == write.seen.replicas;
         let is_same_generation = write.seen.generation == memory.generation + memory.behind;
-        let tests_size = match write.alone {
-            Some((_, counted)) => !counted || self.rule.place_tests != PlaceTests::Group,
-            None => false,
-        };
-        if tests_size {
+        if write.alone.is_some_and(|(_, counted)| !counted) {
             return is_same_size;
         }
         match self.rule.precondition {
@@ -75,10 +71,8 @@ impl Program<'_> {
         found: &mut dyn FnMut(Step, World),
     ) {
         let mut fail = |then: &World, failure, step| {
-            let mut then = *then;
-            then.copies[copy].has_failed = then.copies[copy].asked > 0;
             let outcome = Outcome::Written(Err(Failed(failure)));
-            self.go_on(&then, copy, rest, Some(&outcome), step, found);
+            self.go_on(then, copy, rest, Some(&outcome), step, found);
         };
         if !self.passes(world, copy, write) {
             fail(world, Failure::Rejected, Step::Fails(copy));

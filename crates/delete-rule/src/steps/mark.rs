@@ -112,6 +112,11 @@ impl<T: Calls, P: Policy> Mark<T, P> {
         self.entry.gives_up() && self.entry.phase == Phase::Wanted && self.rule.0.spares_joined()
     }
 
+    /// Returns true if a watch has shown the Machine's Node.
+    fn has_node(&self, now: &impl Now<T>) -> bool {
+        self.rule.0.marks_look_again() && now.has_node(&self.entry)
+    }
+
     fn advance(&mut self, now: &impl Now<T>) -> Option<MarkCall<T>> {
         let (awaited, call) = match mem::replace(&mut self.stage, Stage::Begin) {
             Stage::Begin if !now.knows_group_of(&self.entry) => (Awaited::IsOfGroup, MarkCall::ReadOwner),
@@ -119,7 +124,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             Stage::Read(failure) => (Awaited::Life(failure), MarkCall::Read),
             Stage::ReadGroup { version, is_needed } => (Awaited::Group { version, is_needed }, MarkCall::ReadGroup),
             // `nodeRef` may lag behind, so that the Machine still has the version in which it was read without a Node.
-            Stage::Set(Some(_)) if self.may_reread && now.has_node(&self.entry) => {
+            Stage::Set(Some(_)) if self.may_reread && self.has_node(now) => {
                 self.may_reread = false;
                 (Awaited::Details { is_needed: true }, MarkCall::ReadDetails)
             }
@@ -143,7 +148,7 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             };
         }
         // Somebody else's mark tests no version, and `nodeRef` may lag behind the Node, so the Machine is read instead.
-        match self.version.take().filter(|_| is_needed && !now.has_node(&self.entry)) {
+        match self.version.take().filter(|_| is_needed && !self.has_node(now)) {
             Some(version) => (Awaited::Set { is_pending: true }, MarkCall::Set(Some(version))),
             None => (Awaited::Details { is_needed }, MarkCall::ReadDetails),
         }

@@ -51,6 +51,8 @@ pub struct Resize<T: Calls, P = Complete> {
     /// The last write without a response, as sizes from and to. It may still be applied, so nothing is refused for
     /// good.
     unanswered: Option<(i32, i32)>,
+    /// True if no further decision counts the Machines, which the rule itself always does.
+    spares_count: bool,
     /// True once a write was rejected although the group was as expected.
     was_rejected: bool,
     stage: Stage<T>,
@@ -101,6 +103,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
             caller,
             writer: None,
             unanswered: None,
+            spares_count: false,
             was_rejected: false,
             stage: Stage::Round,
             open: 0,
@@ -121,6 +124,7 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         match mem::replace(&mut self.stage, Stage::Round) {
             Stage::Round => self.round(now),
             Stage::Counted(listed) => {
+                self.spares_count = !self.rule.0.counts_again();
                 let to = self.aim_counted(&listed, now);
                 self.aimed(to, now)
             }
@@ -146,13 +150,17 @@ impl<T: Calls, P: Policy> Resize<T, P> {
             }
             Aim::GiveWay { .. } if self.version.log().is_err() => Ok(self.replicas()),
             Aim::GiveUp { placeholders, listed, .. } => match listed.take() {
-                None if placeholders.replicas > 0 => return vec![Call::List(RetryPolicy::Anew)],
+                None if placeholders.replicas > 0 && !self.spares_count => return vec![Call::List(RetryPolicy::Anew)],
                 // The Machines were counted a moment ago, or don't matter.
                 listed => {
                     self.stage = Stage::Counted(listed.unwrap_or_default());
                     return Vec::new();
                 }
             },
+            Aim::GiveWay { .. } if self.spares_count => {
+                self.stage = Stage::Counted(GroupMachines::default());
+                return Vec::new();
+            }
             Aim::GiveWay { .. } => return vec![Call::List(RetryPolicy::Anew)],
         };
         self.aimed(to, now)
@@ -197,7 +205,8 @@ impl<T: Calls, P: Policy> Resize<T, P> {
         }
         let writer = self.writer(now);
         self.stage = Stage::Write(to);
-        vec![Call::Resize { seen: self.version.clone(), to, writer, counted: self.aim.counts() }]
+        let counted = self.aim.counts() && self.rule.0.tests_count();
+        vec![Call::Resize { seen: self.version.clone(), to, writer, counted }]
     }
 
     fn writer(&mut self, now: &impl Now<T>) -> T::Writer {

@@ -32,8 +32,6 @@ pub struct Memory {
     pub refused: Set,
     /// The Machines that were alive when it marked them: it can't know that they are going by now.
     pub seen_alive: Set,
-    /// True if a write of it has failed.
-    pub has_failed: bool,
     /// The generation that it knows, by its own numbering.
     pub generation: u8,
     /// The number of sizes that were written since, at most 3.

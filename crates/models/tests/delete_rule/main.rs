@@ -2,6 +2,7 @@
 
 mod bounds;
 mod dimensions;
+mod mutants;
 
 use delete_rule::Forgets;
 use models::{
