@@ -103,7 +103,8 @@ pub enum Check {
     Progress,
     /// A Machine of a MachinePool is deleted by name only once its infrastructure has had the time to remove one.
     PoolPatience,
-    /// A Machine is deleted by name only once each MachineSet of its group has observed the smaller size.
+    /// A Machine is deleted by name only once each MachineSet of its group has observed the smaller size, and that of
+    /// the other deletions.
     ByNameTooSoon,
     /// A permanent refusal has the cause that its message gives.
     RefusedForCause,
@@ -257,6 +258,9 @@ impl Machine {
     }
 }
 
+/// The entries of a group, by uid and ticket, at the time at which a copy has read it.
+type GroupRead = (Nanos, BTreeSet<(String, String)>);
+
 /// The state of all rules.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact about the world that is looked at")]
@@ -323,6 +327,8 @@ pub(crate) struct Ledger {
     all_sets: BTreeMap<String, Set>,
     /// The entries whose smaller size each MachineSet of their group has observed, by uid and ticket.
     followed: BTreeSet<(String, String)>,
+    /// The entries, by uid and ticket, at the times at which each copy has read each group.
+    group_reads: HashMap<(usize, String), Vec<GroupRead>>,
     /// The groups that roll out, each with the revision from which their MachineSets show it.
     rolling: HashMap<String, u64>,
     /// The requests that were refused.

@@ -76,6 +76,9 @@ impl Ledger {
         if (400..500).contains(&status) {
             self.note_refusal(copy, path, false);
         }
+        if verb == "get" && status == 200 {
+            self.reads_group(copy, path);
+        }
         if verb == "list" && status == 200 {
             self.lists(copy, path);
         }
