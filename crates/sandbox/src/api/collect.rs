@@ -2,7 +2,8 @@
 //! kind whose definition is deleted.
 //!
 //! The store collects garbage at once, where a cluster's garbage collector acts a little later; each step has a
-//! revision of its own. Dependents whose owner never existed are left alone, so that manifests load in any order.
+//! revision of its own. A dependent that is created when its owner is gone, as by a controller whose cache lags behind,
+//! goes as well. Dependents whose owner never existed are left alone, so that manifests load in any order.
 
 use std::sync::Arc;
 
@@ -320,6 +321,16 @@ pub(crate) fn settle(store: &mut Store, time: &str) {
         {
             store.undefine(kind);
         }
+    }
+}
+
+/// Follows up on a new object, some of whose owners may have been removed before.
+pub(crate) fn after_create(store: &mut Store, place: &Place, time: &str) {
+    let Some(object) = store.get(place).cloned() else { return };
+    let is_late = |uid: &str| store.place_of(uid).is_none() && store.was_removed(uid);
+    if owners(object.value()).any(|(uid, _)| is_late(uid)) {
+        abandon(store, place, time);
+        settle(store, time);
     }
 }
 

@@ -34,6 +34,9 @@ pub(crate) struct Table {
     pub(crate) history: Arc<History>,
 }
 
+/// The number of uids of removed objects that are remembered.
+const REMEMBERED: usize = 4_096;
+
 /// The whole store.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -45,6 +48,8 @@ pub(crate) struct Store {
     dependents: HashMap<String, BTreeSet<Place>>,
     /// The removed objects whose dependents haven't been processed yet.
     pub(crate) gone: VecDeque<Arc<Object>>,
+    /// The uids of the objects that were removed last, oldest first.
+    removed: VecDeque<String>,
     history_limit: usize,
 }
 
@@ -59,6 +64,7 @@ impl Store {
             uids: HashMap::new(),
             dependents: HashMap::new(),
             gone: VecDeque::new(),
+            removed: VecDeque::new(),
             history_limit,
         }
     }
@@ -133,6 +139,11 @@ impl Store {
         self.uids.get(uid)
     }
 
+    /// Returns true if the object of this uid was removed, and not long ago.
+    pub(crate) fn was_removed(&self, uid: &str) -> bool {
+        self.removed.iter().any(|removed| removed == uid)
+    }
+
     /// Returns the locations of the objects with an owner of this uid.
     pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
         self.dependents.get(uid).into_iter().flatten()
@@ -184,6 +195,10 @@ impl Store {
             previous: Some(Arc::clone(&previous)),
         });
         self.unlink(place, previous.value());
+        if self.removed.len() == REMEMBERED {
+            self.removed.pop_front();
+        }
+        self.removed.push_back(text(last.value(), "uid").to_owned());
         self.gone.push_back(Arc::clone(&last));
         Some(last)
     }

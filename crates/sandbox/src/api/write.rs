@@ -58,7 +58,9 @@ pub(crate) fn create(
     if request.dry_run {
         return Ok(Arc::new(value));
     }
-    commit(store, target, value)
+    let created = commit(store, target, value)?;
+    collect::after_create(store, &place, &request.time);
+    Ok(created)
 }
 
 /// Stores the value unchanged, and applies its effects: a definition defines its kind.

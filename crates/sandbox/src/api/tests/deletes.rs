@@ -76,6 +76,30 @@ fn a_dependent_with_another_owner_stays() {
 }
 
 #[test]
+fn a_dependent_that_is_created_after_its_owner_is_gone_goes() {
+    let api = api();
+    let owner = api.create(&sets(), set("a", 1)).unwrap();
+    api.delete(&sets(), "default", "a", &DeleteOptions::default()).unwrap();
+    api.create(&sets(), set("a", 1)).unwrap();
+    let created = api.create(&machines(), owned_by(machine("late"), &owner, true)).unwrap();
+    assert_eq!(created["metadata"]["name"], "late");
+    let held = with_finalizer(owned_by(machine("held"), &owner, true));
+    assert_eq!(api.create(&machines(), held).unwrap()["metadata"].get("deletionTimestamp"), None);
+    assert_eq!(names(&api, &machines()), ["held"]);
+    let held = api.get(&machines(), "default", "held").unwrap();
+    assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+}
+
+#[test]
+fn a_dependent_of_an_owner_that_never_was_stays() {
+    let api = api();
+    let metadata = json!({"name": "a", "uid": "0ffe0ffe"});
+    let owner = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "metadata": metadata});
+    api.create(&machines(), owned_by(machine("child"), &owner, true)).unwrap();
+    assert_eq!(names(&api, &machines()), ["child"]);
+}
+
+#[test]
 fn orphans_stay_without_their_owner() {
     let api = api();
     let owner = api.create(&sets(), set("a", 1)).unwrap();
