@@ -239,6 +239,8 @@ struct Machine {
     deleted_by: Option<Author>,
     /// The time since which it is being deleted.
     deleting_since: Option<Nanos>,
+    /// The revision of its deletion.
+    deleting_at: Option<u64>,
     is_gone: bool,
     /// The time of its last change.
     changed: Nanos,

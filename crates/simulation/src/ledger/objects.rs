@@ -339,6 +339,8 @@ impl Ledger {
             before.as_ref().and_then(|machine| machine.deleted_by).or_else(|| is_deleting.then_some(author));
         let deleting_since =
             before.as_ref().and_then(|machine| machine.deleting_since).or_else(|| is_deleting.then_some(now));
+        let deleting_at =
+            before.as_ref().and_then(|machine| machine.deleting_at).or_else(|| is_deleting.then_some(self.revision));
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
@@ -348,6 +350,7 @@ impl Ledger {
             is_deleting,
             deleted_by,
             deleting_since,
+            deleting_at,
             is_gone: change == ChangeKind::Deleted,
             changed: now,
             mark: mark.map(|mark| match &known {

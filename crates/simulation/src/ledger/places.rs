@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Check, Group, Ledger, Machine, log::Log, refusals::OLD};
+use super::{Check, Group, Ledger, Machine, log::Log, refusals::OLD, watches::Kind};
 use crate::entropy::{Nanos, SECOND};
 
 /// The longest time for which a list of Machines is used: as long as a command goes on.
 const KEPT: Nanos = 300 * SECOND;
+/// The longest time from a decision of an untroubled copy to the log that it writes.
+const DECIDES: Nanos = 15 * SECOND;
 
 /// The lists of Machines and the writes of sizes of all copies.
 #[derive(Debug, Default)]
@@ -98,6 +100,7 @@ impl Ledger {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let mut going = Vec::new();
         let mut lowered = Vec::new();
+        let mut uncounted = Vec::new();
         for (uid, entry) in log {
             let known = before.log.get(uid).filter(|known| known.ticket == entry.ticket);
             let key = (uid.clone(), entry.ticket.clone());
@@ -113,6 +116,9 @@ impl Ledger {
             }
             let is_going = self.machines.get(uid).is_some_and(|machine| machine.is_deleting || machine.is_gone);
             if known.is_none() && !entry.is_counted && !entry.is_soft && is_going {
+                if self.knows_that_it_goes(copy, uid) {
+                    uncounted.push(entry.name.as_str());
+                }
                 self.going_since.insert(key.clone(), before.generation.1);
                 self.going_when_logged.insert(key);
             } else if entry.is_lowered
@@ -121,6 +127,10 @@ impl Ledger {
             {
                 going.push(entry.name.as_str());
             }
+        }
+        if !uncounted.is_empty() {
+            let what = format!("copy {copy} logged {uncounted:?} of {id} as ones that stay, and knew that they go");
+            self.find(Check::Phases, what);
         }
         let since = lowered.iter().min().copied().unwrap_or(Nanos::MAX);
         let came = self.machines.values().filter(|machine| machine.group == id && machine.created >= since).count();
@@ -143,6 +153,13 @@ impl Ledger {
             self.find(Check::Placeholders, what);
         }
         filled
+    }
+
+    /// Returns true if a copy knew of a Machine's deletion when it decided on the request that is being served.
+    fn knows_that_it_goes(&self, copy: usize, uid: &str) -> bool {
+        let decided = self.sent.saturating_sub(DECIDES);
+        let deleting_at = self.machines.get(uid).and_then(|machine| machine.deleting_at);
+        self.is_well(copy) && deleting_at.is_some_and(|at| self.has_seen(copy, Kind::Machines, at, decided))
     }
 
     /// Checks a log that a copy has written: its pending deletions must respect a recent min size.
