@@ -3,6 +3,7 @@
 //! workload cluster, so that one process can serve many. This crate must never block a caller on an API server:
 //! failures are retried in the background and reported by the checks of [`Workload`].
 
+mod core_kinds;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod fake;
@@ -12,9 +13,11 @@ mod management;
 mod metrics;
 mod reach;
 mod templates;
+mod templates_at_start;
 #[cfg(test)]
 mod tests;
 mod workload;
+mod workload_nodes;
 
 pub use self::{
     management::{Management, ManagementOptions},
