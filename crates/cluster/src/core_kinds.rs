@@ -18,12 +18,21 @@ use super::{
     reach::{self, LeftOutNamespaces, Patience, out_of_reach},
 };
 use discovery::CoreResources;
-use index::{Change, Index, IndexFeed, Sink};
+use index::{Change, Index, IndexFeed, RoutedKind, Sink};
 use server::Check;
 
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
 const MACHINE_POOLS: &str = "management/machinepools";
+
+/// The kinds in the order of [`FollowedKinds::healths`].
+const ROUTED: [RoutedKind; 5] = [
+    RoutedKind::Cluster,
+    RoutedKind::Scalable(ScalableKind::MachineDeployment),
+    RoutedKind::Scalable(ScalableKind::MachineSet),
+    RoutedKind::Machine,
+    RoutedKind::Scalable(ScalableKind::MachinePool),
+];
 
 /// The log target of the lines about a single workload cluster, whichever of its parts they are about.
 pub(super) const LOG: &str = "cluster::workload";
@@ -38,6 +47,11 @@ pub(super) type NamedHealth = (&'static str, Result<Health, String>);
 pub(super) trait CoreSink: Sink<Cluster> + Sink<ScalableResource> + Sink<Machine> {
     /// Leaves out the groups of these namespaces, and of no others.
     fn leave_out(&self, namespaces: &BTreeSet<String>);
+
+    /// Returns the projection of Clusters.
+    fn cluster_projection(&self) -> Projection<Cluster> {
+        Cluster::projection()
+    }
 }
 
 impl CoreSink for Index {
@@ -124,7 +138,7 @@ impl<S: CoreSink> CoreKinds<S> {
         let mut followed = self.followed.lock();
         let followed = &mut *followed;
         let scalable = |kind: ScalableKind| ScalableResource::projection(kind, management.context());
-        self.set(&mut followed.clusters, resources.cluster.as_ref(), (), Cluster::projection);
+        self.set(&mut followed.clusters, resources.cluster.as_ref(), (), || self.sink.cluster_projection());
         for (slot, kind) in [
             (&mut followed.machine_deployments, ScalableKind::MachineDeployment),
             (&mut followed.machine_sets, ScalableKind::MachineSet),
@@ -174,6 +188,14 @@ impl<S: CoreSink> CoreKinds<S> {
             Ok(health) => health.problem(&left_out, self.max_staleness, now),
         };
         healths.into_iter().map(|(name, health)| (name, problem(health))).collect()
+    }
+
+    /// Returns the reason for which another kind than the core kinds isn't in sync.
+    pub(super) fn problem(&self, health: Result<Health, String>) -> Option<String> {
+        match health {
+            Err(why) => Some(why),
+            Ok(health) => health.problem(&self.left_out.load(), self.max_staleness, Instant::now()),
+        }
     }
 
     /// Returns the health of each core kind.
@@ -234,6 +256,22 @@ impl<S: CoreSink> CoreKinds<S> {
         left_out
     }
 
+    /// Returns true once the sink holds the whole first list of Clusters.
+    pub(super) fn has_clusters(&self) -> bool {
+        self.followed.lock().clusters.as_ref().is_some_and(Followed::has_synced)
+    }
+
+    /// Delivers to the sink once more the objects that may belong to a Cluster. `begin` gets the kinds that are
+    /// followed, and returns the mark of the replay. Returns false if it returns none.
+    pub(super) fn replay(&self, cluster: &ObjectKey, begin: impl FnOnce(BTreeSet<RoutedKind>) -> Option<u64>) -> bool {
+        // Locked to the end, so that no kind begins or ends meanwhile.
+        let followed = self.followed.lock();
+        let kinds = followed.healths().into_iter().zip(ROUTED).filter(|((_, health), _)| health.is_some());
+        let Some(mark) = begin(kinds.map(|(_, kind)| kind).collect()) else { return false };
+        followed.replay(cluster, mark);
+        true
+    }
+
     /// Returns a check for each namespace that can't be read.
     pub(super) fn unread_namespaces(&self) -> Vec<Check> {
         let unread = self.out_of_reach.lock();
@@ -266,6 +304,20 @@ impl<S: CoreSink> FollowedKinds<S> {
             ("management/machines", health(self.machines.as_ref())),
             (MACHINE_POOLS, health(self.machine_pools.as_ref())),
         ]
+    }
+
+    /// Replays the objects of a Cluster, and then the mark, for each kind.
+    fn replay(&self, cluster: &ObjectKey, mark: u64) {
+        fn of<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>, cluster: &ObjectKey, mark: u64) {
+            if let Some(followed) = followed {
+                followed.replay(cluster, mark);
+            }
+        }
+        of(self.clusters.as_ref(), cluster, mark);
+        of(self.machine_deployments.as_ref(), cluster, mark);
+        of(self.machine_sets.as_ref(), cluster, mark);
+        of(self.machine_pools.as_ref(), cluster, mark);
+        of(self.machines.as_ref(), cluster, mark);
     }
 
     /// Stops waiting for the first lists of these namespaces.

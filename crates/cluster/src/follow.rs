@@ -98,6 +98,11 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         self.registration.synced().await;
     }
 
+    /// Returns true once the sink holds the whole first list.
+    pub(super) fn has_synced(&self) -> bool {
+        self.registration.has_synced()
+    }
+
     pub(super) fn health(&self) -> Health {
         // The scopes are read first, so that `idle` covers everything that they report.
         let scopes = self.informer.scopes();
@@ -114,6 +119,12 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
     /// Returns a lister of the informer's objects.
     pub(super) fn lister(&self) -> Lister<T> {
         self.informer.lister()
+    }
+
+    /// Delivers to the sink once more the objects that may belong to a Cluster, and then the mark.
+    pub(super) fn replay(&self, cluster: &ObjectKey, mark: u64) {
+        let namespace = Some(cluster.namespace.as_str());
+        self.registration.replay(namespace, mark, |object| T::tag_of(object).may_be(&cluster.name));
     }
 
     /// Stops following the kind, and returns the keys of the objects that the sink has from it.
