@@ -25,7 +25,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-use app::Config;
 use text::visible_lines;
 
 use check::CheckConfig;
@@ -38,7 +37,7 @@ pub use index_args::IndexArgs;
 pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
 pub use printing::{Color, PrintError};
-pub use serve::{Reflection, ServeArgs, TlsArgs};
+pub use serve::{FleetArgs, Reflection, ServeArgs, ServeConfig, TlsArgs};
 pub use usage::UsageError;
 pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};
 
@@ -122,8 +121,8 @@ impl Cli {
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
-                let mut config = Config::try_from(*args)?;
-                config.log = Some(self.log.init()?.handle());
+                let mut config = ServeConfig::try_from(*args)?;
+                config.set_log(self.log.init()?.handle());
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,

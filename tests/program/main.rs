@@ -6,6 +6,7 @@
 mod autoscaler_loop;
 mod command_line;
 mod explain;
+mod fleets;
 mod log;
 mod sandbox_demo;
 mod sandboxed;

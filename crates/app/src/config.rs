@@ -2,6 +2,7 @@
 //! flags of `serve`, and tests and examples make theirs by hand.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
@@ -10,13 +11,18 @@ use std::{
 };
 
 use indicatif::MultiProgress;
-use nodegroup::Rules;
+use nodegroup::{LabelSelector, Rules};
 
-use super::{ClusterOptions, ProviderOptions};
+use super::{
+    ClusterOptions, ProviderOptions,
+    fleet::{FleetProviderOptions, TrustDomain},
+};
+use cluster::FleetOptions;
 use connect::{Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles};
+use shared_informer::Settings;
 use traces::OtlpEndpoint;
 
 /// The configuration of the program.
@@ -66,6 +72,20 @@ pub struct Config {
     pub log: Option<LogHandle>,
     /// Settings that are allowed but deserve attention, to be logged at the start.
     pub warnings: Vec<String>,
+}
+
+/// The configuration of a program that serves the autoscalers of many workload clusters.
+#[derive(Clone, Debug)]
+pub struct FleetConfig {
+    /// The configuration that a program for one workload cluster has too. Its workload cluster, its scope and its admin
+    /// listener aren't used.
+    pub common: Config,
+    /// The selector of the Clusters to serve, by their labels.
+    pub selector: LabelSelector,
+    /// The namespaces of the Clusters; `None` stands for all.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// The trust domain in the identities of the autoscalers.
+    pub trust_domain: TrustDomain,
 }
 
 /// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an
@@ -177,6 +197,27 @@ impl Config {
             events: self.events.then(|| self.instance.clone()),
             slow_rpc: self.slow_rpc,
             scale: self.scale,
+        }
+    }
+}
+
+impl FleetConfig {
+    /// Returns the options of the provider. `rules` must include the prices of the file.
+    pub(super) fn provider(&self, rules: Rules) -> FleetProviderOptions {
+        let common = &self.common;
+        FleetProviderOptions {
+            fleet: FleetOptions {
+                rules,
+                selector: self.selector.clone(),
+                namespaces: self.namespaces.clone(),
+                max_staleness: common.max_staleness,
+                informers: Settings::default(),
+            },
+            trust_domain: self.trust_domain.clone(),
+            capi_version: common.capi_version.clone(),
+            events: common.events.then(|| common.instance.clone()),
+            slow_rpc: common.slow_rpc,
+            scale: common.scale,
         }
     }
 }

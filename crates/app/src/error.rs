@@ -39,6 +39,12 @@ pub enum StartError {
     /// The collector of traces is unusable.
     #[error(transparent)]
     Traces(#[from] TracesError),
+    /// The listener of gRPC doesn't authenticate the clients of a fleet.
+    #[error(
+        "a fleet is served over TLS to clients with certificates only, since those name their Clusters: give an IP address \
+         and a port, and the files of the certificate, its key and the client authority"
+    )]
+    Unauthenticated,
     /// The thread of gRPC can't be started.
     #[error(transparent)]
     Thread(#[from] GrpcThreadError),

@@ -1,16 +1,24 @@
 //! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It
 //! parses no command line, and knows flags only as names in messages: `serve` runs it until a signal comes, and tests
 //! and examples run it in-process. [`Provider`] is its inner part without listeners, for the simulation, and
-//! [`Clusters`] the read-only part of that.
+//! [`Clusters`] the read-only part of that. [`FleetApp`] is the same for many workload clusters, by a [`FleetConfig`].
 
 mod clusters;
 mod config;
 mod error;
+mod fleet;
+mod fleet_app;
 mod listeners;
 mod progress;
 mod provider;
+mod serving;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use shared_informer::Spawner;
@@ -19,23 +27,26 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tracing::{info, warn};
 
-use self::listeners::{Addresses, Listeners};
 pub use self::{
     clusters::{ClusterOptions, Clusters},
-    config::{Config, IndexConfig, LogHandle},
+    config::{Config, FleetConfig, IndexConfig, LogHandle},
     error::StartError,
+    fleet::{TrustDomain, TrustDomainError},
+    fleet_app::FleetApp,
     provider::{Provider, ProviderOptions, service_of_index},
 };
+use self::{listeners::Listeners, serving::Serving};
 use cluster::Workload;
 use connect::Access;
-use grpc::Service;
 use index::{Change, Freshness as _};
+use nodegroup::{PriceList, Rules};
 use page::StatusPage;
 use prices::{PriceFile, PriceMetrics};
+use proto::cloud_provider_server::CloudProvider;
 use server::{
-    AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThread, GrpcThreadError, Health, Outcome,
-    ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
-    log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
+    AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics, SharedRegistry,
+    Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router, log_level_router, new_registry,
+    probe_router, serve_http, serve_on_own_thread, standard_services,
 };
 use state::{StateSource, StatusSources};
 use traces::{OtlpEndpoint, TraceMetrics, Traces};
@@ -44,21 +55,11 @@ use traces::{OtlpEndpoint, TraceMetrics, Traces};
 /// all other tasks.
 pub const DRAIN: Duration = Duration::from_secs(8);
 
-/// The time limit for sending the last spans.
-const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
-
 /// The running program. Dropping it stops nothing: request the shutdown, and call [`App::finish`].
 pub struct App {
-    shutdown: Shutdown,
     provider: Provider,
-    grpc: GrpcThread,
-    addresses: Addresses,
     state: Arc<StateSource>,
-    health: JoinHandle<()>,
-    prices: Option<JoinHandle<()>>,
-    traces: Option<traces::Sender>,
-    pages: Vec<JoinHandle<std::io::Result<()>>>,
-    pages_ended: CancellationToken,
+    serving: Serving,
 }
 
 impl App {
@@ -68,19 +69,11 @@ impl App {
     /// # Errors
     /// If a listener can't be opened, or a kubeconfig is unusable.
     pub async fn start(config: Config, shutdown: Shutdown) -> Result<Self, StartError> {
-        info!(version = env!("CARGO_PKG_VERSION"), "starting");
-        for warning in &config.warnings {
-            warn!("{warning}");
-        }
+        announce(&config);
         let started_at = Timestamp::now();
         let listeners = Listeners::open(&config)?;
         let addresses = listeners.addresses()?;
-        let mut rules = config.rules.clone();
-        let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
-        let price_file = price_file.map(|(file, prices)| {
-            rules.prices = prices;
-            file
-        });
+        let (rules, price_file) = priced_rules(&config)?;
         let access = reach(&config).await?;
 
         let runtime = Handle::current();
@@ -93,10 +86,14 @@ impl App {
         let (source, stopping) = (config.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let workload = &provider.clusters.workload;
-        tokio::spawn(report_progress(workload.clone(), config.log.clone(), shutdown.stopping()));
+        let polled = workload.clone();
+        let poll = move || (polled.informers(), polled.check().is_ok());
+        tokio::spawn(report_progress(poll, config.log.clone(), shutdown.stopping()));
 
         let metrics = PriceMetrics::register(&mut registry.write());
-        let prices = price_file.map(|file| follow_prices(file, metrics, workload, shutdown.stopping()));
+        let index = Arc::clone(workload.index());
+        let apply = move |prices| index.apply(Change::Prices(prices));
+        let prices = price_file.map(|file| follow_prices(file, metrics, apply, shutdown.stopping()));
         let checks = checks(workload.clone(), config.scale.read_only, shutdown.stopping());
         let (routes, health) = routes(provider.service.clone(), config.reflection).await?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), shutdown.stopping()));
@@ -108,12 +105,7 @@ impl App {
         };
         let state = Arc::new(StateSource::new(workload.clone(), started_at).with_sources(sources));
         let pages_ended = CancellationToken::new();
-        let mut pages = Vec::new();
-        if let Some(listener) = listeners.probes {
-            let probes = probe_router(Arc::clone(&checks));
-            pages.push(tokio::spawn(serve_http(listener, probes, pages_ended.clone())));
-        }
-        pages.push(tokio::spawn(serve_http(listeners.http, http_router(checks, registry), pages_ended.clone())));
+        let mut pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
         if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
             let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
             let people = Arc::new(StatusPage::new(Arc::clone(&state)));
@@ -127,25 +119,26 @@ impl App {
         let with_tls = certificates.is_some();
         let grpc = serve_on_own_thread(listeners.grpc, certificates, routes, shutdown.stopping(), DRAIN)?;
         info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
-        Ok(Self { shutdown, provider, grpc, addresses, state, health, prices, traces: sender, pages, pages_ended })
+        let serving = Serving { shutdown, grpc, addresses, health, prices, traces: sender, pages, pages_ended };
+        Ok(Self { provider, state, serving })
     }
 
     /// Returns the address of gRPC.
     #[must_use]
     pub fn grpc_address(&self) -> &GrpcAddress {
-        self.grpc.address()
+        self.serving.grpc.address()
     }
 
     /// Returns the address of probes and metrics.
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
-        self.addresses.http
+        self.serving.addresses.http
     }
 
     /// Returns the address of the debug state; `None` if there is none.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.addresses.admin
+        self.serving.addresses.admin
     }
 
     /// Returns the live state, as the admin listener shows it.
@@ -164,39 +157,29 @@ impl App {
     ///
     /// # Errors
     /// If gRPC ended by itself.
-    pub async fn finish(mut self) -> Result<(), GrpcThreadError> {
-        let mut served = Ok(());
-        let shutdown = self.shutdown.clone();
-        let outcome = shutdown
-            .finish(async {
-                // A call ends when its command ends. `drain` also waits for commands whose caller is gone.
-                let (grpc, drained) = tokio::join!(self.grpc.ended(), self.provider.scale.drain(DRAIN));
-                served = grpc;
-                if let Err(running) = drained {
-                    warn!(running, "commands were still running at the end and have been cut off");
-                }
-                // If the task panicked, there is nothing left to end.
-                let _ = self.health.await;
-                if let Some(prices) = self.prices {
-                    let _ = prices.await;
-                }
-                if let Some(traces) = self.traces {
-                    traces.finish(TRACES_AT_THE_END).await;
-                }
-                self.pages_ended.cancel();
-                for pages in self.pages {
-                    let _ = pages.await;
-                }
-                self.provider.clusters.shutdown().await;
-            })
-            .await;
-        match outcome {
-            Outcome::Finished => info!("ended"),
-            Outcome::OutOfTime => warn!("ended with work unfinished: it took too long"),
-            Outcome::Cut => warn!("ended at once, with work unfinished"),
-        }
-        served
+    pub async fn finish(self) -> Result<(), GrpcThreadError> {
+        let Provider { clusters, scale, .. } = self.provider;
+        self.serving.finish(scale.drain(DRAIN), clusters.shutdown()).await
     }
+}
+
+/// Logs the start, and what deserves attention.
+fn announce(config: &Config) {
+    info!(version = env!("CARGO_PKG_VERSION"), "starting");
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
+}
+
+/// Returns the rules with the prices of the file, and the file.
+fn priced_rules(config: &Config) -> Result<(Rules, Option<PriceFile>), StartError> {
+    let mut rules = config.rules.clone();
+    let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
+    let price_file = price_file.map(|(file, prices)| {
+        rules.prices = prices;
+        file
+    });
+    Ok((rules, price_file))
 }
 
 /// Returns the access to the management cluster, once both clusters' configurations are known to be usable.
@@ -223,9 +206,12 @@ fn certificates(
     Ok(Some(Certificates::follow(files, metrics, stopping).map_err(StartError::Tls)?))
 }
 
-/// Reports the progress of the first lists.
-async fn report_progress(workload: Workload, log: Option<LogHandle>, stopping: CancellationToken) {
-    let poll = || (workload.informers(), workload.check().is_ok());
+/// Reports the progress of the first lists, which `poll` returns, and if no more will be added.
+async fn report_progress(
+    poll: impl FnMut() -> (progress::Caches, bool),
+    log: Option<LogHandle>,
+    stopping: CancellationToken,
+) {
     let bars = log.as_ref().and_then(|log| log.bars.as_ref());
     stopping.run_until_cancelled(progress::follow(poll, bars)).await;
 }
@@ -244,31 +230,47 @@ fn start_traces(
 }
 
 /// Returns the routes of gRPC: the provider's service, and the standard ones.
-async fn routes(service: Service, reflection: bool) -> Result<(Routes, Health), StartError> {
+async fn routes(service: impl CloudProvider, reflection: bool) -> Result<(Routes, Health), StartError> {
     let mut routes = Routes::builder();
     routes.add_service(cloud_provider(service));
     let health = standard_services(&mut routes, reflection).await.map_err(StartError::Reflection)?;
     Ok((routes.routes(), health))
 }
 
-/// Applies the prices of a file to the index of a workload cluster, until a shutdown request.
+/// Applies the prices of a file until a shutdown request.
 fn follow_prices(
     file: PriceFile,
     metrics: PriceMetrics,
-    workload: &Workload,
+    apply: impl Fn(Arc<PriceList>) + Send + Sync + 'static,
     stopping: CancellationToken,
 ) -> JoinHandle<()> {
-    let index = Arc::clone(workload.index());
     tokio::spawn(async move {
-        let following = file.follow(prices::Settings::default(), metrics, |prices| index.apply(Change::Prices(prices)));
+        let following = file.follow(prices::Settings::default(), metrics, apply);
         stopping.run_until_cancelled(following).await;
     })
 }
 
-/// Returns the readiness checks of a workload cluster. After a shutdown request, one of them is pending.
-fn checks(workload: Workload, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
+/// Serves probes, on a listener of their own as well, and metrics.
+fn serve_checks(
+    probes: Option<TcpListener>,
+    http: TcpListener,
+    checks: Arc<dyn Checks>,
+    registry: SharedRegistry,
+    ended: &CancellationToken,
+) -> Vec<JoinHandle<io::Result<()>>> {
+    let mut pages = Vec::new();
+    if let Some(listener) = probes {
+        let probes = probe_router(Arc::clone(&checks));
+        pages.push(tokio::spawn(serve_http(listener, probes, ended.clone())));
+    }
+    pages.push(tokio::spawn(serve_http(http, http_router(checks, registry), ended.clone())));
+    pages
+}
+
+/// Returns the readiness checks of a cluster or a fleet. After a shutdown request, one of them is pending.
+fn checks(source: impl Checks + 'static, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
     Arc::new(move || {
-        let mut checks = workload.checks();
+        let mut checks = source.checks();
         if read_only {
             checks.push(Check::informational("read-only", "nothing is written, by --read-only"));
         }

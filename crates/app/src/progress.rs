@@ -15,7 +15,7 @@ const FIRST_LINE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Each cache's status and its cluster's name.
-type Caches = Vec<(&'static str, Status)>;
+pub(super) type Caches = Vec<(&'static str, Status)>;
 
 /// Reports the caches until `poll` reports that no more will be added and all of them are complete.
 pub(super) async fn follow(mut poll: impl FnMut() -> (Caches, bool), bars: Option<&MultiProgress>) {

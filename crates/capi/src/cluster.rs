@@ -1,4 +1,6 @@
-//! Cluster: its pause, and the Kubernetes version of its topology.
+//! Cluster: its pause, the Kubernetes version of its topology, and its choice by labels.
+
+use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
@@ -18,6 +20,8 @@ pub struct Cluster {
     pub paused: bool,
     /// `spec.topology` of a Cluster with a ClusterClass.
     pub topology: Option<Box<Topology>>,
+    /// True if its labels match the selector of [`Cluster::projection_selecting`].
+    pub is_selected: bool,
 }
 
 /// The desired state in a Cluster's topology.
@@ -109,6 +113,20 @@ impl Cluster {
         Projection::typed::<Json>("capi/Cluster", Self::of).with_identity_within(|cluster| &cluster.meta)
     }
 
+    /// Returns the same projection, with a selector of Clusters by their labels.
+    #[must_use]
+    pub fn projection_selecting(
+        selects: impl Fn(&BTreeMap<String, String>) -> bool + Send + Sync + 'static,
+    ) -> Projection<Self> {
+        let projection = Projection::typed::<Json>("capi/Cluster selected", move |meta, object| {
+            let labels = object.metadata.labels.iter().flat_map(wire::Texts::iter);
+            let labels = labels.map(|(key, value)| (key.to_owned(), (**value).to_owned())).collect();
+            let is_selected = selects(&labels);
+            Ok(Self { is_selected, ..Self::of(meta, object)? })
+        });
+        projection.with_identity_within(|cluster| &cluster.meta)
+    }
+
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Result<Self, String> {
         let (spec, status) = (object.spec, object.status);
         let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
@@ -130,7 +148,7 @@ impl Cluster {
                 unreconciled_since: status.as_ref().and_then(unreconciled_since),
             }))
         });
-        Ok(Self { meta, paused, topology })
+        Ok(Self { meta, paused, topology, is_selected: false })
     }
 }
 

@@ -1,4 +1,5 @@
-//! One kind that an index follows: the shared informer, the index's registration, and their health.
+//! One kind that a sink follows: the shared informer, the sink's registration, and their health. The sink is the
+//! index of a single cluster, or one that passes changes to the indexes of many.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -12,14 +13,14 @@ use shared_informer::{
     BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
 };
 
-use index::{FedKeys, Feed, Index, IndexFeed};
+use index::{FedKeys, Feed, Index, IndexFeed, Sink};
 
 /// The health of a followed kind.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    /// True if the index has received the whole first list.
+    /// True if the sink has received the whole first list.
     pub(super) synced: bool,
-    /// True if the index has received everything that the informer holds.
+    /// True if the sink has received everything that the informer holds.
     pub(super) idle: bool,
     /// The state of the kind's list and watch, per namespace or for all.
     pub(super) scopes: Vec<ScopeStatus>,
@@ -54,31 +55,37 @@ impl Health {
 }
 
 /// A followed kind.
-pub(super) struct Followed<T: IndexFeed> {
+pub(super) struct Followed<T: IndexFeed, S = Index> {
     resource: ApiResource,
     informer: Informer<T>,
     registration: Registration<T>,
-    keys: FedKeys<T>,
+    keys: FedKeys<T, S>,
+    sink: Arc<S>,
+    kind: T::Kind,
 }
 
-impl<T: IndexFeed> Followed<T> {
+impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
     /// Starts to follow a kind. This replaces `previous`: objects of it that don't exist any more are removed from
-    /// the index once the new list is complete.
+    /// the sink once the new list is complete.
     pub(super) fn start(
         factory: &Factory,
         resource: ApiResource,
         namespaces: Namespaces,
         projection: Projection<T>,
-        (index, kind): (&Arc<Index>, T::Kind),
+        (sink, kind): (&Arc<S>, T::Kind),
         previous: Option<Self>,
     ) -> Self {
         let leftovers = previous.map(Self::end).unwrap_or_default();
         let query = Query { resource: resource.clone(), namespaces, labels: None, fields: None };
         let informer = factory.informer(query, projection);
-        let feed = Feed::new(Arc::clone(index), kind, leftovers);
+        let feed = Feed::new(Arc::clone(sink), kind.clone(), leftovers);
         let keys = feed.keys();
         let registration = informer.add_handler_with(HandlerOptions::named("index"), feed);
-        Self { resource, informer, registration, keys }
+        // The previous registration took its queue along. Its objects come with the new list, so the marks are enough.
+        for mark in sink.awaited(&kind) {
+            registration.replay(None, mark, |_| false);
+        }
+        Self { resource, informer, registration, keys, sink: Arc::clone(sink), kind }
     }
 
     /// Returns the API resource under which the kind is served.
@@ -86,9 +93,14 @@ impl<T: IndexFeed> Followed<T> {
         &self.resource
     }
 
-    /// Waits until the index holds the whole first list.
+    /// Waits until the sink holds the whole first list.
     pub(super) async fn synced(&self) {
         self.registration.synced().await;
+    }
+
+    /// Returns true once the sink holds the whole first list.
+    pub(super) fn has_synced(&self) -> bool {
+        self.registration.has_synced()
     }
 
     pub(super) fn health(&self) -> Health {
@@ -109,8 +121,25 @@ impl<T: IndexFeed> Followed<T> {
         self.informer.lister()
     }
 
-    /// Stops following the kind, and returns the keys of the objects that the index has from it.
+    /// Delivers to the sink once more the objects that may belong to a Cluster, and then the mark.
+    pub(super) fn replay(&self, cluster: &ObjectKey, mark: u64) {
+        let namespace = Some(cluster.namespace.as_str());
+        self.registration.replay(namespace, mark, |object| T::tag_of(object).may_be(&cluster.name));
+    }
+
+    /// Stops following the kind, and returns the keys of the objects that the sink has from it.
     pub(super) fn end(self) -> HashSet<ObjectKey> {
         self.keys.take()
+    }
+
+    /// Stops following a kind that isn't served any more, and removes its objects from the sink.
+    pub(super) fn remove(self) {
+        let (sink, kind) = (Arc::clone(&self.sink), self.kind.clone());
+        for key in self.end() {
+            sink.delete(&kind, key);
+        }
+        for mark in sink.awaited(&kind) {
+            sink.replayed(&kind, mark);
+        }
     }
 }

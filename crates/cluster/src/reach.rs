@@ -5,9 +5,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use shared_informer::ScopeStatus;
 
 use super::follow::Health;
@@ -15,6 +17,9 @@ use super::follow::Health;
 /// The time after the start during which a 403 may be temporary: new RBAC permissions take a moment to reach every API
 /// server.
 pub(super) const AT_START: Duration = Duration::from_secs(10);
+
+/// The namespaces of the scope that can't be read.
+pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
 
 /// The time limits for a namespace that can't be read.
 #[derive(Clone, Copy, Debug)]

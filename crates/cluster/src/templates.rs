@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use arcstr::ArcStr;
 use capi::{InfrastructureTemplate, KindRef};
 use kube::core::ApiResource;
@@ -28,10 +27,11 @@ use super::{
     follow::Followed,
     kinds::{Refusal, refusals},
     management::Management,
+    reach::LeftOutNamespaces,
 };
 use connect::cause;
 use discovery::{Discovered, LookupError};
-use index::{Change, Index, IndexFeed, KindState};
+use index::{Change, Index, KindState, Sink};
 use server::Check;
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
@@ -53,9 +53,6 @@ const OTHER_TEMPLATES: &str = "templates/not-followed";
 
 /// The named kinds with their state.
 pub(super) type KindStates = Arc<Mutex<BTreeMap<KindRef, Known>>>;
-
-/// The namespaces of the scope that can't be read, by the core kinds.
-pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
 
 /// The state of a named kind.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -85,10 +82,42 @@ enum News {
     Dropped(KindRef),
 }
 
-/// The task that follows the kinds named by the groups of one index.
-pub(super) struct Templates {
+/// A sink of templates, whose groups name the kinds to follow.
+pub(super) trait TemplateSink: Sink<InfrastructureTemplate> {
+    /// Returns the kinds that groups name, with the namespaces of these groups.
+    fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>>;
+    /// Returns a receiver that is notified when these kinds change.
+    fn wanted_kinds_changed(&self) -> watch::Receiver<()>;
+    /// Sets the state of a kind; `None` forgets the kind with all its templates.
+    fn set_kind(&self, kind: &KindRef, state: Option<KindState>);
+}
+
+impl TemplateSink for Index {
+    fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        Self::wanted_kinds(self)
+    }
+
+    fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
+        Self::wanted_kinds_changed(self)
+    }
+
+    fn set_kind(&self, kind: &KindRef, state: Option<KindState>) {
+        Self::apply(self, state_change(kind, state));
+    }
+}
+
+/// Returns the change of an index for a new state of a kind; `None` forgets the kind.
+pub(super) fn state_change(kind: &KindRef, state: Option<KindState>) -> Change {
+    match state {
+        Some(state) => Change::Kind(kind.clone(), state),
+        None => Change::KindGone(kind.clone()),
+    }
+}
+
+/// The task that follows the kinds named by the groups behind one sink.
+pub(super) struct Templates<S> {
     pub(super) management: Management,
-    pub(super) index: Arc<Index>,
+    pub(super) sink: Arc<S>,
     pub(super) namespaces: Namespaces,
     pub(super) states: KindStates,
     pub(super) left_out: LeftOutNamespaces,
@@ -166,10 +195,10 @@ fn reason(error: &LookupError) -> ArcStr {
     }
 }
 
-impl Templates {
+impl<S: TemplateSink> Templates<S> {
     /// Evaluates the named kinds whenever they change, and when discovery is due. Drop the future to stop.
     pub(super) async fn follow(self: Arc<Self>, tasks: TaskTracker, ended: CancellationToken) {
-        let mut changed = self.index.wanted_kinds_changed();
+        let mut changed = self.sink.wanted_kinds_changed();
         let (sender, mut news) = mpsc::unbounded_channel();
         let mut following = BTreeMap::<KindRef, Following>::new();
         let mut questions =
@@ -177,7 +206,7 @@ impl Templates {
         let mut number = 0;
         loop {
             changed.borrow_and_update();
-            let named = self.index.wanted_kinds();
+            let named = self.sink.wanted_kinds();
             let is_new = {
                 let states = self.states.lock();
                 named.keys().any(|kind| !states.contains_key(kind))
@@ -254,7 +283,7 @@ impl Templates {
         dropped: &CancellationToken,
         news: &mpsc::UnboundedSender<News>,
     ) {
-        let mut previous: Option<Followed<InfrastructureTemplate>> = None;
+        let mut previous: Option<Followed<InfrastructureTemplate, S>> = None;
         while !dropped.is_cancelled() {
             let found = served.borrow_and_update().clone();
             match found {
@@ -270,7 +299,7 @@ impl Templates {
             }
         }
         for key in previous.map(Followed::end).unwrap_or_default() {
-            self.index.apply(InfrastructureTemplate::deleted(kind, key));
+            self.sink.delete(kind, key);
         }
     }
 
@@ -278,8 +307,8 @@ impl Templates {
         &self,
         kind: &KindRef,
         resource: ApiResource,
-        previous: Option<Followed<InfrastructureTemplate>>,
-    ) -> Followed<InfrastructureTemplate> {
+        previous: Option<Followed<InfrastructureTemplate, S>>,
+    ) -> Followed<InfrastructureTemplate, S> {
         match previous {
             Some(followed) if *followed.resource() == resource => followed,
             previous => Followed::start(
@@ -287,7 +316,7 @@ impl Templates {
                 resource,
                 self.namespaces.clone(),
                 InfrastructureTemplate::projection(),
-                (&self.index, kind.clone()),
+                (&self.sink, kind.clone()),
                 previous,
             ),
         }
@@ -297,7 +326,7 @@ impl Templates {
     async fn watch_over(
         &self,
         kind: &KindRef,
-        followed: &Followed<InfrastructureTemplate>,
+        followed: &Followed<InfrastructureTemplate, S>,
         served: &mut watch::Receiver<Found>,
         news: &mpsc::UnboundedSender<News>,
     ) {
@@ -359,7 +388,7 @@ impl Templates {
         }
         drop(states);
         for kind in over {
-            self.index.apply(Change::KindGone(kind));
+            self.sink.set_kind(&kind, None);
         }
         for (kind, why) in changed.iter().take(NAMED) {
             tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
@@ -371,7 +400,7 @@ impl Templates {
             );
         }
         for (kind, why) in changed {
-            self.index.apply(Change::Kind(kind.clone(), KindState::Unreadable(why.clone())));
+            self.sink.set_kind(kind, Some(KindState::Unreadable(why.clone())));
         }
     }
 
@@ -382,14 +411,14 @@ impl Templates {
             if let KindState::Unreadable(why) = &state {
                 tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
             }
-            self.index.apply(Change::Kind(kind.clone(), state));
+            self.sink.set_kind(kind, Some(state));
         }
     }
 
     /// Forgets a kind that was followed.
     fn forget(&self, kind: &KindRef) {
         self.states.lock().remove(kind);
-        self.index.apply(Change::KindGone(kind.clone()));
+        self.sink.set_kind(kind, None);
         tracing::info!(%kind, "infrastructure templates of this kind aren't followed any more");
     }
 }

@@ -3,6 +3,7 @@
 //! from memory, without an await or an API call. An unknown Node or group must never cause an error if that error would
 //! stop the caller's whole loop.
 
+mod by_caller;
 mod call_log;
 mod calls;
 mod metrics;
@@ -26,6 +27,7 @@ use prost_types::Any;
 use tonic::{Code, Request, Response, Status};
 
 pub use self::{
+    by_caller::{Access, ByCaller, Services},
     call_log::CallLogOptions,
     calls::{Calls, Refreshed},
     metrics::RpcMetrics,
@@ -55,6 +57,8 @@ pub struct Service {
     call_log: Arc<CallLog>,
     calls: Calls,
     pins: Arc<Pins>,
+    /// True if clients are called by their certificate, not by the name that let them in.
+    names_certificates: bool,
 }
 
 impl Service {
@@ -68,7 +72,15 @@ impl Service {
         log: CallLogOptions,
     ) -> Self {
         let call_log = Arc::new(CallLog::new(log));
-        Self { index, scale, freshness, metrics, call_log, calls: Calls::default(), pins: Arc::default() }
+        let (calls, pins) = (Calls::default(), Arc::default());
+        Self { index, scale, freshness, metrics, call_log, calls, pins, names_certificates: false }
+    }
+
+    /// Records writes with the URI of the client's certificate, its serial number and the client's address, where the
+    /// URI is the client's identity.
+    #[must_use]
+    pub fn naming_certificates(self) -> Self {
+        Self { names_certificates: true, ..self }
     }
 
     /// Returns the last calls of Cluster Autoscaler.
@@ -132,7 +144,8 @@ impl Service {
         };
         let span = self.call_log.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
-        let scale = self.scale.requested_by(client.map(|client| client.name));
+        let name = |client: Client| if self.names_certificates { client.certified() } else { client.name };
+        let scale = self.scale.requested_by(client.map(name));
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
         let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);

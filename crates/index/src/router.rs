@@ -44,7 +44,7 @@ impl Router {
     /// The index receives all later changes of the Cluster's objects. The caller must
     /// [replay](shared_informer::Registration::replay) the objects that the informers of `kinds` already hold: those in
     /// the Cluster's namespace whose tag [may be](Tag::may_be) the Cluster, and then the mark. If a feed is replaced
-    /// meanwhile, its mark is lost, and the new feed must replay the mark.
+    /// meanwhile, its mark is lost, and the new feed must replay what is [awaited](Sink::awaited).
     ///
     /// The index belongs to the Cluster with this uid. A new Cluster of the same name removes the index, and must be
     /// opted in again.
@@ -90,6 +90,10 @@ impl<T: Routed> Sink<T> for Router {
 
     fn replayed(&self, kind: &T::Kind, mark: u64) {
         self.state.lock().followed.replayed(T::routed(kind), mark);
+    }
+
+    fn awaited(&self, kind: &T::Kind) -> Vec<u64> {
+        self.state.lock().followed.awaited(T::routed(kind))
     }
 }
 

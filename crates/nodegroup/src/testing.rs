@@ -71,7 +71,7 @@ pub(crate) fn machine(name: &str) -> Machine {
 
 /// Returns a Cluster that isn't paused.
 pub(crate) fn cluster() -> Cluster {
-    Cluster { meta: meta("team-a", "prod"), paused: false, topology: None }
+    Cluster { meta: meta("team-a", "prod"), paused: false, topology: None, is_selected: false }
 }
 
 /// Returns an infrastructure template with this `status.capacity`.

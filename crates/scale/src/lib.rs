@@ -190,6 +190,12 @@ impl Scale {
         self.shared.lanes.len()
     }
 
+    /// Takes no further commands, and ends the finisher. Commands under way run to their end.
+    pub fn stop(&self) {
+        self.shared.ended.cancel();
+        self.shared.tasks.close();
+    }
+
     /// Lets the running commands finish, for at most `limit`, and ends the finisher; then lets Events be posted, for a
     /// second at most.
     ///
@@ -197,8 +203,7 @@ impl Scale {
     /// The number of commands that were still running.
     pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
         let tasks = &self.shared.tasks;
-        self.shared.ended.cancel();
-        tasks.close();
+        self.stop();
         let ended = timeout(limit, tasks.wait()).await.map_err(|_| tasks.len());
         self.shared.events.finish(EVENTS_AT_THE_END).await;
         ended

@@ -1,6 +1,10 @@
 //! The connection of a client, as services see it: its identity, the authenticated client, and if it is still open.
 
-use std::sync::{Arc, Weak};
+use std::{
+    fmt::Write as _,
+    net::IpAddr,
+    sync::{Arc, Weak},
+};
 
 use arcstr::ArcStr;
 
@@ -14,12 +18,34 @@ pub struct Connection(Arc<Option<Client>>);
 pub struct KnownConnection(Weak<Option<Client>>);
 
 /// An authenticated client, by a certificate or as the user of a Unix socket's peer.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Client {
     /// The name by which it was admitted, safe for a log: of 256 bytes at most.
     pub name: ArcStr,
+    /// The only URI among the names of its certificate; `None` if there is none, or there are several.
+    pub uri: Option<ArcStr>,
+    /// The serial number of its certificate, in hexadecimal digits.
+    pub serial: Option<ArcStr>,
+    /// The address that it connects from, which may be that of a proxy.
+    pub peer: Option<IpAddr>,
     /// True if it may only read.
     pub is_read_only: bool,
+}
+
+impl Client {
+    /// Returns its name by its certificate's URI, with the serial number and the address.
+    #[must_use]
+    pub fn certified(&self) -> ArcStr {
+        let mut text = self.uri.as_ref().unwrap_or(&self.name).to_string();
+        if let Some(serial) = &self.serial {
+            // Writing to a text can't fail.
+            let _ = write!(text, ", certificate {serial}");
+        }
+        if let Some(peer) = self.peer {
+            let _ = write!(text, ", from {peer}");
+        }
+        text.into()
+    }
 }
 
 impl Connection {

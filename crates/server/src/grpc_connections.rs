@@ -76,6 +76,15 @@ impl Default for GrpcLimits {
     }
 }
 
+impl GrpcLimits {
+    /// Returns the limits for the autoscalers of thousands of clusters, many of which may come from one address.
+    pub(super) fn of_many_clients() -> Self {
+        let limits = Self::default();
+        let connections = Limits { total: 4_096, per_peer: 1_024, ..limits.connections };
+        Self { connections, streams: 128, ..limits }
+    }
+}
+
 /// The limits of a listener, and the state that its connections share.
 #[derive(Debug)]
 struct Listener {

@@ -66,6 +66,20 @@ pub fn serve_on_own_thread(
     serve_within(listener.into(), certificates, routes, GrpcLimits::default(), shutdown, drain)
 }
 
+/// Serves like [`serve_on_own_thread`], for the clients of thousands of clusters.
+///
+/// # Errors
+/// As [`serve_on_own_thread`].
+pub fn serve_many_on_own_thread(
+    listener: impl Into<GrpcListener>,
+    certificates: Certificates,
+    routes: Routes,
+    shutdown: CancellationToken,
+    drain: Duration,
+) -> Result<GrpcThread, GrpcThreadError> {
+    serve_within(listener.into(), Some(certificates), routes, GrpcLimits::of_many_clients(), shutdown, drain)
+}
+
 pub(super) fn serve_within(
     listener: GrpcListener,
     certificates: Option<Certificates>,
@@ -145,7 +159,7 @@ fn run(
                 let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
                     let (stream, _) = accepted?;
                     let source = Source::User(stream.peer_cred()?.uid());
-                    let client = Client { name: source.to_string().into(), is_read_only: false };
+                    let client = Client { name: source.to_string().into(), ..Client::default() };
                     Ok((stream, Peer { source, client: Some(client) }))
                 });
                 limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;

@@ -31,7 +31,7 @@ pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use connection::{Client, Connection, KnownConnection};
 pub use grpc_address::{GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener};
-pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
+pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
 pub use grpc_services::{Health, ReflectionError, cloud_provider, standard_services};
 pub use hosts::{AllowedHosts, HostName, HostNameError};
 pub use http::{http_router, probe_router, serve_http};

@@ -6,7 +6,7 @@
 use clap::Args;
 
 use super::{
-    TlsArgs,
+    FleetArgs, TlsArgs,
     flags::{
         DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
         DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE,
@@ -104,6 +104,10 @@ pub struct ServeArgs {
     /// "lower" the size, and the infrastructure provider chooses which instance goes; or "refuse"
     #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "WHAT", default_value = DEFAULT_MACHINE_POOL_DELETES)]
     pub machine_pool_deletes: String,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a text here would become that of the flags")]
+    pub fleet: FleetArgs,
 
     /// Which clusters, which node groups, and what the operator says about all of them.
     #[command(flatten)]

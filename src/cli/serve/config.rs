@@ -3,7 +3,7 @@
 
 use std::{env, net::SocketAddr, time::Duration};
 
-use nodegroup::{Grace, Rules};
+use nodegroup::{Grace, Rules, Scope};
 
 use super::{
     args::ServeArgs,
@@ -11,64 +11,111 @@ use super::{
         ADMIN_ALLOWED_HOSTS, ADMIN_LISTEN, CAPACITY_ERROR_GRACE, HTTP_LISTEN, LISTEN, MACHINE_POOL_DELETES,
         MAX_STALENESS, NONE, OTLP_ENDPOINT, PROBE_LISTEN, SLOW_RPC,
     },
+    fleet::{self, Fleet},
     socket, tls,
 };
 use crate::cli::{UsageError, usage::Flag, values::duration};
-use app::Config;
+use app::{Config, FleetConfig, LogHandle};
 use index::GroupSeries;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
 use server::{GrpcAddress, HostName};
 use traces::OtlpEndpoint;
 
+/// The configuration of `serve`.
+#[derive(Clone, Debug)]
+pub enum ServeConfig {
+    /// One workload cluster.
+    One(Box<Config>),
+    /// Many workload clusters.
+    Fleet(Box<FleetConfig>),
+}
+
+impl ServeConfig {
+    /// Sets the log, which the program owns.
+    pub(crate) fn set_log(&mut self, log: LogHandle) {
+        let config = match self {
+            Self::One(config) => &mut **config,
+            Self::Fleet(config) => &mut config.common,
+        };
+        config.log = Some(log);
+    }
+}
+
+impl TryFrom<ServeArgs> for ServeConfig {
+    type Error = UsageError;
+
+    fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
+        Ok(match Fleet::of(&args.fleet, &args.index)? {
+            None => Self::One(Box::new(common(&args, None)?)),
+            Some(fleet) => Self::Fleet(Box::new(fleet.config(common(&args, Some(Fleet::scope()))?)?)),
+        })
+    }
+}
+
+/// The configuration of one workload cluster, which is all that the other subcommands look at.
 impl TryFrom<ServeArgs> for Config {
     type Error = UsageError;
 
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
-        let mut warnings = Vec::new();
-        let listen = LISTEN.or_default(&args.listen);
-        let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
-        let index = args.index.config(None, &mut warnings)?;
-        if args.read_only {
-            warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
+        match ServeConfig::try_from(args)? {
+            ServeConfig::One(config) => Ok(*config),
+            ServeConfig::Fleet(config) => {
+                let why = "only serve takes it; give --cluster to look at one of its Clusters";
+                Err(fleet::SELECTOR.wrong(&config.selector.to_string(), &why))
+            }
         }
-        let scale = ScaleOptions {
-            machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
-            at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
-            read_only: args.read_only,
-        };
-        let otlp = otlp(args.otlp_endpoint.as_deref())?;
-        if otlp.is_some() {
-            warnings.extend(other_protocols(|variable| env::var(variable).ok()));
-        }
-        Ok(Self {
-            tls: tls::tls(&args.tls, &listen, &mut warnings)?,
-            reflection: args.tls.grpc_reflection.is_on(&listen),
-            socket_rights: socket::rights(&args, &listen, &mut warnings)?,
-            listen,
-            http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
-            probe_listen: probe_listen(&args)?,
-            admin_listen: admin_listen(&args, &mut warnings)?,
-            admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
-            management: index.management,
-            workload: index.workload,
-            rules: Rules {
-                errors: scale.error_rules(capacity_error_grace(&args.capacity_error_grace)?),
-                ..index.rules
-            },
-            max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
-            slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
-            otlp,
-            group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
-            events: !args.no_events && !args.read_only,
-            // In a Pod, this is the Pod's name.
-            instance: env::var("HOSTNAME").unwrap_or_default(),
-            capi_version: index.capi_version,
-            prices: index.prices,
-            scale,
-            log: None,
-            warnings,
-        })
     }
+}
+
+/// Returns the configuration besides that of a fleet, which has a scope of its own.
+fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> {
+    let (is_fleet, mut warnings) = (scope.is_some(), Vec::new());
+    let listen = LISTEN.or_default(&args.listen);
+    let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
+    let index = args.index.config(scope, &mut warnings)?;
+    if args.read_only {
+        warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
+    }
+    let scale = ScaleOptions {
+        machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
+        at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
+        read_only: args.read_only,
+    };
+    let otlp = otlp(args.otlp_endpoint.as_deref())?;
+    if otlp.is_some() {
+        warnings.extend(other_protocols(|variable| env::var(variable).ok()));
+    }
+    let mut of_tls = Vec::new();
+    let tls = tls::tls(&args.tls, &listen, &mut of_tls)?;
+    // They are about a single client, and the requirements of a fleet are stronger.
+    if !is_fleet {
+        warnings.extend(of_tls);
+    }
+    Ok(Config {
+        tls,
+        reflection: args.tls.grpc_reflection.is_on(&listen),
+        socket_rights: socket::rights(args, &listen, &mut warnings)?,
+        listen,
+        http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
+        probe_listen: probe_listen(args)?,
+        admin_listen: admin_listen(args, &mut warnings)?,
+        admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
+        management: index.management,
+        workload: index.workload,
+        rules: Rules { errors: scale.error_rules(capacity_error_grace(&args.capacity_error_grace)?), ..index.rules },
+        max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
+        slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
+        otlp,
+        group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
+        events: !args.no_events && !args.read_only,
+        // In a Pod, this is the Pod's name.
+        instance: env::var("HOSTNAME").unwrap_or_default(),
+        capi_version: index.capi_version,
+        prices: index.prices,
+        scale,
+        log: None,
+        warnings,
+    })
 }
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {

@@ -4,6 +4,7 @@
 mod args;
 mod config;
 mod flags;
+mod fleet;
 mod socket;
 mod tls;
 
@@ -11,19 +12,25 @@ use anyhow::Context as _;
 
 pub use self::{
     args::ServeArgs,
+    config::ServeConfig,
+    fleet::FleetArgs,
     tls::{Reflection, TlsArgs},
 };
 #[cfg(test)]
 use super::usage::Flag;
-use app::{App, Config};
+use app::{App, FleetApp};
 use server::Shutdown;
 
 /// Serves until the program is asked to end.
-pub(super) fn run(config: Config) -> anyhow::Result<()> {
+pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
-        Ok(App::start(config, shutdown).await?.finish().await?)
+        match config {
+            ServeConfig::One(config) => App::start(*config, shutdown).await?.finish().await?,
+            ServeConfig::Fleet(config) => FleetApp::start(*config, shutdown).await?.finish().await?,
+        }
+        Ok(())
     });
     // Tasks that are still running had their time.
     runtime.shutdown_background();
@@ -33,5 +40,5 @@ pub(super) fn run(config: Config) -> anyhow::Result<()> {
 /// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) fn flags() -> impl Iterator<Item = Flag> {
-    flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS)
+    flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS).chain(fleet::FLAGS)
 }

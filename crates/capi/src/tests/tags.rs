@@ -36,6 +36,25 @@ fn a_machine_names_its_cluster_decoded_or_not(#[case] spec: Value, #[case] label
 }
 
 #[rstest]
+#[case::labelled(json!({"labels": {"autoscaler": "fleet"}}), true)]
+#[case::another_value(json!({"labels": {"autoscaler": "own"}}), false)]
+#[case::no_labels(json!({}), false)]
+#[case::an_annotation(json!({"annotations": {"autoscaler": "fleet"}}), false)]
+fn a_cluster_is_selected_by_its_labels(#[case] mut metadata: Value, #[case] expected: bool) {
+    metadata["name"] = "stage".into();
+    let object = json!({"metadata": metadata, "spec": {"paused": true}});
+    let read = |projection: &Projection<Cluster>| {
+        let read = projection.read(&object.to_string(), &Interner::default()).unwrap();
+        (**read.content.as_ref().unwrap()).clone()
+    };
+    let selecting =
+        Cluster::projection_selecting(|labels| labels.get("autoscaler").is_some_and(|value| value == "fleet"));
+    let selected = read(&selecting);
+    assert_eq!(selected.is_selected, expected);
+    assert_eq!(Cluster { is_selected: false, ..selected }, read(&Cluster::projection()), "all else is the same");
+}
+
+#[rstest]
 #[case::field(json!({"spec": {"clusterName": "stage", "replicas": "x"}}), "stage")]
 #[case::spec_is_no_object(json!({"metadata": {"labels": {LABEL: "stage"}}, "spec": "x"}), "stage")]
 #[case::name_is_no_text(json!({"metadata": {"labels": {LABEL: "stage"}}, "spec": {"clusterName": 5}}), "stage")]

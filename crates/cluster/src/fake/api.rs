@@ -12,6 +12,7 @@ use std::{
 use axum::{Router, body::Body};
 use capi::OPENSHIFT_GROUP;
 use http::{Request, Response, Uri};
+use k8s_openapi::ByteString;
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -126,7 +127,7 @@ impl FakeApi {
         self.cut_watches(&plural);
     }
 
-    /// Adds or replaces an object of the namespace.
+    /// Adds or replaces an object of the namespace. Its uid is that of its name unless it has one.
     pub fn put(&self, plural: &str, name: &str, object: &Value) {
         self.put_in(NAMESPACE, plural, name, object);
     }
@@ -137,11 +138,25 @@ impl FakeApi {
         let mut object = object.clone();
         object["metadata"]["name"] = json!(name);
         object["metadata"]["namespace"] = json!(namespace);
-        object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        }
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
         let key = (plural.to_owned(), namespace.to_owned(), name.to_owned());
         let event = if state.objects.insert(key, object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
         state.send(plural, event, &object);
+    }
+
+    /// Adds the Secret by which the workload cluster of a Cluster is reached over HTTP.
+    pub fn put_kubeconfig(&self, namespace: &str, cluster: &str, address: SocketAddr) {
+        let kubeconfig = json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+        });
+        let value = ByteString(kubeconfig.to_string().into_bytes());
+        self.put_in(namespace, "secrets", &format!("{cluster}-kubeconfig"), &json!({"data": {"value": value}}));
     }
 
     pub fn delete(&self, plural: &str, name: &str) {

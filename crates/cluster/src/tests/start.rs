@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
 use rstest::rstest;
 use serde_json::json;
 
@@ -124,14 +123,7 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
         .await;
     assert!(world.problem().contains("not found"), "{}", world.problem());
     assert!(matches!(world.check("workload/nodes"), Some(CheckState::Pending(_))));
-    let kubeconfig = json!({
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    });
-    let value = ByteString(kubeconfig.to_string().into_bytes());
-    api.put("secrets", "stage-kubeconfig", &json!({"data": {"value": value}}));
+    api.put_kubeconfig(NAMESPACE, "stage", address);
     world.until_ready().await;
     assert_eq!(world.workload.index().stats().nodes, 1);
     assert!(!api.was_asked("/api/v1/nodes"), "Nodes are the workload cluster's");

@@ -16,7 +16,7 @@ fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
 }
 
 fn client(name: &str, is_read_only: bool) -> Connection {
-    Connection::of(Some(Client { name: name.into(), is_read_only }))
+    Connection::of(Some(Client { name: name.into(), is_read_only, ..Client::default() }))
 }
 
 fn service(world: &World) -> Service {

@@ -1,4 +1,5 @@
-//! The Clusters that have an index. Must never be walked: each access is one look-up.
+//! The Clusters that have an index. Must never be walked: each access is one look-up. Only a replaced feed looks at all
+//! Clusters that are being filled.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -83,6 +84,15 @@ impl Followed {
         if is_filled {
             self.marks.remove(&mark);
         }
+    }
+
+    /// Returns the marks that haven't arrived for a kind.
+    pub(super) fn awaited(&self, kind: RoutedKind) -> Vec<u64> {
+        let awaits = |cluster: &ObjectKey| self.entries.get(cluster).is_some_and(|entry| entry.awaited.contains(&kind));
+        let mut marks: Vec<_> =
+            self.marks.iter().filter(|(_, cluster)| awaits(cluster)).map(|(mark, _)| *mark).collect();
+        marks.sort_unstable();
+        marks
     }
 
     /// Returns true if the Cluster has an index, and all replays for it have arrived.

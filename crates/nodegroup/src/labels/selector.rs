@@ -41,7 +41,13 @@ impl LabelSelector {
             .flatten()
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect();
-        self.selector.matches(&labels)
+        self.selects(&labels)
+    }
+
+    /// Returns true if these labels match.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.matches(labels)
     }
 
     /// Returns the selector itself, for labels that belong to no object.

@@ -73,6 +73,7 @@ async fn take(
                 // If nobody receives it, the server has ended.
                 Ok(stream) => {
                     let client = client(&stream, &certificates);
+                    let client = client.map(|client| Client { peer: Some(peer.ip()), ..client });
                     drop(done.send(Ok((stream, Peer { source, client }))).await);
                 }
                 Err((refused, why)) => refuse(&certificates, &peer.to_string(), refused, &why),

@@ -3,6 +3,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use arcstr::ArcStr;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -116,6 +117,12 @@ pub(super) enum NotAllowed {
 /// The maximum length of a client's name in a log, an Event or an answer.
 const LONGEST_NAME: usize = 256;
 
+/// The maximum length of a SPIFFE id (SPIFFE-ID, section 2.3).
+const LONGEST_URI: usize = 2_048;
+
+/// The maximum number of digits of a serial number that are shown.
+const LONGEST_SERIAL: usize = 64;
+
 /// Returns the client that a verified certificate identifies.
 pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClients) -> Option<Client> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
@@ -126,7 +133,27 @@ pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClien
     let name = reads.or_else(|| among(&allowed.names)).or_else(|| names.first());
     let name = name.map_or_else(|| visible(&certificate.subject().to_string()).into_owned(), shown);
     let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
-    Some(Client { name: name[..end].into(), is_read_only: reads.is_some() })
+    Some(Client {
+        name: name[..end].into(),
+        uri: only_uri(names),
+        serial: Some(serial_of(&certificate)),
+        peer: None,
+        is_read_only: reads.is_some(),
+    })
+}
+
+/// Returns the serial number, of which authorities make at most 20 bytes (RFC 5280, section 4.1.2.2).
+fn serial_of(certificate: &X509Certificate<'_>) -> ArcStr {
+    let digits = certificate.raw_serial_as_string();
+    digits.chars().filter(char::is_ascii_hexdigit).take(LONGEST_SERIAL).collect::<String>().into()
+}
+
+/// Returns the only URI among the names. A certificate with several names no identity by them.
+fn only_uri(names: &[GeneralName<'_>]) -> Option<ArcStr> {
+    let uri = |name: &GeneralName<'_>| if let GeneralName::URI(uri) = name { Some(ArcStr::from(*uri)) } else { None };
+    let mut uris = names.iter().filter_map(uri);
+    let first = uris.next().filter(|uri| uri.len() <= LONGEST_URI);
+    if uris.next().is_none() { first } else { None }
 }
 
 /// Formats a name as the flags take it, safe for a log; a name of a kind that they don't take is shown with its kind.

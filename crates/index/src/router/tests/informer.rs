@@ -99,12 +99,12 @@ impl<T: Routed> Informer for Fake<T> {
 
     fn relist(&mut self, model: &mut Model) {
         self.feed = Feed::new(Arc::clone(&self.router), self.kind.clone(), self.feed.keys().take());
-        let lost = std::mem::take(&mut self.queue);
+        self.queue.clear();
         for object in self.store.values() {
             self.queue.push(Waiting::Event(Event::Added { object: Arc::clone(object), initial: true }));
         }
         self.queue.push(Waiting::Synced);
-        self.queue.extend(lost.into_iter().filter(|waiting| matches!(waiting, Waiting::Mark(_))));
+        self.queue.extend(Sink::<T>::awaited(&*self.router, &self.kind).into_iter().map(Waiting::Mark));
         model.list(T::routed(&self.kind));
     }
 

@@ -74,9 +74,29 @@ fn a_client_is_called_by_the_name_that_lets_it_in(#[case] names: &[&str], #[case
     assert_eq!(client.is_read_only, read_only);
 }
 
+const STAGE: &str = "spiffe://prod/ns/team-a/cluster/stage";
+
+#[rstest]
+#[case::one(&[STAGE], Some(STAGE))]
+#[case::one_beside_dns_names(&["a.example.com", STAGE, "b.example.com"], Some(STAGE))]
+#[case::two(&[STAGE, "spiffe://prod/ns/team-a/cluster/other"], None)]
+#[case::the_same_twice(&[STAGE, STAGE], None)]
+#[case::dns_names_alone(&["a.example.com"], None)]
+#[case::none(&[], None)]
+fn a_client_is_identified_by_its_only_uri(#[case] names: &[&str], #[case] expected: Option<&str>) {
+    let pair =
+        Authority::new("clients").issue(names, |params| params.distinguished_name.push(DnType::CommonName, STAGE));
+    let client = client_of(&der(&pair), &AllowedClients::default()).unwrap();
+    assert_eq!(client.uri.as_deref(), expected);
+    let der = der(&pair);
+    let serial = X509Certificate::from_der(&der).unwrap().1.raw_serial_as_string().replace(':', "");
+    assert_eq!(client.serial.as_deref(), Some(&*serial));
+}
+
 #[test]
 fn a_name_of_a_certificate_is_kept_up_to_its_bound() {
     let uri = format!("spiffe://prod/{}", "x".repeat(4_000));
     let pair = Authority::new("clients").issue(&[&uri], |_| {});
-    assert_eq!(client_of(&der(&pair), &AllowedClients::default()).unwrap().name, uri[..256]);
+    let client = client_of(&der(&pair), &AllowedClients::default()).unwrap();
+    assert_eq!((&*client.name, client.uri), (&uri[..256], None), "an identity is never cut");
 }

@@ -1,0 +1,157 @@
+//! The tenants of a fleet: the writes and the service of each Cluster, and the choice of a caller's. A caller is denied
+//! unless its certificate names a Cluster that is served now.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use capi::ObjectKey;
+use parking_lot::RwLock;
+use shared_informer::Spawner;
+use tokio::task::JoinSet;
+use tonic::Status;
+
+use super::identity::TrustDomain;
+use cluster::{Fleet, Management, Member};
+use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
+use server::Client;
+
+/// The parts that the tenants share.
+pub(super) struct Parts {
+    pub(super) management: Management,
+    pub(super) options: ScaleOptions,
+    pub(super) scale_metrics: ScaleMetrics,
+    pub(super) events: EventRecorder,
+    pub(super) rpc_metrics: RpcMetrics,
+    pub(super) log: CallLogOptions,
+    pub(super) tasks: Spawner,
+}
+
+/// The tenants of a fleet.
+pub(super) struct Tenants {
+    trust_domain: TrustDomain,
+    parts: Parts,
+    /// The Clusters behind the tenants; none is known before it is set.
+    fleet: OnceLock<Fleet>,
+    by_cluster: RwLock<HashMap<ObjectKey, Tenant>>,
+}
+
+/// A Cluster with its writes and its service.
+struct Tenant {
+    member: Member,
+    scale: Scale,
+    service: Service,
+}
+
+impl Parts {
+    fn tenant(&self, member: &Member) -> Tenant {
+        let Self { management, options, scale_metrics, events, rpc_metrics, log, tasks } = self;
+        let (client, keys) = (management.clients().writes.clone(), management.context().keys.clone());
+        let api = Api::new(client, management.resources(), keys).traced(log.traces.clone());
+        let (index, watched) = (member.index(), Arc::new(member.clone()));
+        let metrics = scale_metrics.clone();
+        let scale =
+            Scale::new(Arc::clone(index), api, Arc::clone(&watched) as _, *options, metrics, events.clone(), tasks);
+        let service = Service::new(Arc::clone(index), scale.clone(), watched, rpc_metrics.clone(), log.clone());
+        Tenant { member: member.clone(), scale, service: service.naming_certificates() }
+    }
+}
+
+impl Tenants {
+    pub(super) fn new(trust_domain: TrustDomain, parts: Parts) -> Self {
+        Self { trust_domain, parts, fleet: OnceLock::new(), by_cluster: RwLock::default() }
+    }
+
+    /// Answers for the Clusters of a fleet, the first one that is given.
+    pub(super) fn answer_for(&self, fleet: Fleet) {
+        // The fleet is set once, by the provider.
+        let _ = self.fleet.set(fleet);
+    }
+
+    /// Lets the running commands of all tenants finish, for at most `limit`.
+    ///
+    /// # Errors
+    /// The number of commands that were still running.
+    pub(super) async fn drain(&self, limit: Duration) -> Result<(), usize> {
+        let mut draining = JoinSet::new();
+        for scale in self.by_cluster.read().values().map(|tenant| tenant.scale.clone()) {
+            draining.spawn(async move { scale.drain(limit).await });
+        }
+        let mut running = 0;
+        while let Some(drained) = draining.join_next().await {
+            // A panicked task has no commands left.
+            running += drained.ok().and_then(Result::err).unwrap_or_default();
+        }
+        if running == 0 { Ok(()) } else { Err(running) }
+    }
+
+    /// Returns the history of a tenant.
+    #[cfg(test)]
+    pub(super) fn history(&self, cluster: &ObjectKey) -> Option<scale::History> {
+        self.by_cluster.read().get(cluster).map(|tenant| tenant.scale.history().clone())
+    }
+
+    /// Returns the Cluster that a caller's certificate names.
+    fn cluster_of(&self, caller: Option<&Client>) -> Result<ObjectKey, Status> {
+        let form = || format!("spiffe://{}/ns/<namespace>/cluster/<name>", self.trust_domain);
+        let denied = |why: &str| Status::permission_denied(format!("{why}: it has to have one URI, {}", form()));
+        let client = caller.ok_or_else(|| denied("the caller has no client certificate"))?;
+        let name = &client.name;
+        let Some(uri) = &client.uri else {
+            return Err(denied(&format!("the client certificate of {name} has no URI, or several")));
+        };
+        let cluster = self.trust_domain.cluster_of(uri);
+        cluster.ok_or_else(|| denied(&format!("the URI of the client certificate of {name} names no Cluster")))
+    }
+}
+
+impl Services for Tenants {
+    fn of(&self, caller: Option<&Client>, access: Access) -> Result<Service, Status> {
+        let cluster = self.cluster_of(caller)?;
+        let starting = || Status::unavailable("not ready: the first list of Clusters isn't complete yet");
+        let fleet = self.fleet.get().filter(|fleet| fleet.knows_clusters()).ok_or_else(starting)?;
+        let by_cluster = self.by_cluster.read();
+        let tenant = by_cluster.get(&cluster);
+        let standing = tenant.map(|tenant| (tenant, tenant.member.left()));
+        match (standing, access) {
+            (Some((tenant, None)), _) | (Some((tenant, Some(_))), Access::Read) => Ok(tenant.service.clone()),
+            // The selector matches it, so its tenant is about to come.
+            _ if fleet.is_selected(&cluster) => {
+                Err(Status::unavailable(format!("not ready: Cluster {cluster} has just been opted in")))
+            }
+            (Some((_, Some(why))), Access::Begin | Access::Write) => {
+                Err(Status::permission_denied(format!("Cluster {cluster} isn't served any more: {why}")))
+            }
+            (None, _) => Err(Status::permission_denied(format!(
+                "Cluster {cluster} isn't served: it has to exist, and its labels have to match --fleet-selector"
+            ))),
+        }
+    }
+}
+
+impl cluster::Tenants for Tenants {
+    fn joined(&self, member: &Member) {
+        let tenant = self.parts.tenant(member);
+        let replaced = self.by_cluster.write().insert(member.cluster().clone(), tenant);
+        // It is dropped without the lock.
+        drop(replaced);
+    }
+
+    fn left(&self, member: &Member) {
+        if let Some(tenant) = self.by_cluster.read().get(member.cluster())
+            && tenant.member.uid() == member.uid()
+        {
+            tenant.scale.stop();
+        }
+    }
+
+    fn dropped(&self, member: &Member) {
+        let mut by_cluster = self.by_cluster.write();
+        if by_cluster.get(member.cluster()).is_some_and(|tenant| tenant.member.left().is_some()) {
+            by_cluster.remove(member.cluster());
+        }
+    }
+}

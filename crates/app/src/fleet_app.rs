@@ -1,0 +1,106 @@
+//! The running program that serves many workload clusters. It differs from [`App`](super::App) by its provider, by
+//! clients that have to show certificates, and by serving no status page.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use prices::PriceMetrics;
+use shared_informer::Spawner;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{
+    Config, DRAIN, FleetConfig, StartError, announce, certificates, checks, fleet::FleetProvider, follow_prices,
+    listeners::Listeners, priced_rules, report_progress, routes, serve_checks, serving::Serving, start_traces,
+};
+use server::{
+    Check, Checks as _, ClientFiles, GrpcAddress, GrpcThreadError, ReadinessMetrics, Shutdown, TlsFiles, new_registry,
+    serve_many_on_own_thread,
+};
+
+/// The running program of a fleet. Dropping it stops nothing: request the shutdown, and call [`FleetApp::finish`].
+pub struct FleetApp {
+    provider: FleetProvider,
+    serving: Serving,
+}
+
+impl FleetApp {
+    /// Opens the listeners and starts everything. Background tasks wait for the API servers. This function needs a
+    /// running multi-thread Tokio runtime, which runs watches, writes and HTTP.
+    ///
+    /// # Errors
+    /// If clients aren't authenticated by certificates, a listener can't be opened, or the kubeconfig is unusable.
+    pub async fn start(config: FleetConfig, shutdown: Shutdown) -> Result<Self, StartError> {
+        let config = FleetConfig { common: Config { admin_listen: None, ..config.common }, ..config };
+        let common = &config.common;
+        announce(common);
+        let files = authenticating(common)?;
+        let listeners = Listeners::open(common)?;
+        let addresses = listeners.addresses()?;
+        let (rules, price_file) = priced_rules(common)?;
+        let access = common.management.access().await.map_err(StartError::Management)?;
+        info!(source = %common.management, "management cluster");
+        info!(selector = %config.selector, trust_domain = %config.trust_domain, "serving a fleet of workload clusters");
+
+        let runtime = Handle::current();
+        let registry = new_registry();
+        let certificates = certificates(Some(files), &registry, shutdown.stopping())?;
+        let certificates = certificates.ok_or(StartError::Unauthenticated)?;
+        let (traces, sender) = start_traces(common.otlp.as_ref(), &registry, &runtime)?;
+        let (options, tasks) = (config.provider(rules), Spawner::from(&runtime));
+        let provider = FleetProvider::start(access.clients().clone(), options, traces, &mut registry.write(), &tasks);
+        let (source, stopping) = (common.management.clone(), shutdown.stopping());
+        tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
+        let polled = provider.fleet.clone();
+        let poll = move || (polled.informers(), polled.checks().iter().all(Check::is_ready));
+        tokio::spawn(report_progress(poll, common.log.clone(), shutdown.stopping()));
+
+        let metrics = PriceMetrics::register(&mut registry.write());
+        let fleet = provider.fleet.clone();
+        let apply = move |prices| fleet.set_prices(&prices);
+        let prices = price_file.map(|file| follow_prices(file, metrics, apply, shutdown.stopping()));
+        let checks = checks(provider.fleet.clone(), common.scale.read_only, shutdown.stopping());
+        let (routes, health) = routes(provider.service.clone(), common.reflection).await?;
+        let health = tokio::spawn(health.follow(Arc::clone(&checks), shutdown.stopping()));
+        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
+        let pages_ended = CancellationToken::new();
+        let pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
+        addresses.log();
+        let grpc = serve_many_on_own_thread(listeners.grpc, certificates, routes, shutdown.stopping(), DRAIN)?;
+        info!(address = %grpc.address(), tls = true, "serving gRPC");
+        let serving = Serving { shutdown, grpc, addresses, health, prices, traces: sender, pages, pages_ended };
+        Ok(Self { provider, serving })
+    }
+
+    /// Returns the address of gRPC.
+    #[must_use]
+    pub fn grpc_address(&self) -> &GrpcAddress {
+        self.serving.grpc.address()
+    }
+
+    /// Returns the address of probes and metrics.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.serving.addresses.http
+    }
+
+    /// Waits for a shutdown request; then lets running calls and commands finish, and ends all tasks.
+    ///
+    /// # Errors
+    /// If gRPC ended by itself.
+    pub async fn finish(self) -> Result<(), GrpcThreadError> {
+        let Self { provider, serving } = self;
+        serving.finish(provider.drain(DRAIN), provider.shutdown()).await
+    }
+}
+
+/// Returns the files of TLS, if each client has to show a certificate.
+fn authenticating(config: &Config) -> Result<TlsFiles, StartError> {
+    match (&config.listen, &config.tls) {
+        (GrpcAddress::Tcp(_), Some(files)) => match &files.clients {
+            ClientFiles::Authority { .. } => Ok(files.clone()),
+            ClientFiles::Any => Err(StartError::Unauthenticated),
+        },
+        (GrpcAddress::Tcp(_), None) | (GrpcAddress::Unix(_), _) => Err(StartError::Unauthenticated),
+    }
+}

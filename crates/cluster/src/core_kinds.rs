@@ -1,0 +1,349 @@
+//! Cluster API's core kinds on the management cluster: one list and watch per kind, followed into one sink, whatever
+//! the number of workload clusters behind it. Nothing here may reach a workload cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+use shared_informer::{AsOf, Namespaces, Projection};
+
+use super::{
+    follow::{Followed, Health},
+    management::Management,
+    reach::{self, LeftOutNamespaces, Patience, out_of_reach},
+};
+use discovery::CoreResources;
+use index::{Change, Index, IndexFeed, RoutedKind, Sink};
+use server::Check;
+
+const CLUSTERS: &str = "management/clusters";
+const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
+const MACHINE_POOLS: &str = "management/machinepools";
+
+/// The kinds in the order of [`FollowedKinds::healths`].
+const ROUTED: [RoutedKind; 5] = [
+    RoutedKind::Cluster,
+    RoutedKind::Scalable(ScalableKind::MachineDeployment),
+    RoutedKind::Scalable(ScalableKind::MachineSet),
+    RoutedKind::Machine,
+    RoutedKind::Scalable(ScalableKind::MachinePool),
+];
+
+/// The log target of the lines about a single workload cluster, whichever of its parts they are about.
+pub(super) const LOG: &str = "cluster::workload";
+
+/// The interval at which the readability of namespaces is evaluated; each check evaluates it as well.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The health of a kind by name, or the reason for which it isn't followed yet.
+pub(super) type NamedHealth = (&'static str, Result<Health, String>);
+
+/// A sink of the core kinds.
+pub(super) trait CoreSink: Sink<Cluster> + Sink<ScalableResource> + Sink<Machine> {
+    /// Leaves out the groups of these namespaces, and of no others.
+    fn leave_out(&self, namespaces: &BTreeSet<String>);
+
+    /// Returns the projection of Clusters.
+    fn cluster_projection(&self) -> Projection<Cluster> {
+        Cluster::projection()
+    }
+}
+
+impl CoreSink for Index {
+    fn leave_out(&self, namespaces: &BTreeSet<String>) {
+        Self::apply(self, Change::ForbiddenNamespaces(namespaces.clone()));
+    }
+}
+
+/// The core kinds, followed into a sink.
+pub(super) struct CoreKinds<S: CoreSink> {
+    management: Management,
+    sink: Arc<S>,
+    namespaces: Namespaces,
+    max_staleness: Duration,
+    followed: Mutex<FollowedKinds<S>>,
+    /// The namespaces of the scope that can't be read, with the reason.
+    out_of_reach: Mutex<BTreeMap<String, String>>,
+    /// The names of these namespaces, shared with the task that follows templates.
+    left_out: LeftOutNamespaces,
+    started: tokio::time::Instant,
+}
+
+/// The kinds, once discovery has found them.
+struct FollowedKinds<S: CoreSink> {
+    clusters: Option<Followed<Cluster, S>>,
+    machine_deployments: Option<Followed<ScalableResource, S>>,
+    machine_sets: Option<Followed<ScalableResource, S>>,
+    machine_pools: Option<Followed<ScalableResource, S>>,
+    machines: Option<Followed<Machine, S>>,
+}
+
+impl<S: CoreSink> Default for FollowedKinds<S> {
+    fn default() -> Self {
+        Self { clusters: None, machine_deployments: None, machine_sets: None, machine_pools: None, machines: None }
+    }
+}
+
+impl<S: CoreSink> CoreKinds<S> {
+    /// Returns the core kinds of these namespaces, which [`CoreKinds::follow`] follows into `sink`.
+    pub(super) fn new(management: Management, sink: Arc<S>, namespaces: Namespaces, max_staleness: Duration) -> Self {
+        Self {
+            management,
+            sink,
+            namespaces,
+            max_staleness,
+            followed: Mutex::default(),
+            out_of_reach: Mutex::default(),
+            left_out: LeftOutNamespaces::default(),
+            started: tokio::time::Instant::now(),
+        }
+    }
+
+    /// Returns the management cluster.
+    pub(super) fn management(&self) -> &Management {
+        &self.management
+    }
+
+    /// Returns the namespaces that are followed.
+    pub(super) fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    /// Returns the names of the namespaces that can't be read.
+    pub(super) fn left_out(&self) -> &LeftOutNamespaces {
+        &self.left_out
+    }
+
+    /// Follows the kinds once discovery has found them, and again when they are served differently.
+    pub(super) async fn follow(&self) {
+        let mut announced = self.management.announced();
+        loop {
+            let resources = announced.borrow_and_update().clone();
+            if let Some(resources) = resources {
+                self.set_all(&resources);
+            }
+            if announced.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn set_all(&self, resources: &CoreResources) {
+        let management = &self.management;
+        let mut followed = self.followed.lock();
+        let followed = &mut *followed;
+        let scalable = |kind: ScalableKind| ScalableResource::projection(kind, management.context());
+        self.set(&mut followed.clusters, resources.cluster.as_ref(), (), || self.sink.cluster_projection());
+        for (slot, kind) in [
+            (&mut followed.machine_deployments, ScalableKind::MachineDeployment),
+            (&mut followed.machine_sets, ScalableKind::MachineSet),
+            (&mut followed.machine_pools, ScalableKind::MachinePool),
+        ] {
+            self.set(slot, resources.scalable(kind), kind, || scalable(kind));
+        }
+        self.set(&mut followed.machines, Some(&resources.machine), (), || Machine::projection(management.context()));
+    }
+
+    /// Follows a kind as it is served now. A `resource` of `None` means that it isn't served any more.
+    fn set<T: IndexFeed>(
+        &self,
+        slot: &mut Option<Followed<T, S>>,
+        resource: Option<&ApiResource>,
+        kind: T::Kind,
+        projection: impl Fn() -> Projection<T>,
+    ) where
+        S: Sink<T>,
+    {
+        match (slot.take(), resource) {
+            (Some(followed), Some(resource)) if followed.resource() == resource => *slot = Some(followed),
+            (previous, Some(resource)) => {
+                *slot = Some(Followed::start(
+                    self.management.factory(),
+                    resource.clone(),
+                    self.namespaces.clone(),
+                    projection(),
+                    (&self.sink, kind),
+                    previous,
+                ));
+            }
+            (Some(followed), None) => followed.remove(),
+            (None, None) => {}
+        }
+    }
+
+    /// Returns each kind that must be in sync by name, with the reason if it isn't: the core kinds, and those of
+    /// `others`.
+    pub(super) fn problems(&self, others: impl FnOnce() -> Vec<NamedHealth>) -> Vec<(&'static str, Option<String>)> {
+        let left_out = self.look_at_namespaces();
+        let now = Instant::now();
+        let mut healths = self.healths();
+        healths.extend(others());
+        let problem = |health: Result<Health, String>| match health {
+            Err(why) => Some(why),
+            Ok(health) => health.problem(&left_out, self.max_staleness, now),
+        };
+        healths.into_iter().map(|(name, health)| (name, problem(health))).collect()
+    }
+
+    /// Returns the reason for which another kind than the core kinds isn't in sync.
+    pub(super) fn problem(&self, health: Result<Health, String>) -> Option<String> {
+        match health {
+            Err(why) => Some(why),
+            Ok(health) => health.problem(&self.left_out.load(), self.max_staleness, Instant::now()),
+        }
+    }
+
+    /// Returns the health of each core kind.
+    fn healths(&self) -> Vec<NamedHealth> {
+        let undiscovered = || self.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
+        // A kind that isn't served, according to discovery, must not block readiness.
+        let resources = self.management.resources().load_full();
+        let is_served =
+            |name| name != MACHINE_POOLS && resources.as_deref().is_none_or(|resources| is_served(resources, name));
+        let found = self.followed.lock().healths();
+        let found = found.into_iter().filter(|(name, health)| health.is_some() || is_served(name));
+        found.map(|(name, health)| (name, health.ok_or_else(undiscovered))).collect()
+    }
+
+    /// Looks at the namespaces of the scope periodically.
+    pub(super) async fn follow_namespaces(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look_at_namespaces();
+        }
+    }
+
+    /// Returns true if namespaces can be left out, since the scope names several.
+    pub(super) fn has_several_namespaces(&self) -> bool {
+        match &self.namespaces {
+            Namespaces::All => false,
+            Namespaces::Only(names) => names.len() > 1,
+        }
+    }
+
+    /// Determines which namespaces of the scope can't be read, leaves their groups out, and returns them.
+    pub(super) fn look_at_namespaces(&self) -> Arc<BTreeSet<String>> {
+        let Namespaces::Only(names) = &self.namespaces else { return self.left_out.load_full() };
+        let patience = Patience { starts: self.started.elapsed() < reach::AT_START, max_staleness: self.max_staleness };
+        // The lock is held to the end, so that the sink and the log see results in the same order.
+        let mut known = self.out_of_reach.lock();
+        let kinds: Vec<_> = self.followed.lock().healths().into_iter().filter_map(|(_, health)| health).collect();
+        let found = out_of_reach(names, &known, &kinds, patience, Instant::now());
+        if !found.keys().eq(known.keys()) {
+            let left_out: BTreeSet<_> = found.keys().cloned().collect();
+            self.sink.leave_out(&left_out);
+            self.left_out.store(Arc::new(left_out));
+            for (namespace, why) in found.iter().filter(|(namespace, _)| !known.contains_key(*namespace)) {
+                tracing::warn!(
+                    target: LOG,
+                    namespace,
+                    "a namespace of the scope can't be read, its node groups aren't served: {why}"
+                );
+            }
+            for namespace in known.keys().filter(|namespace| !found.contains_key(*namespace)) {
+                tracing::info!(target: LOG, namespace, "the namespace can be read again");
+            }
+            *known = found;
+        }
+        let left_out = self.left_out.load_full();
+        // An informer may have been started since the last call.
+        self.followed.lock().stop_waiting_for(&left_out);
+        left_out
+    }
+
+    /// Returns true once the sink holds the whole first list of Clusters.
+    pub(super) fn has_clusters(&self) -> bool {
+        self.followed.lock().clusters.as_ref().is_some_and(Followed::has_synced)
+    }
+
+    /// Delivers to the sink once more the objects that may belong to a Cluster. `begin` gets the kinds that are
+    /// followed, and returns the mark of the replay. Returns false if it returns none.
+    pub(super) fn replay(&self, cluster: &ObjectKey, begin: impl FnOnce(BTreeSet<RoutedKind>) -> Option<u64>) -> bool {
+        // Locked to the end, so that no kind begins or ends meanwhile.
+        let followed = self.followed.lock();
+        let kinds = followed.healths().into_iter().zip(ROUTED).filter(|((_, health), _)| health.is_some());
+        let Some(mark) = begin(kinds.map(|(_, kind)| kind).collect()) else { return false };
+        followed.replay(cluster, mark);
+        true
+    }
+
+    /// Returns a check for each namespace that can't be read.
+    pub(super) fn unread_namespaces(&self) -> Vec<Check> {
+        let unread = self.out_of_reach.lock();
+        let unread = unread.iter().map(|(namespace, why)| {
+            let why = format!("its node groups aren't served until it can be read: {why}");
+            Check::informational(format!("management/namespaces/{namespace}"), why)
+        });
+        unread.collect()
+    }
+
+    /// Returns the Machine with this name, as of this resourceVersion or later.
+    pub(super) fn machine_as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
+        let machines = self.followed.lock().machines.as_ref().map(Followed::lister);
+        machines.map_or(AsOf::Behind, |machines| machines.as_of(key, version))
+    }
+
+    /// Stops following the kinds. The shared informers of the management cluster continue.
+    pub(super) fn end(&self) {
+        *self.followed.lock() = FollowedKinds::default();
+    }
+}
+
+impl<S: CoreSink> FollowedKinds<S> {
+    /// Returns the health of each kind by name; `None` if it isn't followed.
+    fn healths(&self) -> [(&'static str, Option<Health>); 5] {
+        [
+            (CLUSTERS, health(self.clusters.as_ref())),
+            (MACHINE_DEPLOYMENTS, health(self.machine_deployments.as_ref())),
+            ("management/machinesets", health(self.machine_sets.as_ref())),
+            ("management/machines", health(self.machines.as_ref())),
+            (MACHINE_POOLS, health(self.machine_pools.as_ref())),
+        ]
+    }
+
+    /// Replays the objects of a Cluster, and then the mark, for each kind.
+    fn replay(&self, cluster: &ObjectKey, mark: u64) {
+        fn of<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>, cluster: &ObjectKey, mark: u64) {
+            if let Some(followed) = followed {
+                followed.replay(cluster, mark);
+            }
+        }
+        of(self.clusters.as_ref(), cluster, mark);
+        of(self.machine_deployments.as_ref(), cluster, mark);
+        of(self.machine_sets.as_ref(), cluster, mark);
+        of(self.machine_pools.as_ref(), cluster, mark);
+        of(self.machines.as_ref(), cluster, mark);
+    }
+
+    /// Stops waiting for the first lists of these namespaces.
+    fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
+        fn of<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>, namespaces: &BTreeSet<String>) {
+            if let Some(followed) = followed {
+                followed.stop_waiting_for(namespaces);
+            }
+        }
+        of(self.clusters.as_ref(), namespaces);
+        of(self.machine_deployments.as_ref(), namespaces);
+        of(self.machine_sets.as_ref(), namespaces);
+        of(self.machines.as_ref(), namespaces);
+        of(self.machine_pools.as_ref(), namespaces);
+    }
+}
+
+/// Returns true if discovery has found a kind, so that readiness waits for it.
+fn is_served(resources: &CoreResources, name: &str) -> bool {
+    match name {
+        CLUSTERS => resources.cluster.is_some(),
+        MACHINE_DEPLOYMENTS => resources.machine_deployment.is_some(),
+        _ => true,
+    }
+}
+
+fn health<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>) -> Option<Health> {
+    followed.map(Followed::health)
+}

@@ -1,0 +1,253 @@
+//! The Clusters of a management cluster that a label selector matches, each with an index and Nodes of its own, fed by
+//! one watch per kind. Clusters join and leave while the program runs. One that has left keeps its last state for a
+//! while, since its autoscaler may be in the middle of a loop.
+
+mod member;
+mod sink;
+mod standing;
+mod templates;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use capi::ObjectKey;
+use nodegroup::{LabelSelector, PriceList, Rules};
+use parking_lot::Mutex;
+use shared_informer::{Namespaces, Settings, Spawner, Status};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{member::Common, sink::FleetSink, templates::FleetTemplates};
+pub use self::{member::Member, standing::Left};
+use super::{
+    core_kinds::CoreKinds,
+    management::Management,
+    templates::{KindStates, Templates},
+};
+use server::{Check, Checks};
+
+/// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
+/// itself after ten minutes without one.
+const GRACE: Duration = Duration::from_secs(15 * 60);
+
+/// The name of the check of all Clusters together.
+const CLUSTERS: &str = "fleet/clusters";
+/// The maximum number of Clusters that it names.
+const NAMED: usize = 10;
+
+/// The options for reading a fleet.
+#[derive(Clone, Debug)]
+pub struct FleetOptions {
+    /// The rules of all groups. The scope isn't used: each Cluster's scope is itself.
+    pub rules: Rules,
+    /// The selector of Clusters by their labels.
+    pub selector: LabelSelector,
+    /// The namespaces of the Clusters; `None` stands for all.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// The time for which a watch may be broken before Refresh fails.
+    pub max_staleness: Duration,
+    /// The settings of the informers.
+    pub informers: Settings,
+}
+
+/// A receiver of the Clusters that join and leave. Its calls must be quick.
+pub trait Tenants: Send + Sync + 'static {
+    /// A Cluster is served from now on. It replaces one of the same name that has left.
+    fn joined(&self, member: &Member);
+    /// A Cluster has left: it may be read, and nothing may be written.
+    fn left(&self, member: &Member);
+    /// A Cluster that has left isn't even read any more.
+    fn dropped(&self, member: &Member);
+}
+
+/// The Clusters of a management cluster that are served.
+#[derive(Clone)]
+pub struct Fleet {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    common: Common,
+    kinds: KindStates,
+    members: Mutex<BTreeMap<ObjectKey, Member>>,
+    /// True once all Clusters are known, so that calls need no look at the informer.
+    knows_clusters: AtomicBool,
+    tasks: TaskTracker,
+    ended: CancellationToken,
+}
+
+impl Fleet {
+    /// Starts to follow the Clusters in the background, and returns at once.
+    #[must_use]
+    pub fn start(
+        management: Management,
+        options: FleetOptions,
+        tenants: Arc<dyn Tenants>,
+        runtime: impl Into<Spawner>,
+    ) -> Self {
+        let FleetOptions { rules, selector, namespaces, max_staleness, informers } = options;
+        let namespaces = namespaces.map_or(Namespaces::All, Namespaces::Only);
+        let sink = Arc::new(FleetSink::new(selector, Arc::clone(&rules.prices)));
+        let core = Arc::new(CoreKinds::new(management, Arc::clone(&sink), namespaces, max_staleness));
+        let (templates, rules, spawner) = (Arc::new(FleetTemplates::default()), Arc::new(rules), runtime.into());
+        let fleet = Self {
+            inner: Arc::new(Inner {
+                common: Common { core, sink, templates, rules, informers, spawner },
+                kinds: KindStates::default(),
+                members: Mutex::default(),
+                knows_clusters: AtomicBool::new(false),
+                tasks: TaskTracker::new(),
+                ended: CancellationToken::new(),
+            }),
+        };
+        let inner = &fleet.inner;
+        let Common { core, templates, spawner, .. } = &inner.common;
+        let templates = Arc::new(Templates {
+            management: core.management().clone(),
+            sink: Arc::clone(templates),
+            namespaces: core.namespaces().clone(),
+            states: Arc::clone(&inner.kinds),
+            left_out: Arc::clone(core.left_out()),
+            spawner: spawner.clone(),
+        });
+        fleet.spawn(templates.follow(inner.tasks.clone(), inner.ended.clone()));
+        let task = Arc::clone(core);
+        fleet.spawn(async move { task.follow().await });
+        if core.has_several_namespaces() {
+            let task = Arc::clone(core);
+            fleet.spawn(async move { task.follow_namespaces().await });
+        }
+        let task = fleet.clone();
+        fleet.spawn(async move { task.follow_members(&*tenants).await });
+        fleet
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.inner.ended.clone();
+        self.inner.common.spawner.spawn_tracked(&self.inner.tasks, async move {
+            ended.run_until_cancelled(task).await;
+        });
+    }
+
+    /// Lets Clusters join and leave. Never returns; drop the future to stop.
+    async fn follow_members(&self, tenants: &dyn Tenants) {
+        let Common { sink, .. } = &self.inner.common;
+        let mut changed = sink.changed();
+        let mut leaving = VecDeque::<(Instant, Member)>::new();
+        loop {
+            changed.borrow_and_update();
+            let now = Instant::now();
+            for member in self.take_left() {
+                let why = member.left().map(|why| why.to_string()).unwrap_or_default();
+                tracing::info!(cluster = %member.cluster(), "a Cluster isn't served any more: {why}");
+                tenants.left(&member);
+                member.end().await;
+                leaving.push_back((now + GRACE, member));
+            }
+            while leaving.front().is_some_and(|(until, _)| *until <= now) {
+                if let Some((_, member)) = leaving.pop_front() {
+                    tenants.dropped(&member);
+                }
+            }
+            for (cluster, uid) in sink.to_join() {
+                // The one before may have left since, which wakes this task again.
+                if self.inner.members.lock().contains_key(&cluster) {
+                    continue;
+                }
+                let Some(member) = Member::join(&cluster, &uid, &self.inner.common) else { continue };
+                leaving.retain(|(_, left)| *left.cluster() != cluster);
+                tracing::info!(%cluster, "a Cluster is served");
+                self.inner.members.lock().insert(cluster, member.clone());
+                tenants.joined(&member);
+            }
+            let dropped = leaving.front().map(|(until, _)| *until);
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = async { if let Some(dropped) = dropped { sleep_until(dropped).await } }, if dropped.is_some() => {}
+            }
+        }
+    }
+
+    /// Takes the Clusters that have left.
+    fn take_left(&self) -> Vec<Member> {
+        let mut members = self.inner.members.lock();
+        let left: Vec<_> = members.values().filter(|member| member.left().is_some()).cloned().collect();
+        for member in &left {
+            members.remove(member.cluster());
+        }
+        left
+    }
+
+    /// Returns true once all Clusters are known. Until then a Cluster that isn't selected may be.
+    #[must_use]
+    pub fn knows_clusters(&self) -> bool {
+        let are_known = &self.inner.knows_clusters;
+        if are_known.load(Ordering::Relaxed) {
+            return true;
+        }
+        let has_clusters = self.inner.common.core.has_clusters();
+        are_known.store(has_clusters, Ordering::Relaxed);
+        has_clusters
+    }
+
+    /// Returns true if the selector matches a Cluster.
+    #[must_use]
+    pub fn is_selected(&self, cluster: &ObjectKey) -> bool {
+        self.inner.common.sink.is_selected(cluster)
+    }
+
+    /// Applies the operator's prices to all Clusters.
+    pub fn set_prices(&self, prices: &Arc<PriceList>) {
+        self.inner.common.sink.set_prices(prices);
+    }
+
+    /// Returns the statuses of the management cluster's informers.
+    #[must_use]
+    pub fn informers(&self) -> Vec<(&'static str, Status)> {
+        let statuses = self.inner.common.core.management().factory().statuses();
+        statuses.into_iter().map(|status| ("management", status)).collect()
+    }
+
+    /// Stops all tasks, and those of all Clusters. The shared informers of the management cluster continue.
+    pub async fn shutdown(&self) {
+        let inner = &self.inner;
+        inner.ended.cancel();
+        inner.tasks.close();
+        inner.tasks.wait().await;
+        let members = std::mem::take(&mut *inner.members.lock());
+        for member in members.values() {
+            member.end().await;
+        }
+        inner.common.core.end();
+    }
+}
+
+/// A workload cluster that can't be read isn't waited for: it concerns one autoscaler, and the replicas answer all.
+impl Checks for Fleet {
+    fn checks(&self) -> Vec<Check> {
+        let core = &self.inner.common.core;
+        let checks = core.problems(Vec::new).into_iter().map(|(name, problem)| match problem {
+            None => Check::ready(name),
+            Some(why) => Check::pending(name, why),
+        });
+        let mut checks: Vec<_> = checks.chain(core.unread_namespaces()).collect();
+        // Without the core kinds nothing is known of the Clusters.
+        let is_in_sync = checks.iter().all(Check::is_ready);
+        let members: Vec<_> = self.inner.members.lock().values().filter(|_| is_in_sync).cloned().collect();
+        let mut behind = members.iter().filter_map(|member| Some((member.cluster(), member.own_problem()?)));
+        let named: Vec<_> = behind.by_ref().take(NAMED).map(|(cluster, why)| format!("{cluster}: {why}")).collect();
+        let named = named.join("; ");
+        checks.push(match (named.is_empty(), behind.count()) {
+            (true, _) => Check::ready(CLUSTERS),
+            (false, 0) => Check::informational(CLUSTERS, named),
+            (false, more) => Check::informational(CLUSTERS, format!("{named}; and {more} more")),
+        });
+        checks
+    }
+}

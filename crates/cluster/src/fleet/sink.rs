@@ -1,0 +1,211 @@
+//! The sink of a fleet: the router of all Clusters' objects, and the choice of the Clusters to serve, which follows
+//! the same changes in the same order. A Cluster leaves here, at once; it joins by the fleet's task, which starts its
+//! parts.
+//!
+//! A change of an object must cost the same, whatever the number of Clusters.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use capi::{Cluster, Meta, ObjectKey, Uid};
+use nodegroup::{LabelSelector, PriceList};
+use parking_lot::Mutex;
+use shared_informer::Projection;
+use tokio::sync::watch;
+
+use super::standing::{Left, Standing};
+use crate::core_kinds::CoreSink;
+use index::{Change, Index, Routed, RoutedKind, Router, Sink, Tag};
+
+/// The sink of a fleet.
+pub(super) struct FleetSink {
+    selector: Arc<LabelSelector>,
+    router: Router,
+    clusters: Mutex<Clusters>,
+    /// Notified when the Clusters to serve change.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Clusters {
+    /// The Clusters that the selector matches.
+    selected: BTreeMap<ObjectKey, Uid>,
+    /// The Clusters that have an index.
+    served: HashMap<ObjectKey, Served>,
+    /// The namespaces that can't be read.
+    left_out: BTreeSet<String>,
+    prices: Arc<PriceList>,
+}
+
+/// A Cluster that is served.
+struct Served {
+    uid: Uid,
+    index: Arc<Index>,
+    standing: Arc<Standing>,
+}
+
+impl FleetSink {
+    pub(super) fn new(selector: LabelSelector, prices: Arc<PriceList>) -> Self {
+        Self {
+            selector: Arc::new(selector),
+            router: Router::default(),
+            clusters: Mutex::new(Clusters { prices, ..Clusters::default() }),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Returns a receiver that is notified when Clusters have to join, or have left.
+    pub(super) fn changed(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Returns the Clusters that are selected and not served yet.
+    pub(super) fn to_join(&self) -> Vec<(ObjectKey, Uid)> {
+        let clusters = self.clusters.lock();
+        let awaited = clusters.selected.iter().filter(|(cluster, _)| !clusters.served.contains_key(*cluster));
+        awaited.map(|(cluster, uid)| (cluster.clone(), uid.clone())).collect()
+    }
+
+    /// Returns true if the selector matches the Cluster.
+    pub(super) fn is_selected(&self, cluster: &ObjectKey) -> bool {
+        self.clusters.lock().selected.contains_key(cluster)
+    }
+
+    /// Routes the changes of a Cluster to its index, and returns the mark that ends the replay of `kinds`. Returns
+    /// `None` if this Cluster isn't selected any more.
+    pub(super) fn join(
+        &self,
+        cluster: &ObjectKey,
+        uid: &Uid,
+        (index, standing): (&Arc<Index>, &Arc<Standing>),
+        kinds: BTreeSet<RoutedKind>,
+    ) -> Option<u64> {
+        let mut clusters = self.clusters.lock();
+        if clusters.selected.get(cluster) != Some(uid) {
+            return None;
+        }
+        let mark = self.router.insert(cluster, Arc::clone(index), kinds)?;
+        index.apply(Change::Prices(Arc::clone(&clusters.prices)));
+        index.apply(Change::ForbiddenNamespaces(own(&clusters.left_out, cluster)));
+        let served = Served { uid: uid.clone(), index: Arc::clone(index), standing: Arc::clone(standing) };
+        clusters.served.insert(cluster.clone(), served);
+        Some(mark)
+    }
+
+    /// Returns true if all objects of a Cluster have arrived in its index.
+    pub(super) fn is_filled(&self, cluster: &ObjectKey) -> bool {
+        self.router.is_filled(cluster)
+    }
+
+    /// Returns true if a Cluster's namespace can't be read.
+    pub(super) fn is_left_out(&self, cluster: &ObjectKey) -> bool {
+        self.clusters.lock().left_out.contains(&*cluster.namespace)
+    }
+
+    /// Applies the operator's prices to all indexes, and to those to come.
+    pub(super) fn set_prices(&self, prices: &Arc<PriceList>) {
+        let mut clusters = self.clusters.lock();
+        clusters.prices = Arc::clone(prices);
+        for served in clusters.served.values() {
+            served.index.apply(Change::Prices(Arc::clone(prices)));
+        }
+    }
+
+    /// Notes a Cluster, and if the selector matches it. `None` stands for one that doesn't decode.
+    fn see(&self, cluster: &Meta, is_selected: Option<bool>) {
+        let Meta { key, uid, .. } = cluster;
+        let mut clusters = self.clusters.lock();
+        let was_selected = clusters.selected.get(key) == Some(uid);
+        // One that doesn't decode stays as it was. Another one of its name is never taken for it.
+        let is_selected = is_selected.unwrap_or(was_selected);
+        let is_new = is_selected && !was_selected;
+        if is_new {
+            clusters.selected.insert(key.clone(), uid.clone());
+        } else if !is_selected {
+            clusters.selected.remove(key);
+        }
+        let why = clusters.served.get(key).and_then(|served| match (served.uid == *uid, is_selected) {
+            (true, true) => None,
+            (true, false) => Some(Left::OptedOut),
+            (false, _) => Some(Left::Replaced),
+        });
+        if let Some(why) = why {
+            self.leave(&mut clusters, key, why);
+        }
+        if is_new || why.is_some() {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Notes that a Cluster was deleted.
+    fn forget(&self, cluster: &ObjectKey) {
+        let mut clusters = self.clusters.lock();
+        clusters.selected.remove(cluster);
+        if self.leave(&mut clusters, cluster, Left::Deleted) {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Ends a Cluster, whose index keeps its last state. Returns false if it isn't served.
+    fn leave(&self, clusters: &mut Clusters, cluster: &ObjectKey, why: Left) -> bool {
+        let Some(served) = clusters.served.remove(cluster) else { return false };
+        served.standing.leave(why);
+        self.router.remove(cluster);
+        true
+    }
+}
+
+impl<T: Routed> Sink<T> for FleetSink {
+    fn apply(&self, kind: &T::Kind, object: &Meta, tag: Tag<'_>, change: Option<Change>) {
+        let is_selected = if let Some(Change::Cluster(cluster)) = &change { Some(cluster.is_selected) } else { None };
+        // The router comes first: it has to know a Cluster that joins.
+        Sink::<T>::apply(&self.router, kind, object, tag, change);
+        if T::routed(kind) == RoutedKind::Cluster {
+            self.see(object, is_selected);
+        }
+    }
+
+    fn delete(&self, kind: &T::Kind, key: ObjectKey) {
+        Sink::<T>::delete(&self.router, kind, key.clone());
+        if T::routed(kind) == RoutedKind::Cluster {
+            self.forget(&key);
+        }
+    }
+
+    fn keys(&self, kind: &T::Kind) -> HashSet<ObjectKey> {
+        Sink::<T>::keys(&self.router, kind)
+    }
+
+    fn replayed(&self, kind: &T::Kind, mark: u64) {
+        Sink::<T>::replayed(&self.router, kind, mark);
+    }
+
+    fn awaited(&self, kind: &T::Kind) -> Vec<u64> {
+        Sink::<T>::awaited(&self.router, kind)
+    }
+}
+
+impl CoreSink for FleetSink {
+    fn leave_out(&self, namespaces: &BTreeSet<String>) {
+        let mut clusters = self.clusters.lock();
+        let before = std::mem::replace(&mut clusters.left_out, namespaces.clone());
+        for (cluster, served) in &clusters.served {
+            let now = own(namespaces, cluster);
+            if own(&before, cluster) != now {
+                served.index.apply(Change::ForbiddenNamespaces(now));
+            }
+        }
+    }
+
+    fn cluster_projection(&self) -> Projection<Cluster> {
+        let selector = Arc::clone(&self.selector);
+        Cluster::projection_selecting(move |labels| selector.selects(labels))
+    }
+}
+
+/// Returns the namespace of a Cluster if it is among these.
+fn own(namespaces: &BTreeSet<String>, cluster: &ObjectKey) -> BTreeSet<String> {
+    namespaces.get(&*cluster.namespace).cloned().into_iter().collect()
+}

@@ -1,0 +1,41 @@
+//! The standing of a Cluster in a fleet: served, or left for a reason, for good.
+
+use std::{fmt, sync::OnceLock};
+
+/// The reason why a Cluster isn't served any more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Left {
+    /// Its labels don't match the selector any more.
+    OptedOut,
+    /// It was deleted.
+    Deleted,
+    /// Another Cluster has its name.
+    Replaced,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OptedOut => "its labels don't match --fleet-selector any more",
+            Self::Deleted => "it was deleted",
+            Self::Replaced => "another Cluster of its name was created",
+        })
+    }
+}
+
+/// The standing of a Cluster. One that has left never comes back: it is served anew, from an index of its own.
+#[derive(Debug, Default)]
+pub(super) struct Standing(OnceLock<Left>);
+
+impl Standing {
+    /// Notes that the Cluster has left; the first reason counts.
+    pub(super) fn leave(&self, why: Left) {
+        // It has left already.
+        let _ = self.0.set(why);
+    }
+
+    /// Returns the reason why it isn't served any more; `None` while it is.
+    pub(super) fn left(&self) -> Option<Left> {
+        self.0.get().copied()
+    }
+}

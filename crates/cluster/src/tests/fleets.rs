@@ -1,0 +1,413 @@
+//! Tests of fleets over a minimal API server: Clusters that come, go, opt in and out, and are created anew.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use capi::ObjectKey;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use shared_informer::Settings;
+use testkit::Wait;
+use tokio::{
+    runtime::Handle,
+    time::{self, Instant},
+};
+
+use super::{PATIENCE, fake::*, scalable};
+use crate::{Fleet, FleetOptions, Left, Management, ManagementOptions, Member, Tenants};
+use index::{Freshness as _, objects};
+use server::{Check, CheckState, Checks as _};
+
+const TEMPLATES: &str = "infrastructure.cluster.x-k8s.io";
+/// The time for which a namespace may be forbidden. The real clock measures it, which these tests don't wait for.
+const MAX_STALENESS: Duration = Duration::ZERO;
+/// The time for which a Cluster that has left is read.
+const GRACE: Duration = Duration::from_secs(15 * 60);
+
+/// The Clusters that have joined, with what became of them since.
+#[derive(Default)]
+struct Joined {
+    members: Mutex<BTreeMap<String, Member>>,
+    events: Mutex<Vec<String>>,
+}
+
+impl Joined {
+    fn note(&self, event: &str, member: &Member) {
+        self.events.lock().push(format!("{event} {}", member.cluster()));
+    }
+}
+
+impl Tenants for Joined {
+    fn joined(&self, member: &Member) {
+        self.note("joined", member);
+        self.members.lock().insert(member.cluster().to_string(), member.clone());
+    }
+
+    fn left(&self, member: &Member) {
+        assert!(member.left().is_some());
+        self.note("left", member);
+    }
+
+    fn dropped(&self, member: &Member) {
+        self.note("dropped", member);
+    }
+}
+
+struct World {
+    management: Management,
+    fleet: Fleet,
+    joined: Arc<Joined>,
+}
+
+impl World {
+    fn new(api: &FakeApi, namespaces: Option<&[&str]>) -> Self {
+        let informers = Settings { backoff_min: Duration::from_millis(50), ..Settings::default() };
+        let (rules, runtime) = (objects::rules(), Handle::current());
+        let options =
+            ManagementOptions { group: rules.keys.group.clone(), version: None, informers: informers.clone() };
+        let management = Management::start(api.clients(), options, &runtime);
+        let namespaces = namespaces.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let selector = "autoscaler=fleet".parse().unwrap();
+        let options = FleetOptions { rules, selector, namespaces, max_staleness: MAX_STALENESS, informers };
+        let joined = Arc::<Joined>::default();
+        let fleet = Fleet::start(management.clone(), options, Arc::clone(&joined) as _, &runtime);
+        Self { management, fleet, joined }
+    }
+
+    async fn until(&self, reason: &str, condition: impl Fn(&Self) -> bool) {
+        let state = || format!("{:?}, {:?}", self.fleet.checks(), self.joined.events.lock());
+        let wait = Wait::new(reason).within(PATIENCE).every(Duration::from_millis(20)).showing(&state);
+        wait.condition(|| condition(self)).await;
+    }
+
+    fn member(&self, cluster: &str) -> Option<Member> {
+        self.joined.members.lock().get(cluster).cloned()
+    }
+
+    /// Returns the groups of a Cluster that has joined.
+    fn groups(&self, cluster: &str) -> Vec<String> {
+        self.member(cluster).map(|member| groups(&member)).unwrap_or_default()
+    }
+
+    /// Waits until these Clusters, and no others, are served with exactly these groups.
+    async fn until_served(&self, expected: &[(&str, &[&str])]) {
+        let served = |world: &Self| {
+            let members = world.joined.members.lock().clone();
+            let served = members.into_iter().filter(|(_, member)| member.left().is_none());
+            served.map(|(cluster, member)| (cluster, groups(&member))).collect::<BTreeMap<_, _>>()
+        };
+        let owned = |groups: &[&str]| groups.iter().map(|group| (*group).to_owned()).collect::<Vec<_>>();
+        let expected: BTreeMap<_, _> =
+            expected.iter().map(|(cluster, groups)| ((*cluster).to_owned(), owned(groups))).collect();
+        self.until(&format!("{expected:?}"), |world| served(world) == expected).await;
+    }
+
+    fn events(&self) -> Vec<String> {
+        std::mem::take(&mut *self.joined.events.lock())
+    }
+
+    async fn shutdown(self) {
+        self.fleet.shutdown().await;
+        self.management.shutdown().await;
+    }
+}
+
+fn groups(member: &Member) -> Vec<String> {
+    member.index().refresh();
+    member.index().groups().iter().map(|group| group.text.to_string()).collect()
+}
+
+fn labelled() -> Value {
+    json!({"metadata": {"labels": {"autoscaler": "fleet"}}})
+}
+
+fn group_of(cluster: &str) -> Value {
+    scalable(&json!({"spec": {"clusterName": cluster}}))
+}
+
+fn machine_of(cluster: &str) -> Value {
+    json!({"spec": {"clusterName": cluster}})
+}
+
+/// Returns an API with the Clusters `stage` and `other`, which are selected, and `own`, which isn't; each has a group.
+fn three() -> FakeApi {
+    let api = FakeApi::with_capi();
+    for (name, cluster) in [("stage", labelled()), ("other", labelled()), ("own", json!({}))] {
+        api.put("clusters", name, &cluster);
+        api.put("machinedeployments", &format!("{name}-workers"), &group_of(name));
+        api.put("machines", &format!("{name}-a"), &machine_of(name));
+    }
+    api
+}
+
+const STAGE: (&str, &[&str]) = ("team-a/stage", &["MachineDeployment/team-a/stage-workers"]);
+const OTHER: (&str, &[&str]) = ("team-a/other", &["MachineDeployment/team-a/other-workers"]);
+const OWN: (&str, &[&str]) = ("team-a/own", &["MachineDeployment/team-a/own-workers"]);
+
+#[tokio::test(start_paused = true)]
+async fn each_selected_cluster_is_served_from_its_own_index_by_one_watch_per_kind() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    for cluster in [STAGE.0, OTHER.0] {
+        world.until("its Machine", |world| world.member(cluster).unwrap().index().stats().machines == 1).await;
+    }
+    api.put("machinedeployments", "more", &group_of("other"));
+    let both = [OTHER.1[0], "MachineDeployment/team-a/more"];
+    let sorted = [both[1], both[0]];
+    world.until_served(&[STAGE, (OTHER.0, &sorted)]).await;
+    for plural in ["clusters", "machinedeployments", "machinesets", "machines"] {
+        assert_eq!(api.watches(plural), 1, "{plural}");
+    }
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_known_by_its_namespace_too() {
+    let api = three();
+    api.put_in("team-b", "clusters", "stage", &json!({}));
+    api.put_in("team-b", "machinedeployments", "foreign", &group_of("stage"));
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    assert!(!world.fleet.is_selected(&ObjectKey::new("team-b", "stage")));
+    api.put_in("team-b", "clusters", "stage", &labelled());
+    world.until_served(&[STAGE, OTHER, ("team-b/stage", &["MachineDeployment/team-b/foreign"])]).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_of_other_namespaces_are_not_even_watched() {
+    let api = three();
+    api.put_in("team-b", "clusters", "foreign", &labelled());
+    let world = World::new(&api, Some(&[NAMESPACE]));
+    world.until_served(&[STAGE, OTHER]).await;
+    assert!(!world.fleet.is_selected(&ObjectKey::new("team-b", "foreign")));
+    assert!(!api.was_asked("/apis/cluster.x-k8s.io/v1beta2/clusters"));
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_opts_out_keeps_its_last_state_for_a_while_and_may_come_back() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    world.events();
+    let before = world.member(STAGE.0).unwrap();
+
+    api.put("clusters", "stage", &json!({}));
+    world.until("the end", |world| world.joined.events.lock().contains(&"left team-a/stage".to_owned())).await;
+    let left_at = Instant::now();
+    assert_eq!(before.left(), Some(Left::OptedOut));
+    let why = before.check().unwrap_err();
+    assert!(why.contains("team-a/stage isn't served any more: its labels don't match"), "{why}");
+    api.delete("machinedeployments", "stage-workers");
+    api.put("machinedeployments", "news", &group_of("other"));
+    let others = ["MachineDeployment/team-a/news", OTHER.1[0]];
+    world.until_served(&[(OTHER.0, &others)]).await;
+    assert_eq!(groups(&before), STAGE.1, "it keeps its last state");
+
+    time::sleep(GRACE / 2).await;
+    world.until("its end", |world| world.joined.events.lock().contains(&"dropped team-a/stage".to_owned())).await;
+    assert!(left_at.elapsed() > GRACE - Duration::from_secs(1), "{:?}", left_at.elapsed());
+    assert_eq!(world.events(), ["left team-a/stage", "dropped team-a/stage"]);
+
+    api.put("clusters", "stage", &labelled());
+    world.until_served(&[("team-a/stage", &[]), (OTHER.0, &others)]).await;
+    assert!(before.left().is_some(), "it is served anew");
+    assert_eq!(world.events(), ["joined team-a/stage"]);
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_comes_back_at_once_is_served_anew_and_the_old_one_dropped_silently() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    world.events();
+    api.put("clusters", "stage", &json!({}));
+    api.put("clusters", "own", &labelled());
+    world.until_served(&[OTHER, OWN]).await;
+    api.put("clusters", "stage", &labelled());
+    world.until_served(&[STAGE, OTHER, OWN]).await;
+    time::sleep(GRACE * 2).await;
+    let events = world.events();
+    assert_eq!(
+        events.iter().filter(|event| event.contains("stage")).collect::<Vec<_>>(),
+        ["left team-a/stage", "joined team-a/stage"]
+    );
+    assert_eq!(world.groups(STAGE.0), STAGE.1);
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_another_uid_begins_anew() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    let before = world.member(STAGE.0).unwrap();
+    api.delete("clusters", "stage");
+    world.until("the end", |_| before.left() == Some(Left::Deleted)).await;
+    let mut created = labelled();
+    created["metadata"]["uid"] = json!("another");
+    api.put("clusters", "stage", &created);
+    world.until_served(&[STAGE, OTHER]).await;
+    let after = world.member(STAGE.0).unwrap();
+    assert_eq!((&*after.uid().to_string(), after.left()), ("another", None));
+
+    // One that isn't opted in ends the one before it, and isn't served.
+    let mut created = json!({"metadata": {"uid": "a third"}});
+    api.put("clusters", "stage", &created);
+    world.until_served(&[OTHER]).await;
+    assert!(after.left().is_some());
+    assert!(!world.fleet.is_selected(&ObjectKey::new(NAMESPACE, "stage")));
+    created["metadata"]["labels"] = labelled()["metadata"]["labels"].clone();
+    api.put("clusters", "stage", &created);
+    world.until_served(&[STAGE, OTHER]).await;
+    world.shutdown().await;
+}
+
+/// An informer of another version has never seen the Cluster before, and reports no deletion.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_created_anew_between_two_versions_replaces_the_one_before() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    let before = world.member(STAGE.0).unwrap();
+    api.hold("clusters");
+    api.serve_group(CAPI, &["v1beta1", "v1beta2"]);
+    world.until("the new version", |_| api.was_asked("/apis/cluster.x-k8s.io/v1beta1/machines")).await;
+    let mut created = labelled();
+    created["metadata"]["uid"] = json!("another");
+    api.put("clusters", "stage", &created);
+    api.release("clusters");
+    world.until("the end", |_| before.left() == Some(Left::Replaced)).await;
+    world.until_served(&[STAGE, OTHER]).await;
+    assert_eq!(world.member(STAGE.0).unwrap().uid().to_string(), "another");
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_decode_stays_what_it_was() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    let odd = json!({"spec": {"paused": "perhaps"}});
+    api.put("clusters", "stage", &odd);
+    api.put("clusters", "own", &odd);
+    api.put("machinedeployments", "more", &group_of("stage"));
+    let both = ["MachineDeployment/team-a/more", STAGE.1[0]];
+    world.until_served(&[(STAGE.0, &both), OTHER]).await;
+    let mut other = odd;
+    other["metadata"] = json!({"uid": "another"});
+    api.put("clusters", "stage", &other);
+    world.until_served(&[OTHER]).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opt_in_is_filled_although_kinds_are_served_in_another_version_meanwhile() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    api.hold("machinedeployments");
+    api.serve_group(CAPI, &["v1beta1", "v1beta2"]);
+    world.until("the new version", |_| api.was_asked("/apis/cluster.x-k8s.io/v1beta1/machines")).await;
+    api.put("clusters", "own", &labelled());
+    world.until("the Cluster", |world| world.member(OWN.0).is_some()).await;
+    let member = world.member(OWN.0).unwrap();
+    api.release("machinedeployments");
+    world.until_served(&[STAGE, OTHER, OWN]).await;
+    let is_filled = || member.check().is_err_and(|why| why.starts_with("workload/nodes: "));
+    world.until("all but the Nodes", |_| is_filled()).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn templates_go_to_the_clusters_whose_groups_name_their_kind_in_their_namespace() {
+    let api = three();
+    api.serve_group(TEMPLATES, &["v1beta1"]);
+    api.install(TEMPLATES, "CloudMachineTemplate", "cloudmachinetemplates");
+    let reference = json!({"apiGroup": TEMPLATES, "kind": "CloudMachineTemplate", "name": "t"});
+    let template = json!({"spec": {"infrastructureRef": reference}});
+    let spec = |cluster: &str| json!({"spec": {"replicas": 0, "clusterName": cluster, "template": template}});
+    // A group without replicas is one by its template alone.
+    for cluster in ["stage", "own"] {
+        api.put("machinedeployments", &format!("{cluster}-workers"), &scalable(&spec(cluster)));
+    }
+    let capacity = |cpu: &str| json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}});
+    api.put("cloudmachinetemplates", "t", &capacity("4"));
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    api.put("clusters", "own", &labelled());
+    world.until_served(&[STAGE, OTHER, OWN]).await;
+    assert_eq!(api.watches("cloudmachinetemplates"), 1);
+    api.delete("cloudmachinetemplates", "t");
+    world.until_served(&[(STAGE.0, &[]), OTHER, (OWN.0, &[])]).await;
+    api.put("cloudmachinetemplates", "t", &capacity("8"));
+    world.until_served(&[STAGE, OTHER, OWN]).await;
+    // Its groups name the kind no longer, and again.
+    api.put("machinedeployments", "stage-workers", &group_of("stage"));
+    world.until_served(&[STAGE, OTHER, OWN]).await;
+    api.put("machinedeployments", "stage-workers", &scalable(&spec("stage")));
+    api.put("machinedeployments", "last", &group_of("other"));
+    world.until_served(&[STAGE, (OTHER.0, &["MachineDeployment/team-a/last", OTHER.1[0]]), OWN]).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_cannot_be_read_fails_its_own_clusters_alone() {
+    let api = three();
+    api.put_in("team-b", "clusters", "foreign", &labelled());
+    api.put_in("team-b", "machinedeployments", "foreign-workers", &group_of("foreign"));
+    let world = World::new(&api, Some(&[NAMESPACE, "team-b"]));
+    let foreign = ("team-b/foreign", &["MachineDeployment/team-b/foreign-workers"] as &[&str]);
+    world.until_served(&[STAGE, OTHER, foreign]).await;
+    api.refuse_in("team-b", None, 403);
+    world.until_served(&[STAGE, OTHER, (foreign.0, &[])]).await;
+    let why = world.member(foreign.0).unwrap().check().unwrap_err();
+    assert_eq!(why, "the namespace team-b can't be read");
+    let why = world.member(STAGE.0).unwrap().check().unwrap_err();
+    assert!(why.starts_with("workload/nodes: "), "{why}");
+    api.allow_in("team-b", None);
+    world.until_served(&[STAGE, OTHER, foreign]).await;
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_unknown_until_all_are_listed() {
+    let api = three();
+    api.hold("clusters");
+    let world = World::new(&api, None);
+    let machines = Check::ready("management/machines");
+    world.until("the other kinds", |world| world.fleet.checks().contains(&machines)).await;
+    assert!(!world.fleet.knows_clusters());
+    api.release("clusters");
+    world.until("the list", |world| world.fleet.knows_clusters()).await;
+    assert!(world.fleet.is_selected(&ObjectKey::new(NAMESPACE, "stage")));
+    assert!(!world.fleet.is_selected(&ObjectKey::new(NAMESPACE, "own")));
+    world.shutdown().await;
+}
+
+/// The test uses a real connection, and so the real clock.
+#[tokio::test]
+async fn nodes_are_those_of_each_workload_cluster_and_a_dead_one_concerns_nobody_else() {
+    let workload_api = FakeApi::default();
+    workload_api.put_in("", "nodes", "node-1", &json!({"spec": {"providerID": "cloud:///node-1"}}));
+    let address = workload_api.serve().await;
+    let api = three();
+    api.put_kubeconfig(NAMESPACE, "stage", address);
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    let (stage, other) = (world.member(STAGE.0).unwrap(), world.member(OTHER.0).unwrap());
+    world.until("its Nodes", |_| stage.check().is_ok()).await;
+    assert_eq!((stage.index().stats().nodes, other.index().stats().nodes), (1, 0));
+    let why = other.check().unwrap_err();
+    assert!(why.starts_with("workload/nodes: Secret team-a/other-kubeconfig"), "{why}");
+    let checks = world.fleet.checks();
+    assert!(checks.iter().all(Check::is_ready), "{checks:?}");
+    let clusters = checks.iter().find(|check| check.name == "fleet/clusters").unwrap();
+    assert!(
+        matches!(&clusters.state, CheckState::Informational(why) if why.starts_with("team-a/other: ")),
+        "{checks:?}"
+    );
+    time::timeout(Duration::from_secs(10), world.shutdown()).await.unwrap();
+}

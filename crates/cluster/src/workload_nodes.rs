@@ -1,0 +1,103 @@
+//! The connection to one workload cluster, and its Nodes, which feed its index. A workload cluster that can't be
+//! reached must never hold up anything else.
+
+use std::sync::Arc;
+
+use capi::Node;
+use k8s_openapi::api::core::v1 as core;
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+use shared_informer::{Factory, Namespaces, Settings, Spawner, Status};
+
+use super::{
+    core_kinds::LOG,
+    follow::{Followed, Health},
+    management::Management,
+};
+use connect::WorkloadSource;
+use index::Index;
+
+/// The name of the Nodes among the kinds that must be in sync.
+pub(super) const NODES: &str = "workload/nodes";
+
+/// The Nodes of a workload cluster.
+pub(super) struct WorkloadNodes {
+    index: Arc<Index>,
+    source: WorkloadSource,
+    informers: Settings,
+    spawner: Spawner,
+    connection: Mutex<Connection>,
+}
+
+/// The informers of a workload cluster.
+struct Connected {
+    factory: Factory,
+    nodes: Followed<Node>,
+}
+
+/// The connection to the workload cluster.
+enum Connection {
+    Pending(String),
+    Connected(Box<Connected>),
+}
+
+impl WorkloadNodes {
+    /// Returns the Nodes of the cluster that `source` leads to, which [`WorkloadNodes::follow`] follows into `index`.
+    pub(super) fn new(index: Arc<Index>, source: WorkloadSource, informers: Settings, spawner: Spawner) -> Self {
+        let connection = Mutex::new(Connection::Pending("not connected yet".to_owned()));
+        Self { index, source, informers, spawner, connection }
+    }
+
+    /// Connects to the workload cluster, follows its Nodes, and then its configuration.
+    pub(super) async fn follow(&self, management: &Management) {
+        let access = self
+            .source
+            .access_in_time(management.clients(), |error| {
+                let why = error.to_string();
+                let known = std::mem::replace(&mut *self.connection.lock(), Connection::Pending(why.clone()));
+                // The reason is logged once per change, not per attempt.
+                if !matches!(known, Connection::Pending(known) if known == why) {
+                    tracing::warn!(target: LOG, "can't connect to the workload cluster yet: {why}");
+                }
+            })
+            .await;
+        // Nodes and Machines contain the same names, so they share an interner.
+        let texts = Arc::clone(&management.context().interner);
+        let factory = Factory::new(access.clients().watches.clone(), self.spawner.clone(), self.informers.clone())
+            .with_texts(texts);
+        let nodes = Followed::start(
+            &factory,
+            ApiResource::erase::<core::Node>(&()),
+            Namespaces::All,
+            Node::projection(management.context()),
+            (&self.index, ()),
+            None,
+        );
+        *self.connection.lock() = Connection::Connected(Box::new(Connected { factory, nodes }));
+        access.follow_workload(&self.source, management.clients()).await;
+    }
+
+    /// Returns the health of the Nodes, or the reason for which they aren't followed yet.
+    pub(super) fn health(&self) -> Result<Health, String> {
+        match &*self.connection.lock() {
+            Connection::Pending(why) => Err(why.clone()),
+            Connection::Connected(connected) => Ok(connected.nodes.health()),
+        }
+    }
+
+    /// Returns the statuses of the cluster's informers.
+    pub(super) fn informers(&self) -> Vec<Status> {
+        match &*self.connection.lock() {
+            Connection::Pending(_) => Vec::new(),
+            Connection::Connected(connected) => connected.factory.statuses(),
+        }
+    }
+
+    /// Disconnects, and waits for the informers' tasks. The Nodes stay in the index.
+    pub(super) async fn shutdown(&self) {
+        let connection = std::mem::replace(&mut *self.connection.lock(), Connection::Pending("shut down".to_owned()));
+        if let Connection::Connected(connected) = connection {
+            connected.factory.shutdown().await;
+        }
+    }
+}

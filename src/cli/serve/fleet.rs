@@ -1,0 +1,122 @@
+//! The flags of a fleet, as typed, and their meaning: which Clusters are served, and to whom. A fleet excludes all
+//! that is about one workload cluster, and clients without certificates.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+use nodegroup::{LabelSelector, Scope};
+
+use super::flags::LISTEN;
+use crate::cli::{
+    IndexArgs, UsageError,
+    usage::{Flag, given},
+};
+use app::{Config, FleetConfig, TrustDomain};
+use connect::ClusterRef;
+use server::{ClientFiles, GrpcAddress};
+
+/// The flags of a fleet, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct FleetArgs {
+    /// Serve every Cluster whose labels match this selector, such as autoscaler=fleet, to its own Cluster Autoscaler
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_SELECTOR", value_name = "LABELS")]
+    pub fleet_selector: Option<String>,
+
+    /// With --fleet-selector, only Clusters of these namespaces. Repeatable; several in one value are separated by
+    /// spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_NAMESPACES", value_name = "NAMESPACE")]
+    pub fleet_namespaces: Vec<String>,
+
+    /// With --fleet-selector, the trust domain in the only URI of a client's certificate, which names its Cluster:
+    /// spiffe://DOMAIN/ns/NAMESPACE/cluster/NAME
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", value_name = "DOMAIN")]
+    pub fleet_trust_domain: Option<String>,
+}
+
+pub(super) const SELECTOR: Flag =
+    Flag { name: "--fleet-selector", variable: "CAPI_AUTOSCALER_FLEET_SELECTOR", default: "" };
+const NAMESPACES: Flag = Flag { name: "--fleet-namespaces", variable: "CAPI_AUTOSCALER_FLEET_NAMESPACES", default: "" };
+const TRUST_DOMAIN: Flag =
+    Flag { name: "--fleet-trust-domain", variable: "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", default: "" };
+/// All of these flags: a test compares their names with clap's.
+#[cfg(test)]
+pub(super) const FLAGS: [Flag; 3] = [SELECTOR, NAMESPACES, TRUST_DOMAIN];
+
+/// The choice of a fleet.
+pub(super) struct Fleet {
+    selector: LabelSelector,
+    namespaces: Option<BTreeSet<String>>,
+    trust_domain: TrustDomain,
+}
+
+impl Fleet {
+    /// Returns the fleet that the flags choose; `None` if they choose none.
+    pub(super) fn of(args: &FleetArgs, index: &IndexArgs) -> Result<Option<Self>, UsageError> {
+        let namespaces: BTreeSet<_> =
+            args.fleet_namespaces.iter().flat_map(|value| value.split_whitespace()).map(str::to_owned).collect();
+        let domain = given(args.fleet_trust_domain.as_deref());
+        let Some(selector) = given(args.fleet_selector.as_deref()) else {
+            let why = "it is about the Clusters that the selector matches";
+            return match (namespaces.is_empty(), domain) {
+                (true, None) => Ok(None),
+                (false, _) => Err(needs(&NAMESPACES, &SELECTOR, why)),
+                (true, Some(_)) => Err(needs(&TRUST_DOMAIN, &SELECTOR, why)),
+            };
+        };
+        check_alone(index)?;
+        let selector = selector.parse().map_err(|error| SELECTOR.wrong(selector, &error))?;
+        for namespace in &namespaces {
+            ClusterRef::new(namespace, "any").map_err(|error| NAMESPACES.wrong(namespace, &error))?;
+        }
+        let domain =
+            domain.ok_or_else(|| needs(&SELECTOR, &TRUST_DOMAIN, "clients are known by their certificates"))?;
+        let trust_domain = domain.parse().map_err(|error| TRUST_DOMAIN.wrong(domain, &error))?;
+        Ok(Some(Self { selector, namespaces: Some(namespaces).filter(|names| !names.is_empty()), trust_domain }))
+    }
+
+    /// The scope of the rules, which each Cluster replaces by itself.
+    pub(super) fn scope() -> Scope {
+        Scope::Specs(Vec::new())
+    }
+
+    /// Returns the configuration of the fleet.
+    pub(super) fn config(self, common: Config) -> Result<FleetConfig, UsageError> {
+        let has_authority =
+            matches!(common.tls.as_ref().map(|files| &files.clients), Some(ClientFiles::Authority { .. }));
+        if !has_authority || matches!(common.listen, GrpcAddress::Unix(_)) {
+            let why = "a fleet knows its clients by their certificates: give an IP address and a port, --tls-cert-file, \
+                       --tls-key-file and --tls-client-ca-file";
+            return Err(LISTEN.wrong(&common.listen.to_string(), &why));
+        }
+        let Self { selector, namespaces, trust_domain } = self;
+        Ok(FleetConfig { common, selector, namespaces, trust_domain })
+    }
+}
+
+/// Checks that no flag chooses a single workload cluster.
+fn check_alone(index: &IndexArgs) -> Result<(), UsageError> {
+    let others = [
+        ("--cluster", given(index.cluster.as_deref()).is_some()),
+        ("--node-group-auto-discovery", index.node_group_auto_discovery.iter().any(|spec| !spec.trim().is_empty())),
+        ("--all-clusters", index.all_clusters),
+    ];
+    if let Some((second, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(UsageError::Conflict { first: SELECTOR.name, second });
+    }
+    match given(index.workload_kubeconfig.as_deref()) {
+        None => Ok(()),
+        Some(file) => Err(UsageError::Value {
+            flag: "--workload-kubeconfig",
+            variable: "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG",
+            value: file.to_owned(),
+            reason: "each workload cluster of a fleet is reached by the Secret of its Cluster".to_owned(),
+        }),
+    }
+}
+
+fn needs(given: &Flag, other: &Flag, why: &'static str) -> UsageError {
+    UsageError::Needs { given: given.name, other: other.name, variable: other.variable, why }
+}
+
+#[cfg(test)]
+mod tests;

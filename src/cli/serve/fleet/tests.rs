@@ -1,0 +1,71 @@
+//! Tests of the flags of a fleet.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use clap::Parser as _;
+use rstest::rstest;
+
+use super::*;
+use crate::cli::{Cli, Command, serve::ServeConfig};
+
+const FLEET: [&str; 2] = ["--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example"];
+const TLS: [&str; 3] = ["--tls-cert-file=c", "--tls-key-file=k", "--tls-client-ca-file=ca"];
+
+fn parse(flags: &[&[&str]]) -> Result<ServeConfig, UsageError> {
+    let flags = ["x", "serve"].into_iter().chain(flags.concat());
+    let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("it isn't serve") };
+    ServeConfig::try_from(*args)
+}
+
+#[test]
+fn a_fleet_is_chosen_by_labels_and_namespaces_and_has_a_trust_domain() {
+    let config = parse(&[&FLEET, &TLS, &["--fleet-namespaces=team-a team-b", "--fleet-namespaces=team-c"]]).unwrap();
+    let ServeConfig::Fleet(config) = config else { panic!("{config:?}") };
+    assert_eq!(config.selector.to_string(), "autoscaler=fleet");
+    assert_eq!(config.trust_domain.to_string(), "prod.example");
+    let namespaces = ["team-a", "team-b", "team-c"].map(str::to_owned);
+    assert_eq!(config.namespaces, Some(namespaces.into()));
+    assert_eq!(config.common.rules.scope, Scope::Specs(Vec::new()), "a scope that is used by mistake matches nothing");
+    let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS]).unwrap() else { panic!("it isn't a fleet") };
+    assert_eq!(config.namespaces, None);
+    assert!(matches!(parse(&[&["--all-clusters"]]).unwrap(), ServeConfig::One(_)));
+}
+
+#[rstest]
+#[case::plaintext(&[], "knows its clients by their certificates")]
+#[case::without_an_authority(&TLS[..2], "knows its clients by their certificates")]
+#[case::insecure(&["--listen-allow-insecure", "--listen=0.0.0.0:8086"], "knows its clients by their certificates")]
+#[case::a_unix_socket(&["--listen=unix:///run/grpc.sock"], "knows its clients by their certificates")]
+#[case::a_unix_socket_and_files(
+    &["--listen=unix:///run/grpc.sock", TLS[0], TLS[1], TLS[2]], "a Unix socket has no TLS"
+)]
+#[case::one_cluster(&["--cluster=team-a/prod", TLS[0], TLS[1], TLS[2]], "--fleet-selector and --cluster exclude")]
+#[case::all(&["--all-clusters", TLS[0], TLS[1], TLS[2]], "--fleet-selector and --all-clusters exclude")]
+#[case::discovery(
+    &["--node-group-auto-discovery=clusterapi:", TLS[0], TLS[1], TLS[2]],
+    "--fleet-selector and --node-group-auto-discovery exclude"
+)]
+#[case::a_workload_kubeconfig(&["--workload-kubeconfig=w", TLS[0], TLS[1], TLS[2]], "by the Secret of its Cluster")]
+fn a_fleet_excludes(#[case] more: &[&str], #[case] expected: &str) {
+    let error = parse(&[&FLEET, more]).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[rstest]
+#[case::no_domain(&[FLEET[0]], "--fleet-selector needs --fleet-trust-domain")]
+#[case::no_selector(&[FLEET[1]], "--fleet-trust-domain needs --fleet-selector")]
+#[case::namespaces_alone(&["--fleet-namespaces=team-a"], "--fleet-namespaces needs --fleet-selector")]
+#[case::selector(&["--fleet-selector=a b", FLEET[1]], "is none of key, !key")]
+#[case::domain(&[FLEET[0], "--fleet-trust-domain=spiffe://a"], "a trust domain of SPIFFE")]
+#[case::namespace(&[FLEET[0], FLEET[1], "--fleet-namespaces=A"], "can't be the name of a Kubernetes object")]
+fn flags_of_a_fleet_are_validated(#[case] flags: &[&str], #[case] expected: &str) {
+    let error = parse(&[flags, &TLS]).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_subcommand_for_one_cluster_refuses_a_fleet() {
+    let flags = ["x", "serve"].into_iter().chain(FLEET).chain(TLS);
+    let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("it isn't serve") };
+    let error = Config::try_from(*args).unwrap_err().to_string();
+    assert!(error.contains("--fleet-selector") && error.contains("give --cluster"), "{error}");
+}

@@ -1,0 +1,204 @@
+//! A fleet as its autoscalers meet it: over TLS, by certificates that name their Clusters.
+
+use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use app::{FleetApp, StartError};
+use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
+use clap::Parser as _;
+use cluster::fake::{FakeApi, NAMESPACE, scalable};
+use hyper_util::rt::TokioIo;
+use proto::cloud_provider_client::CloudProviderClient;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+};
+use serde_json::json;
+use server::{GrpcAddress, Shutdown};
+use tempfile::TempDir;
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
+use tower::service_fn;
+
+const HOST: &str = "capi-autoscaler-provider";
+const LIMIT: Duration = Duration::from_secs(30);
+const STAGE: &str = "spiffe://prod.example/ns/team-a/cluster/stage";
+const OTHER: &str = "spiffe://prod.example/ns/team-a/cluster/other";
+
+/// A certificate authority.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn issue(&self, names: Vec<SanType>) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = names;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+
+    fn of_uris(&self, uris: &[&str]) -> Pair {
+        self.issue(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect())
+    }
+}
+
+fn der(pem: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
+/// Returns a client of the server that `authority` has certified.
+fn client(authority: &Authority, own: &Pair, server: SocketAddr) -> CloudProviderClient<Channel> {
+    let mut roots = RootCertStore::empty();
+    roots.add(der(&authority.pem)).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = builder.with_client_auth_cert(vec![der(&own.certificate)], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    let connect = service_fn(move |_| {
+        let connector = connector.clone();
+        async move {
+            let stream = TcpStream::connect(server).await?;
+            let stream = connector.connect(ServerName::try_from(HOST).unwrap(), stream).await?;
+            Ok::<_, std::io::Error>(TokioIo::new(stream))
+        }
+    });
+    CloudProviderClient::new(Endpoint::from_static("http://provider").connect_with_connector_lazy(connect))
+}
+
+/// Returns an API with the Clusters `team-a/stage` and `team-a/other`, which are selected, and their workload clusters.
+async fn clusters() -> FakeApi {
+    let api = FakeApi::with_capi();
+    for name in ["stage", "other"] {
+        api.put("clusters", name, &json!({"metadata": {"labels": {"autoscaler": "fleet"}}}));
+        let group = scalable(&json!({"spec": {"clusterName": name}}));
+        api.put("machinedeployments", &format!("{name}-workers"), &group);
+        api.put_kubeconfig(NAMESPACE, name, FakeApi::default().serve().await);
+    }
+    api
+}
+
+/// Returns the configuration of a fleet whose files are in this directory; `more` are further flags.
+fn config(dir: &Path, api: SocketAddr, more: &[String]) -> ServeConfig {
+    let kubeconfig = dir.join("kubeconfig");
+    fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig(&format!("http://{api}"))).unwrap();
+    let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
+    let flags = ["x", "serve", "--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example"];
+    let listeners = ["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--no-events"];
+    let flags = flags.into_iter().chain(listeners).chain([&*kubeconfig]).chain(more.iter().map(String::as_str));
+    let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
+    ServeConfig::try_from(*args).unwrap()
+}
+
+/// Writes the files of TLS, and returns their flags.
+fn tls(dir: &Path, servers: &Authority, clients: &Authority) -> Vec<String> {
+    let server = servers.issue(vec![SanType::DnsName(HOST.try_into().unwrap())]);
+    let files = [("cert", &server.certificate), ("key", &server.key), ("client-ca", &clients.pem)];
+    let flag = |(name, content): (&str, &String)| {
+        fs::write(dir.join(name), content).unwrap();
+        format!("--tls-{name}-file={}", dir.join(name).display())
+    };
+    files.into_iter().map(flag).collect()
+}
+
+async fn refresh(client: &mut CloudProviderClient<Channel>) -> Result<(), Status> {
+    timeout(LIMIT, client.refresh(proto::RefreshRequest {})).await.expect("an answer or an error").map(drop)
+}
+
+async fn groups(client: &mut CloudProviderClient<Channel>) -> Vec<String> {
+    let groups = client.node_groups(proto::NodeGroupsRequest {}).await.unwrap().into_inner().node_groups;
+    groups.into_iter().map(|group| group.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_names_the_cluster_whose_groups_its_owner_has() {
+    let (dir, servers, clients) = (TempDir::new().unwrap(), Authority::new(), Authority::new());
+    let api = clusters().await;
+    let address = api.serve().await;
+    let ServeConfig::Fleet(config) = config(dir.path(), address, &tls(dir.path(), &servers, &clients)) else {
+        panic!("it isn't a fleet")
+    };
+    let shutdown = Shutdown::new();
+    let app = FleetApp::start(*config, shutdown.clone()).await.unwrap();
+    let GrpcAddress::Tcp(grpc) = app.grpc_address().clone() else { panic!("it isn't on TCP") };
+    let client_of = |uris: &[&str]| client(&servers, &clients.of_uris(uris), grpc);
+
+    for (uri, group) in
+        [(STAGE, "MachineDeployment/team-a/stage-workers"), (OTHER, "MachineDeployment/team-a/other-workers")]
+    {
+        let mut client = client_of(&[uri]);
+        // Refresh fails with UNAVAILABLE until the Cluster is in sync, as Cluster Autoscaler meets it too.
+        let began = std::time::Instant::now();
+        while let Err(status) = refresh(&mut client).await {
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+            assert!(began.elapsed() < LIMIT, "{status}");
+        }
+        assert_eq!(groups(&mut client).await, [group]);
+    }
+    for uris in [&[STAGE, OTHER] as &[&str], &[], &["spiffe://test.example/ns/team-a/cluster/stage"]] {
+        let refused = refresh(&mut client_of(uris)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{uris:?}: {refused}");
+    }
+    let foreign = client(&servers, &Authority::new().of_uris(&[STAGE]), grpc);
+    let refused = refresh(&mut { foreign }).await.unwrap_err();
+    assert!(matches!(refused.code(), Code::Unavailable | Code::Unknown), "it isn't let in: {refused}");
+
+    // A connection that is open isn't trusted for longer than its Cluster is opted in.
+    let mut stage = client_of(&[STAGE]);
+    refresh(&mut stage).await.unwrap();
+    api.put("clusters", "stage", &json!({}));
+    let mut other = client_of(&[OTHER]);
+    let began = std::time::Instant::now();
+    while refresh(&mut stage).await.is_ok() {
+        assert!(began.elapsed() < LIMIT, "it is still served");
+    }
+    assert_eq!(refresh(&mut stage).await.unwrap_err().code(), Code::PermissionDenied);
+    refresh(&mut other).await.unwrap();
+    drop((stage, other));
+    shutdown.request();
+    timeout(LIMIT, app.finish()).await.unwrap().unwrap();
+}
+
+/// A configuration that another program makes by hand is checked as the flags are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_is_never_served_to_clients_without_certificates() {
+    let (dir, servers, clients) = (TempDir::new().unwrap(), Authority::new(), Authority::new());
+    let address = FakeApi::with_capi().serve().await;
+    let flags = tls(dir.path(), &servers, &clients);
+    let socket = GrpcAddress::Unix(dir.path().join("grpc.sock"));
+    for without in ["TLS", "an authority", "TCP"] {
+        let ServeConfig::Fleet(mut config) = config(dir.path(), address, &flags) else { panic!("it isn't a fleet") };
+        match without {
+            "TLS" => config.common.tls = None,
+            "an authority" => config.common.tls.as_mut().unwrap().clients = server::ClientFiles::Any,
+            _ => config.common.listen = socket.clone(),
+        }
+        let started = FleetApp::start(*config, Shutdown::new()).await;
+        assert!(matches!(started, Err(StartError::Unauthenticated)), "without {without}");
+    }
+    assert!(!dir.path().join("grpc.sock").exists());
+}
