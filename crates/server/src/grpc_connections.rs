@@ -92,8 +92,8 @@ struct Listener {
 pub(super) struct Peer {
     /// The client that the connection counts for.
     pub(super) source: Source,
-    /// The authenticated client.
-    pub(super) client: Option<Client>,
+    /// The client, by the name that its writes are recorded with.
+    pub(super) client: Client,
 }
 
 /// Serves `routes` on incoming connections until `shutdown` is cancelled, and then completes the calls under way.
@@ -148,7 +148,7 @@ impl Listener {
     async fn serve<S>(
         &self,
         stream: S,
-        client: Option<Client>,
+        client: Client,
         routes: Routes,
         connection: OpenConnection,
         shutdown: CancellationToken,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -63,6 +64,7 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
                 "small"
             }),
         )
+        .route("/client", post(async move |Extension(caller): Extension<Connection>| caller.client().name.to_string()))
         .route(
             "/large",
             post(async move || {
@@ -95,6 +97,8 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
 /// An HTTP/2 connection.
 #[derive(Clone)]
 pub(super) struct Client {
+    /// Its address, as the server sees it.
+    address: SocketAddr,
     calls: h2::client::SendRequest<Bytes>,
     /// The connection's result; `None` until it has ended.
     ended: watch::Receiver<Option<Result<(), Option<h2::Reason>>>>,
@@ -103,6 +107,7 @@ pub(super) struct Client {
 impl Client {
     pub(super) async fn connect(running: &Running, window: u32) -> Self {
         let stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+        let address = stream.local_addr().unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window).initial_connection_window_size(1 << 30);
         let (calls, connection) = builder.handshake(stream).await.unwrap();
@@ -110,7 +115,7 @@ impl Client {
         tokio::spawn(async move {
             let _ = end.send(Some(connection.await.map_err(|error| error.reason())));
         });
-        Self { calls, ended }
+        Self { address, calls, ended }
     }
 
     async fn begins(&self, path: &str) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
@@ -151,6 +156,17 @@ impl Running {
         self.shutdown.cancel();
         timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();
     }
+}
+
+/// Two processes of one address, behind a proxy or on loopback, differ by their ports.
+#[tokio::test]
+async fn a_client_on_plaintext_has_its_address_as_name() {
+    let running = serve(GrpcLimits::default());
+    for _ in 0..2 {
+        let client = Client::connect(&running, 65_535).await;
+        assert_eq!(client.calls("/client").await.unwrap(), client.address.to_string().into_bytes());
+    }
+    running.end().await;
 }
 
 #[tokio::test]
