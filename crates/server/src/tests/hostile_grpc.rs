@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -37,8 +38,12 @@ pub(super) struct Served {
     pub(super) calls: Arc<AtomicUsize>,
     /// Lets `/waits` end.
     go_on: watch::Sender<bool>,
-    waiting: Arc<Notify>,
+    pub(super) waiting: Arc<Notify>,
+    /// Lets `/blocks` give the thread free.
+    pub(super) unblock: mpsc::Sender<()>,
     callers: Arc<Mutex<Vec<KnownConnection>>>,
+    /// The clients of the calls of `/small`, in their order.
+    pub(super) order: Arc<Mutex<Vec<String>>>,
 }
 
 pub(super) struct Running {
@@ -48,19 +53,24 @@ pub(super) struct Running {
 }
 
 pub(super) fn serve(limits: GrpcLimits) -> Running {
+    let (unblock, blocked) = mpsc::channel();
+    let blocked = Arc::new(Mutex::new(blocked));
     let served = Served {
         calls: Arc::default(),
         go_on: watch::channel(false).0,
         waiting: Arc::default(),
+        unblock,
         callers: Arc::default(),
+        order: Arc::default(),
     };
-    let (small, large, waits, reads) = (served.clone(), served.clone(), served.clone(), served.clone());
+    let [small, large, waits, reads, blocks] = [(); 5].map(|()| served.clone());
     let paths = Router::new()
         .route(
             "/small",
             post(async move |Extension(caller): Extension<Connection>| {
                 small.calls.fetch_add(1, Ordering::Relaxed);
                 small.callers.lock().push(caller.known());
+                small.order.lock().push(caller.client().name.to_string());
                 "small"
             }),
         )
@@ -79,6 +89,14 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
                 waits.waiting.notify_one();
                 let _ = waits.go_on.subscribe().wait_for(|go_on| *go_on).await;
                 "waited"
+            }),
+        )
+        .route(
+            "/blocks",
+            post(async move || {
+                blocks.waiting.notify_one();
+                // The thread answers nothing meanwhile.
+                blocked.lock().recv_timeout(LIMIT).map_or("not unblocked", |()| "blocked")
             }),
         )
         .route(
