@@ -221,6 +221,14 @@ impl<T> Frame<T> {
         Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
     }
 
+    /// Returns the object that is to be stored.
+    pub(super) fn stored(&self) -> Option<&Object<T>> {
+        match self {
+            Self::Put(object) => Some(object),
+            Self::Delete(_) | Self::Nameless | Self::Bookmark(_) => None,
+        }
+    }
+
     fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
         let RawFrame { r#type, object } =
             serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
