@@ -29,7 +29,12 @@ use tokio::{sync::mpsc, time::sleep};
 pub(crate) const GROUPS: usize = 50;
 pub(crate) const MACHINES: usize = 10;
 pub(crate) const NAMESPACE: &str = "team-a";
+const TENANT: &str = "tenant";
 const GROUP: &str = "cluster.x-k8s.io";
+/// The API group and kind of a tenant's infrastructure template.
+pub(crate) const TEMPLATE_GROUP: &str = "infrastructure.example.com";
+pub(crate) const TEMPLATE_KIND: &str = "TenantMachineTemplate";
+pub(crate) const TEMPLATES: &str = "tenantmachinetemplates";
 const CORE: [&str; 4] = ["Cluster", "MachineDeployment", "MachineSet", "Machine"];
 /// The number of events of one watch that may be queued.
 const WAITING: usize = 8;
@@ -171,25 +176,31 @@ fn growing_body() -> Response {
 
 async fn group_list(State(api): State<Arc<Api>>) -> String {
     api.discoveries.fetch_add(1, Ordering::Relaxed);
-    let version = json!({"groupVersion": format!("{GROUP}/v1beta2"), "version": "v1beta2"});
-    json!({"kind": "APIGroupList", "apiVersion": "v1",
-        "groups": [{"name": GROUP, "versions": [version], "preferredVersion": version}]})
-    .to_string()
+    let group = |group: &str| {
+        let version = json!({"groupVersion": format!("{group}/v1beta2"), "version": "v1beta2"});
+        json!({"name": group, "versions": [version], "preferredVersion": version})
+    };
+    let groups = [GROUP, TEMPLATE_GROUP].map(group);
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}).to_string()
 }
 
 async fn resource_list(State(api): State<Arc<Api>>, Path((group, _)): Path<(String, String)>) -> Response {
     api.discoveries.fetch_add(1, Ordering::Relaxed);
-    if group != GROUP {
-        // As slow as a remote API server.
-        sleep(Duration::from_millis(1)).await;
-        return StatusCode::NOT_FOUND.into_response();
-    }
+    let kinds = match group.as_str() {
+        GROUP => CORE.to_vec(),
+        TEMPLATE_GROUP => vec![TEMPLATE_KIND],
+        _ => {
+            // As slow as a remote API server.
+            sleep(Duration::from_millis(1)).await;
+            return StatusCode::NOT_FOUND.into_response();
+        }
+    };
     let resource = |kind: &str| {
         json!({"name": format!("{}s", kind.to_lowercase()), "singularName": kind.to_lowercase(), "kind": kind,
             "namespaced": true, "verbs": ["list", "watch"]})
     };
-    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/v1beta2"),
-        "resources": CORE.map(resource)})
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/v1beta2"),
+        "resources": kinds.into_iter().map(resource).collect::<Vec<_>>()})
     .to_string()
     .into_response()
 }
@@ -255,6 +266,7 @@ fn objects(plural: &str) -> Vec<String> {
         "machinesets" => (0..GROUPS).map(set).collect(),
         "machines" => machines().map(machine).collect(),
         "nodes" => machines().map(node).collect(),
+        TEMPLATES => vec![tenants_template(1, 0)],
         _ => Vec::new(),
     };
     objects.iter().map(Value::to_string).collect()
@@ -270,12 +282,23 @@ pub(crate) fn bounds() -> Value {
     })
 }
 
+/// Returns a tenant's template, whose Nodes have this many GiB of disk.
+fn tenants_template(version: u64, disk: usize) -> Value {
+    json!({"metadata": {"namespace": TENANT, "name": "shared", "uid": "uid-shared", "resourceVersion": version.to_string()},
+        "status": {"capacity": {"cpu": "8", "memory": "32Gi", "ephemeral-storage": format!("{disk}Gi")}}})
+}
+
+/// Returns an event of that template.
+pub(crate) fn templates_event(version: u64, disk: usize) -> Bytes {
+    format!("{}\n", json!({"type": "MODIFIED", "object": tenants_template(version, disk)})).into()
+}
+
 /// Returns an event of a tenant's MachineDeployment, with these annotations and this infrastructure template.
 pub(crate) fn tenants_event(kind: &str, number: usize, version: u64, annotations: &str, infrastructure: &str) -> Bytes {
     let mut event = String::with_capacity(annotations.len() + 512);
     let written = writeln!(
         event,
-        r#"{{"type":"{kind}","object":{{"metadata":{{"namespace":"tenant","name":"attack-{number}","uid":"uid-attack-{number}","resourceVersion":"{version}","annotations":{annotations}}},"spec":{{"clusterName":"theirs","replicas":1,"template":{{"spec":{{"infrastructureRef":{infrastructure}}}}}}}}}}}"#
+        r#"{{"type":"{kind}","object":{{"metadata":{{"namespace":"{TENANT}","name":"attack-{number}","uid":"uid-attack-{number}","resourceVersion":"{version}","annotations":{annotations}}},"spec":{{"clusterName":"theirs","replicas":1,"template":{{"spec":{{"infrastructureRef":{infrastructure}}}}}}}}}}}"#
     );
     written.expect("a text takes all");
     event.into()

@@ -21,13 +21,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Api, Misbehaviour, bounds, tenants_event},
+    api::{Api, Misbehaviour, TEMPLATE_GROUP, TEMPLATE_KIND, TEMPLATES, bounds, templates_event, tenants_event},
     program::Addresses,
 };
 
-/// The numbers of objects, kinds, connections and scrapes at full size.
+/// The numbers of objects, kinds, groups of one template, connections and scrapes at full size.
 const OBJECTS: f64 = 1_000.0;
 const KINDS: f64 = 10_000.0;
+const SHARING: f64 = 1_000.0;
 const CONNECTIONS: f64 = 1_000.0;
 const SCRAPES: f64 = 128.0;
 /// The interval in which a tenant changes its large objects: 25 MiB a second, more than an etcd takes.
@@ -39,6 +40,7 @@ const BETWEEN_OPENINGS: Duration = Duration::from_secs(1);
 pub(crate) enum Attack {
     Objects,
     Kinds,
+    Template,
     Connections,
     Scrapes,
     EndlessPages,
@@ -47,9 +49,10 @@ pub(crate) enum Attack {
 }
 
 impl Attack {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Objects,
         Self::Kinds,
+        Self::Template,
         Self::Connections,
         Self::Scrapes,
         Self::EndlessPages,
@@ -90,6 +93,7 @@ impl World {
         match self.attack {
             Attack::Objects => format!("{done} events of {} objects", self.count(OBJECTS)),
             Attack::Kinds => format!("{done} events naming a kind each, {discoveries} requests of discovery"),
+            Attack::Template => format!("{done} events of {} groups and the template of all", self.count(SHARING)),
             Attack::Connections | Attack::Scrapes => format!("{done} connections opened"),
             Attack::EndlessPages | Attack::GrowingBody | Attack::RepeatingWatch => {
                 format!("{requests} lists and watches asked for")
@@ -105,6 +109,9 @@ impl World {
             }
             Attack::Kinds => {
                 ended.run_until_cancelled(self.kinds(is_first)).await;
+            }
+            Attack::Template => {
+                ended.run_until_cancelled(self.template(is_first)).await;
             }
             Attack::Connections => {
                 ended.run_until_cancelled(self.connections()).await;
@@ -161,6 +168,23 @@ impl World {
             }
             let other = count + self.done.load(Ordering::Relaxed);
             self.send("MODIFIED", change % count, &annotations, &template(other)).await;
+        }
+    }
+
+    /// Creates groups that share a template, and then changes the template.
+    async fn template(&self, is_first: bool) {
+        let shared = json!({"apiGroup": TEMPLATE_GROUP, "kind": TEMPLATE_KIND, "name": "shared"}).to_string();
+        if is_first {
+            let annotations = bounds().to_string();
+            for number in 0..self.count(SHARING) {
+                self.send("ADDED", number, &annotations, &shared).await;
+            }
+        }
+        let mut changes = interval(BETWEEN_CHANGES);
+        loop {
+            changes.tick().await;
+            let disk = self.done.fetch_add(1, Ordering::Relaxed);
+            self.api.send(TEMPLATES, templates_event(self.api.next_version(), disk)).await;
         }
     }
 

@@ -85,3 +85,34 @@ fn every_annotation_that_is_read_has_a_bound_in_one_row_of_the_table() {
         assert!(annotations.iter().any(|key| is_of(key, &name)), "{name} is read nowhere");
     }
 }
+
+/// Returns the texts in quotation marks of a line that begins like this.
+fn quoted<'a>(text: &'a str, beginning: &str) -> Vec<&'a str> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(beginning));
+    line.unwrap_or_else(|| panic!("no line begins with {beginning}")).split('"').skip(1).step_by(2).collect()
+}
+
+/// An annotation that a policy doesn't know would be refused, and one of the log would be anybody's.
+#[test]
+fn the_charts_policies_name_each_annotation_of_a_group_and_those_of_the_log() {
+    let rules = read("charts/capi-autoscaler-provider/templates/_policies.tpl");
+    let options = Keys::default().options_prefix;
+    let lists = [
+        ("$thresholds", options.as_str()),
+        ("$times", &options),
+        ("$switches", &options),
+        ("$known", CAPACITY_PREFIX),
+        ("$knownOwn", OWN_CAPACITY_PREFIX),
+    ];
+    let judged: BTreeSet<String> = lists
+        .iter()
+        .flat_map(|(list, prefix)| {
+            let names = quoted(&rules, &format!("{{{{- {list} := list "));
+            names.into_iter().map(move |name| format!("{prefix}{name}"))
+        })
+        .collect();
+    let is_judged = |key: &String| lists.iter().any(|(_, prefix)| key.starts_with(prefix));
+    assert_eq!(judged, annotations_that_are_read().into_iter().filter(is_judged).collect());
+    let policies = read("charts/capi-autoscaler-provider/templates/admission-policies.yaml");
+    assert_eq!(quoted(&policies, "{{- range list "), [DELETING, REPLACED]);
+}

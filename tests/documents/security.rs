@@ -26,8 +26,9 @@ fn tests_of(source: &str) -> Vec<String> {
     tests
 }
 
-fn tests() -> BTreeSet<String> {
-    let entries = FOLDERS.iter().flat_map(|folder| walkdir::WalkDir::new(root().join(folder)));
+/// Returns the names of the tests in these folders.
+fn tests_in(folders: &[&str]) -> BTreeSet<String> {
+    let entries = folders.iter().flat_map(|folder| walkdir::WalkDir::new(root().join(folder)));
     let files = entries.map(|entry| entry.unwrap().into_path());
     let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     sources.flat_map(|path| tests_of(&std::fs::read_to_string(path).unwrap())).collect()
@@ -54,7 +55,7 @@ fn a_test_is_known_by_its_attribute_and_an_ignored_one_does_not_count() {
 
 #[test]
 fn each_test_that_a_document_names_is_there() {
-    let tests = tests();
+    let tests = tests_in(&FOLDERS);
     assert!(tests.len() > 1_000, "{}", tests.len());
     let mut named = 0;
     // Labels of metrics look the same.
@@ -80,5 +81,23 @@ fn each_threat_and_each_bound_is_shown_by_a_test() {
         let shown_by = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
         let names: Vec<_> = shown_by.split(", ").map(|name| name.trim_matches('`')).collect();
         assert_eq!(named_tests(shown_by), names, "its last cell names tests and nothing else: {row}");
+    }
+}
+
+/// Those of `e2e` need Go and a real API server.
+#[test]
+fn each_attack_is_shown_by_tests_that_need_no_cluster() {
+    let security = read("SECURITY.md");
+    let (_, rest) = security.split_once("\n## The attack suite\n").unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    let rows: Vec<_> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert_eq!(rows.len(), 10, "{rows:?}");
+    let tests = tests_in(&["src", "tests", "crates"]);
+    for row in rows {
+        let named = named_tests(row);
+        assert!(!named.is_empty(), "{row}");
+        for name in named {
+            assert!(tests.contains(name), "{name} isn't among the tests of `cargo test`");
+        }
     }
 }

@@ -26,16 +26,30 @@ matchResources:
 {{- end -}}
 {{- end -}}
 
-{{/* Where one Cluster is chosen, objects of that Cluster: another release may serve its neighbour. The Cluster is found as by the
-program: by spec.clusterName, else by the label. */}}
+{{/* CEL: whether `of`, an object or null, is of the Cluster that is chosen, if one is: another release may serve its neighbour. The
+Cluster is found as by the program: by spec.clusterName, else by the label. */}}
+{{- define "capi-autoscaler-provider.isOfTheCluster" -}}
+{{- $of := .of -}}
+{{- $group := include "capi-autoscaler-provider.group" .root -}}
+{{ $of }} != null
+{{- with .root.Values.autoDiscovery.clusterName }} &&
+({{ $of }}.?spec.?clusterName.orValue('') != '' ? {{ $of }}.spec.clusterName : {{ $of }}.metadata.?labels[?'{{ $group }}/cluster-name'].orValue('')) == '{{ . }}'
+{{- end -}}
+{{- end -}}
+
 {{- define "capi-autoscaler-provider.policyCluster" -}}
-{{- with .Values.autoDiscovery.clusterName -}}
-{{- $label := printf "%s/cluster-name" (include "capi-autoscaler-provider.group" $) -}}
+{{- if .Values.autoDiscovery.clusterName -}}
 - name: of-the-cluster
   expression: >-
-    [object, oldObject].exists(o, o != null &&
-    (o.?spec.?clusterName.orValue('') != '' ? o.spec.clusterName : o.metadata.?labels[?'{{ $label }}'].orValue('')) == '{{ . }}')
+    [object, oldObject].exists(o, {{ include "capi-autoscaler-provider.isOfTheCluster" (dict "root" . "of" "o") | nindent 4 | trim }})
 {{- end -}}
+{{- end -}}
+
+{{/* CEL: whether `of` is a MachineSet of a MachineDeployment, whose annotations are copied to it and not read there. */}}
+{{- define "capi-autoscaler-provider.isOwnedSet" -}}
+{{- $of := .of -}}
+{{ $of }}.kind == 'MachineSet' && {{ $of }}.metadata.?ownerReferences.orValue([]).exists(o,
+o.kind == 'MachineDeployment' && o.apiVersion.startsWith('{{ include "capi-autoscaler-provider.group" .root }}/'))
 {{- end -}}
 
 {{/* Variables by which `<of>Problems` are the annotations of `of` (now, or before) that are set aside. All is by the program's own

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use arcstr::ArcStr;
+
 /// The maximum length of an annotation, label or field that is read, in bytes.
 pub const LONGEST_VALUE: usize = 16 * 1024;
 /// The number of bytes of a message that are read; the rest is cut.
@@ -17,6 +19,10 @@ pub const MOST_KEPT: usize = 32 * 1024;
 pub const MOST_LISTED: usize = 512 * 1024;
 /// The estimated memory of an entry besides its texts, in bytes: in its map, and in values derived from it.
 const ENTRY: usize = 128;
+
+/// The estimated memory of a text in a list or map besides its bytes: the informers' limit is for large fleets, and
+/// mustn't count more than there is.
+const LISTED: usize = 32;
 
 /// The end of the placeholder for a value that is too long.
 const UNREAD: &str = "bytes; no more than 16384 are read)";
@@ -65,6 +71,16 @@ impl TotalSize {
              remove those that nobody needs"
         ))
     }
+}
+
+/// Returns the bytes of texts.
+pub(super) fn bytes<'a>(texts: impl IntoIterator<Item = &'a ArcStr>) -> usize {
+    texts.into_iter().map(ArcStr::len).sum()
+}
+
+/// Returns the bytes of texts in lists and maps.
+pub(super) fn listed_bytes<'a>(texts: impl IntoIterator<Item = &'a ArcStr>) -> usize {
+    texts.into_iter().map(|text| LISTED + text.len()).sum()
 }
 
 /// Returns the beginning of a message, cut between characters.

@@ -110,7 +110,18 @@ impl Cluster {
     /// Returns the projection with which an informer reads Clusters.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/Cluster", Self::of).with_identity_within(|cluster| &cluster.meta)
+        Projection::typed::<Json>("capi/Cluster", Self::of)
+            .with_identity_within(|cluster| &cluster.meta)
+            .with_bytes(Self::bytes)
+    }
+
+    /// Returns the bytes of its texts and its topology, without its identity.
+    pub(super) fn bytes(&self) -> usize {
+        self.topology.as_ref().map_or(0, |topology| {
+            let pinned = topology.pinned.iter().flat_map(|(name, version)| [name, version]);
+            let listed = pinned.chain(&topology.held_back).chain(&topology.sized);
+            size_of::<Topology>() + topology.version.len() + bounded::listed_bytes(listed)
+        })
     }
 
     /// Returns the same projection, with a selector of Clusters by their labels.

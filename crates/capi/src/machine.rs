@@ -192,7 +192,20 @@ impl Machine {
         let context = Arc::clone(context);
         Projection::typed::<Json>("capi/Machine", move |meta, json| Ok(Self::of(meta, json, &context)))
             .with_identity_within(|machine| &machine.meta)
+            .with_bytes(Self::bytes)
             .with_salvage(of_error)
+    }
+
+    /// Returns the bytes of its texts and rare parts, without its identity.
+    pub(super) fn bytes(&self) -> usize {
+        let owner = self.owner.iter().map(|(_, name)| name);
+        let named = [&self.provider_id, &self.node_name, &self.delete_mark].into_iter().flatten();
+        let failure = self.failure.iter().flat_map(|failure| [&failure.reason, &failure.message]).flatten();
+        let condition = self.infrastructure_not_ready.iter().flat_map(|it| [&it.reason, &it.message]);
+        let texts = owner.chain([&self.cluster_name]).chain(named).chain(failure).chain(condition);
+        let boxes = self.failure.iter().map(|_| size_of::<Failure>());
+        let boxes = boxes.chain(self.infrastructure_not_ready.iter().map(|_| size_of::<Condition>()));
+        bounded::bytes(texts) + boxes.sum::<usize>()
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {

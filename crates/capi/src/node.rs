@@ -100,6 +100,14 @@ impl Node {
         let context = Arc::clone(context);
         Projection::typed::<Json>("capi/Node", move |meta, json| Ok(Self::of(meta, json, &context)))
             .with_identity_within(|node| &node.meta)
+            .with_bytes(Self::bytes)
+    }
+
+    /// Returns the bytes of its texts, without its identity.
+    pub(super) fn bytes(&self) -> usize {
+        let machine = self.machine.iter().flat_map(|machine| [&machine.namespace, &machine.name]);
+        let resources = self.resources.as_ref().map(NodeResources::text);
+        bounded::bytes(machine.chain(&self.provider_id).chain([&self.template_labels.0]).chain(resources))
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, resources::Status<'_>>, context: &Context) -> Self {

@@ -245,7 +245,20 @@ impl ScalableResource {
         let context = Arc::clone(context);
         Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Self::of(kind, meta, json, &context))
             .with_identity_within(|scalable| &scalable.meta)
+            .with_bytes(Self::bytes)
             .with_salvage(of_error)
+    }
+
+    /// Returns the bytes of its texts, without its identity and its log, which has a [budget](super::LogBudget).
+    pub(super) fn bytes(&self) -> usize {
+        let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels].into_iter().flatten();
+        let taints = self.taints.iter().flat_map(|taint| [&taint.key, &taint.value, &taint.effect]);
+        let listed = maps.flat_map(|(key, value)| [key, value]).chain(taints);
+        let listed = listed.chain(&self.provider_ids).chain(&self.node_names);
+        let references = self.infrastructure.iter().chain(&self.bootstrap);
+        let references = references.flat_map(|reference| [&reference.group, &reference.kind, &reference.name]);
+        let named = [&self.deployment, &self.failure_domain, &self.version, &self.held_back].into_iter().flatten();
+        bounded::listed_bytes(listed) + bounded::bytes(references.chain(named).chain([&self.cluster_name]))
     }
 
     fn of(

@@ -59,7 +59,15 @@ impl InfrastructureTemplate {
     /// Returns the projection with which an informer reads infrastructure templates.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/template", Self::of).with_identity_within(|template| &template.meta)
+        Projection::typed::<Json>("capi/template", Self::of)
+            .with_identity_within(|template| &template.meta)
+            .with_bytes(Self::bytes)
+    }
+
+    /// Returns the bytes of its texts, without its identity.
+    pub(super) fn bytes(&self) -> usize {
+        let amounts = self.capacity.iter().map(|(name, amount)| bounded::listed_bytes([name]) + amount.len());
+        amounts.sum::<usize>() + bounded::bytes(self.architecture.iter().chain(&self.operating_system))
     }
 
     fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Result<Self, String> {

@@ -16,6 +16,7 @@ mod generations;
 mod machine_api;
 mod passes;
 mod rollouts;
+mod sizes;
 mod tags;
 
 /// Returns the identity as the informers pass it.

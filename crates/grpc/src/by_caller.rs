@@ -52,7 +52,7 @@ impl ByCaller {
     }
 
     fn service<Q: Subject>(&self, rpc: Rpc, request: &Request<Q>) -> Result<Service, Status> {
-        let client = caller_of(request).and_then(Connection::client);
+        let client = caller_of(request).map(Connection::client);
         let found = self.services.of(client, access(rpc));
         if let Err(status) = &found {
             let took = self.metrics.begin(rpc).answered(status.code());

@@ -128,7 +128,7 @@ impl Service {
     ) -> Result<Response<T>, Status> {
         let call = self.metrics.begin(rpc);
         let subject = request.get_ref().subject();
-        let client = caller_of(&request).and_then(Connection::client).cloned();
+        let client = caller_of(&request).map(Connection::client).cloned();
         let id = match &client {
             Some(client) if client.is_read_only => Err(may_only_read(client)),
             _ => parse(subject).ok_or_else(|| unknown(subject)),
@@ -168,7 +168,7 @@ impl Service {
 
     /// Returns false for a read-only client, whose calls must change nothing during another caller's loop.
     fn may_pin(&self, caller: Option<&Connection>) -> bool {
-        let is_read_only = caller.and_then(Connection::client).is_some_and(|client| client.is_read_only);
+        let is_read_only = caller.is_some_and(|caller| caller.client().is_read_only);
         !is_read_only || !self.index.is_pinned()
     }
 

@@ -75,6 +75,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use server::Client;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -99,7 +100,8 @@ mod tests {
     #[test]
     fn a_connection_is_known_while_it_is_open() {
         let (pins, now) = (Pins::default(), Instant::now());
-        let (first, second) = (Connection::default(), Connection::default());
+        let connection = || Connection::of(Client { name: "client".into(), ..Client::default() });
+        let (first, second) = (connection(), connection());
         assert!(pins.must_pin(Some(&first), now));
         pins.record(Some(&first), now);
         pins.record(Some(&first), now);

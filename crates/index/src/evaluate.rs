@@ -16,7 +16,7 @@ type Evaluated = Result<Box<Definition>, Excluded>;
 
 /// The maximum number of groups that are evaluated in a row. A change may concern all groups, and a tenant decides how
 /// long the evaluation of its own takes, so that reads get their turn in between.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 4;
 
 impl LiveState {
     /// Evaluates few groups at once, and many when [`LiveState::evaluate_due`] is called.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{
     error::ScaleError,
-    events::{EventContent, EventReason, requested_by},
+    events::{EventContent, EventReason, asked_for_by},
 };
 
 /// The maximum number of entries of a group.
@@ -113,12 +113,13 @@ impl History {
     /// Records an outcome that an Event reports too.
     pub(super) fn reported(&self, group: &GroupId, content: &EventContent, code: Option<&'static str>) {
         let outcome = Outcome::of_reason(content.reason());
-        self.add(group, outcome, content.reason().as_str(), code, content.note());
+        self.add(group, outcome, content.reason().as_str(), code, &content.text());
     }
 
     /// Records a command whose error only its caller received.
     pub(super) fn answered(&self, group: &GroupId, command: &'static str, error: &ScaleError, client: Option<&ArcStr>) {
-        let text = requested_by(error.to_string(), client.map(ArcStr::as_str));
+        let client = client.map(|client| asked_for_by(client)).unwrap_or_default();
+        let text = format!("{error}{client}");
         self.add(group, Outcome::of_error(error), command, Some(error.code()), &text);
     }
 

@@ -274,8 +274,8 @@ impl Work {
         self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
     }
 
-    /// Returns the names of the clients whose commands this turn carries out, at most `MOST_CLIENTS`; `None` if none
-    /// has authenticated.
+    /// Returns the names of the clients whose commands this turn carries out, at most `MOST_CLIENTS`; `None` if it
+    /// carries out none.
     fn clients(&self) -> Option<String> {
         let clients = self.clients.lock();
         let first: Vec<_> = clients.iter().take(MOST_CLIENTS).map(ArcStr::as_str).collect();

@@ -1,8 +1,8 @@
-//! The connection of a client, as services see it: its identity, the authenticated client, and if it is still open.
+//! The connection of a client, as services see it: its identity, the client, and if it is still open.
 
 use std::{
     fmt::Write as _,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Weak},
 };
 
@@ -10,14 +10,14 @@ use arcstr::ArcStr;
 
 /// A connection, in the extensions of its requests. It is held by the connection itself, by requests under way, and for
 /// a while after this program has closed the connection, since the caller goes on over another one.
-#[derive(Clone, Debug, Default)]
-pub struct Connection(Arc<Option<Client>>);
+#[derive(Clone, Debug)]
+pub struct Connection(Arc<Client>);
 
 /// A connection that may have been closed.
 #[derive(Clone, Debug)]
-pub struct KnownConnection(Weak<Option<Client>>);
+pub struct KnownConnection(Weak<Client>);
 
-/// An authenticated client, by a certificate or as the user of a Unix socket's peer.
+/// A client: authenticated by a certificate, or known by its address or by its process on this machine.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Client {
     /// The name by which it was admitted, safe for a log: of 256 bytes at most.
@@ -46,12 +46,27 @@ impl Client {
         }
         text.into()
     }
+
+    /// Returns a client without a certificate, whose address and port are all that is known of it.
+    pub(super) fn at(address: SocketAddr) -> Self {
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        Self { name: address.to_string().into(), peer: Some(address.ip()), ..Self::default() }
+    }
+
+    /// Returns the client of a Unix socket, by the credentials of its peer. A process in another namespace has no id.
+    pub(super) fn of_user(user: u32, process: Option<i32>) -> Self {
+        let name = match process.filter(|process| *process > 0) {
+            Some(process) => format!("process {process} of user {user}"),
+            None => format!("user {user}"),
+        };
+        Self { name: name.into(), ..Self::default() }
+    }
 }
 
 impl Connection {
     /// Returns the connection of a client.
     #[must_use]
-    pub fn of(client: Option<Client>) -> Self {
+    pub fn of(client: Client) -> Self {
         Self(Arc::new(client))
     }
 
@@ -61,10 +76,10 @@ impl Connection {
         KnownConnection(Arc::downgrade(&self.0))
     }
 
-    /// Returns the authenticated client; `None` where no authentication is required.
+    /// Returns the client.
     #[must_use]
-    pub fn client(&self) -> Option<&Client> {
-        Option::as_ref(&self.0)
+    pub fn client(&self) -> &Client {
+        &self.0
     }
 }
 
@@ -79,5 +94,30 @@ impl KnownConnection {
     #[must_use]
     pub fn is(&self, connection: &Connection) -> bool {
         Weak::as_ptr(&self.0) == Arc::as_ptr(&connection.0)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("10.0.0.1:4711", "10.0.0.1:4711")]
+    #[case("[::ffff:10.0.0.1]:4711", "10.0.0.1:4711")]
+    #[case("[2001:db8::1]:4711", "[2001:db8::1]:4711")]
+    fn a_client_without_a_certificate_is_called_by_its_address(#[case] address: &str, #[case] name: &str) {
+        let client = Client::at(address.parse().unwrap());
+        assert_eq!((client.name.as_str(), client.is_read_only), (name, false));
+    }
+
+    #[rstest]
+    #[case(Some(17), "process 17 of user 65532")]
+    #[case(Some(0), "user 65532")]
+    #[case(None, "user 65532")]
+    fn a_client_of_a_socket_is_called_by_its_process_and_user(#[case] process: Option<i32>, #[case] name: &str) {
+        assert_eq!(Client::of_user(65_532, process).name, name);
     }
 }

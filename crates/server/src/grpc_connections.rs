@@ -1,5 +1,5 @@
 //! The connections that gRPC is served on, with their limits: the number of connections, their age, concurrent calls,
-//! and bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers
+//! turns, and bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers
 //! earlier calls, and then ends.
 
 use std::{collections::VecDeque, convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
@@ -30,6 +30,7 @@ use super::{
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
+    turns::Turns,
 };
 
 /// The interval of keepalive pings to a silent client, and the time that it has to answer one.
@@ -101,8 +102,8 @@ struct Listener {
 pub(super) struct Peer {
     /// The client that the connection counts for.
     pub(super) source: Source,
-    /// The authenticated client.
-    pub(super) client: Option<Client>,
+    /// The client, by the name that its writes are recorded with.
+    pub(super) client: Client,
 }
 
 /// Serves `routes` on incoming connections until `shutdown` is cancelled, and then completes the calls under way.
@@ -157,7 +158,7 @@ impl Listener {
     async fn serve<S>(
         &self,
         stream: S,
-        client: Option<Client>,
+        client: Client,
         routes: Routes,
         connection: OpenConnection,
         shutdown: CancellationToken,
@@ -167,8 +168,8 @@ impl Listener {
         let GrpcLimits { connections: Limits { age, last_request, .. }, leave, streams, bytes, .. } = self.limits;
         let buffered = Arc::new(BufferedBytes::new(bytes, Arc::clone(&self.all_bytes)));
         let cut = connection.set_buffered(Arc::clone(&buffered));
-        let (caller, calls) = (Connection::of(client), connection.calls());
-        let answering = Answering { routes, buffered, caller: caller.clone(), calls };
+        let (caller, calls, turns) = (Connection::of(client), connection.calls(), Arc::new(Turns::default()));
+        let answering = Answering { routes, buffered, caller: caller.clone(), calls, turns: Arc::clone(&turns) };
         let service = service_fn(move |request| answering.clone().answer(request));
         let mut builder = Builder::new(TokioExecutor::new()).http2_only();
         builder
@@ -179,10 +180,12 @@ impl Listener {
             .max_concurrent_streams(streams)
             .max_header_list_size(MAX_HEADER_BYTES);
         let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
+        let mut turns = pin!(turns.begin_each());
         let mut leaving = None;
         let rest = tokio::select! {
             // An error is the client's: it went away, or didn't speak HTTP/2.
             _ = serving.as_mut() => return,
+            never = turns.as_mut() => match never {},
             () = cut.cancelled() => return,
             () = connection.excess.cancelled() => {
                 leaving = self.leaving.try_acquire().ok().filter(|_| connection.has_called());
@@ -201,6 +204,7 @@ impl Listener {
         serving.as_mut().graceful_shutdown();
         tokio::select! {
             _ = timeout(rest, serving) => {}
+            never = turns => match never {},
             () = cut.cancelled() => {}
             () = connection.excess.cancelled(), if leaving.is_none() => {}
         }
@@ -223,10 +227,23 @@ struct Answering {
     buffered: Arc<BufferedBytes>,
     caller: Connection,
     calls: Calls,
+    turns: Arc<Turns>,
 }
 
 impl Answering {
-    async fn answer<B>(self, mut request: Request<B>) -> Result<Response<Chunked<ResponseBody<Body>>>, Infallible>
+    async fn answer<B>(self, request: Request<B>) -> Result<Response<Chunked<ResponseBody<Body>>>, Infallible>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let turns = Arc::clone(&self.turns);
+        turns.carry_out(self.answer_in_turn(request)).await
+    }
+
+    async fn answer_in_turn<B>(
+        self,
+        mut request: Request<B>,
+    ) -> Result<Response<Chunked<ResponseBody<Body>>>, Infallible>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

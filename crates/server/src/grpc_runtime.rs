@@ -145,8 +145,8 @@ fn run(
             (Incoming::Tcp(incoming), None) => {
                 let incoming = incoming.then(pause_after_error).boxed().map(|accepted| {
                     let stream = accepted?;
-                    let source = Source::from(stream.peer_addr()?.ip());
-                    Ok((stream, Peer { source, client: None }))
+                    let address = stream.peer_addr()?;
+                    Ok((stream, Peer { source: Source::from(address.ip()), client: Client::at(address) }))
                 });
                 limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
             }
@@ -158,9 +158,9 @@ fn run(
                 let accepted = stream::unfold(listener, async |listener| Some((listener.accept().await, listener)));
                 let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
                     let (stream, _) = accepted?;
-                    let source = Source::User(stream.peer_cred()?.uid());
-                    let client = Client { name: source.to_string().into(), ..Client::default() };
-                    Ok((stream, Peer { source, client: Some(client) }))
+                    let peer = stream.peer_cred()?;
+                    let client = Client::of_user(peer.uid(), peer.pid());
+                    Ok((stream, Peer { source: Source::User(peer.uid()), client }))
                 });
                 limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
             }

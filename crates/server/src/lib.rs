@@ -21,6 +21,7 @@ mod scrapes;
 mod shutdown;
 mod status;
 mod tls;
+mod turns;
 mod unix_socket;
 
 #[cfg(test)]

@@ -240,6 +240,20 @@ impl Metadata {
             resource_version: ResourceVersion::from(version),
         })
     }
+
+    /// Returns the length of its texts in bytes. A UUID and a number have none of their own.
+    #[cfg(feature = "client")]
+    pub(super) fn text_bytes(&self) -> usize {
+        let uid = match &self.uid.0 {
+            UidForm::Uuid(..) => 0,
+            UidForm::Text(text) => text.len(),
+        };
+        let version = match &self.resource_version.0 {
+            VersionForm::Number(_) => 0,
+            VersionForm::Text(text) => text.len(),
+        };
+        self.key.namespace.len() + self.key.name.len() + uid + version
+    }
 }
 
 /// Returns true if both versions are numbers and the first one's is greater.

@@ -25,6 +25,9 @@ type Salvage = dyn Fn(&str) -> Option<ArcStr> + Send + Sync;
 /// A function that returns the identity within a content.
 pub(super) type IdentityOf<T> = fn(&T) -> &Metadata;
 
+/// A function that returns the bytes of a content's texts.
+pub(super) type BytesOf<T> = fn(&T) -> usize;
+
 /// A named decoder from JSON to a `T`. Cheap to clone.
 ///
 /// Informers are shared by (query, `T`, name): two projections with the same `T` and the same name count as equal,
@@ -41,6 +44,7 @@ pub struct Projection<T> {
     careful: Arc<Careful<T>>,
     salvage: Option<Arc<Salvage>>,
     pub(super) identity: Option<IdentityOf<T>>,
+    pub(super) bytes_of: Option<BytesOf<T>>,
 }
 
 impl<T> Projection<T> {
@@ -58,7 +62,7 @@ impl<T> Projection<T> {
             let content = project(&metadata, value).ok()?;
             Some((metadata, content))
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful, salvage: None, identity: None }
+        Self { name: name.into(), quick: Arc::new(quick), careful, salvage: None, identity: None, bytes_of: None }
     }
 
     /// Creates a projection from a function of an object's identity and its JSON as the type `D::Json`, which is read
@@ -79,7 +83,8 @@ impl<T> Projection<T> {
             let document = D::Json::deserialize(&value).map_err(|error| error.to_string())?;
             of_tree(metadata.clone(), document)
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), salvage: None, identity: None }
+        let (quick, careful) = (Arc::new(quick), Arc::new(careful));
+        Self { name: name.into(), quick, careful, salvage: None, identity: None, bytes_of: None }
     }
 
     /// Declares where the content contains the object's identity, so that a store keeps no second copy of it. This
@@ -102,6 +107,21 @@ impl<T> Projection<T> {
     #[must_use]
     pub fn with_identity_within(self, identity: fn(&T) -> &Metadata) -> Self {
         Self { identity: Some(identity), ..self }
+    }
+
+    /// Declares the bytes of a content besides those of its type: its texts, without those of its identity, and its
+    /// lists and maps. An informer's limit of bytes counts them.
+    ///
+    /// ```
+    /// use shared_informer::Projection;
+    /// use serde_json::Value;
+    ///
+    /// let notes = Projection::new("notes", |_, object: Value| Ok(object["note"].to_string())).with_bytes(String::len);
+    /// # let _ = notes;
+    /// ```
+    #[must_use]
+    pub fn with_bytes(self, bytes: fn(&T) -> usize) -> Self {
+        Self { bytes_of: Some(bytes), ..self }
     }
 
     /// Declares what is still read of an object that doesn't decode: a text found in its JSON, such as a label. The
@@ -192,7 +212,7 @@ impl<T: 'static> Projection<T> {
         name: &str,
         transform: impl Fn(&Metadata, T) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        let Self { name: before, quick, careful, salvage, identity } = self;
+        let Self { name: before, quick, careful, salvage, identity, bytes_of } = self;
         let transform = Arc::new(transform);
         let of_tree = Arc::clone(&transform);
         let quick = move |json: &str, texts: &Interner| {
@@ -202,7 +222,7 @@ impl<T: 'static> Projection<T> {
         };
         let careful = move |metadata: &Metadata, value: Value| of_tree(metadata, careful(metadata, value)?);
         let name = format!("{before}/{name}").into();
-        Self { name, quick: Arc::new(quick), careful: Arc::new(careful), salvage, identity }
+        Self { name, quick: Arc::new(quick), careful: Arc::new(careful), salvage, identity, bytes_of }
     }
 }
 
@@ -215,7 +235,8 @@ impl<T: DeserializeOwned> Projection<T> {
             Some((metadata_of(json, texts)?, content))
         };
         let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
-        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful), salvage: None, identity: None }
+        let (quick, careful) = (Arc::new(quick), Arc::new(careful));
+        Self { name: "serde".into(), quick, careful, salvage: None, identity: None, bytes_of: None }
     }
 }
 
@@ -227,6 +248,7 @@ impl<T> Clone for Projection<T> {
             careful: Arc::clone(&self.careful),
             salvage: self.salvage.clone(),
             identity: self.identity,
+            bytes_of: self.bytes_of,
         }
     }
 }

@@ -37,7 +37,7 @@ fn labelled() -> Value {
 fn caller(uris: &[&str]) -> Connection {
     let uri = if let [uri] = uris { Some((*uri).into()) } else { None };
     let name = uris.first().copied().unwrap_or("cluster-autoscaler");
-    Connection::of(Some(Client { name: name.into(), uri, ..Client::default() }))
+    Connection::of(Client { name: name.into(), uri, ..Client::default() })
 }
 
 fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
@@ -127,7 +127,7 @@ impl World {
     /// Returns true if a caller's loop may begin, once its Cluster is in sync.
     fn is_served(&self, caller: &Connection) -> bool {
         let services: &dyn grpc::Services = &*self.provider.tenants;
-        services.of(caller.client(), grpc::Access::Begin).is_ok()
+        services.of(Some(caller.client()), grpc::Access::Begin).is_ok()
     }
 
     async fn refresh(&self, caller: &Connection) -> Result<(), Status> {
@@ -234,7 +234,7 @@ async fn each_caller_has_the_groups_and_nodes_of_its_cluster_alone() {
 }
 
 #[rstest]
-#[case::nobody(Connection::default())]
+#[case::nobody(Connection::of(Client::default()))]
 #[case::without_a_uri(caller(&[]))]
 #[case::two_uris(caller(&[STAGE, OTHER]))]
 #[case::another_domain(caller(&["spiffe://test.example/ns/team-a/cluster/stage"]))]
@@ -341,7 +341,7 @@ async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller(
         peer: Some("192.0.2.7".parse().unwrap()),
         is_read_only: false,
     };
-    world.increase(&Connection::of(Some(named)), STAGE_WORKERS).await.unwrap_err();
+    world.increase(&Connection::of(named), STAGE_WORKERS).await.unwrap_err();
     let history = world.provider.tenants.history(&capi::ObjectKey::new(NAMESPACE, "stage"));
     let entries = history.unwrap().of(&nodegroup::GroupId::parse(STAGE_WORKERS).unwrap());
     assert!(

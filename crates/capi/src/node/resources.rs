@@ -88,6 +88,10 @@ impl NodeResources {
         Some(Self { text: interner.intern(&text), extended, settled: ready.is_settled() })
     }
 
+    pub(super) fn text(&self) -> &ArcStr {
+        &self.text
+    }
+
     /// Iterates over the resources as name, capacity and allocatable, each as the Node reports it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.text.lines().filter_map(|line| {

@@ -29,6 +29,8 @@ use server::{Check, CheckState, Checks};
 pub const PATIENCE: Duration = Duration::from_secs(600);
 /// The maximum number of objects of a kind.
 pub const MOST_OBJECTS: usize = 2_000;
+/// The maximum memory of a kind's objects in these tests.
+pub const MOST_BYTES: usize = 4 << 20;
 pub const WORKERS: &str = "MachineDeployment/team-a/workers";
 
 pub struct World {
@@ -72,6 +74,7 @@ impl World {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
             max_objects: MOST_OBJECTS,
+            max_bytes: MOST_BYTES,
             ..Settings::default()
         };
         let runtime = Handle::current();

@@ -36,6 +36,8 @@ enum Misbehaviour {
     Pages,
     /// Empty pages, each with a continue token.
     EmptyPages,
+    /// Pages of objects whose texts are as long as they may be.
+    LongTexts,
     /// A page of brackets that never ends.
     Page,
     /// A page that arrives byte by byte.
@@ -111,13 +113,23 @@ impl Misbehaviour {
         let (is_watch, made) = (query.contains("watch=true"), Arc::clone(made));
         let new = move || object(made.fetch_add(1, Ordering::Relaxed));
         // A 410 makes every watch start with a list.
-        let is_of_lists = matches!(self, Self::Pages | Self::EmptyPages | Self::Page | Self::SlowPage);
+        let is_of_lists =
+            matches!(self, Self::Pages | Self::EmptyPages | Self::LongTexts | Self::Page | Self::SlowPage);
         if is_watch && is_of_lists {
             return Some(Response::builder().status(410).body(Body::empty()).unwrap());
         }
         match self {
             Self::Pages => {
                 let objects: Vec<_> = (0..500).map(|_| new()).collect();
+                let next = objects[0]["metadata"]["name"].to_string();
+                Some(page(&objects, &next))
+            }
+            Self::LongTexts => {
+                let long = |mut object: Value| {
+                    object["spec"]["providerID"] = "p".repeat(16_000).into();
+                    object
+                };
+                let objects: Vec<_> = (0..100).map(|_| long(new())).collect();
                 let next = objects[0]["metadata"]["name"].to_string();
                 Some(page(&objects, &next))
             }
@@ -135,6 +147,7 @@ impl Misbehaviour {
     fn reason(self) -> &'static str {
         match self {
             Self::Pages | Self::EmptyPages | Self::Objects => "there are more than 2000 objects",
+            Self::LongTexts => "the kept fields of all objects have more than 4194304 bytes",
             Self::Page => "a page of the list is longer than 8388608 bytes",
             Self::SlowPage => "no answer in 60s",
             Self::Error => "etcd is away",
@@ -230,6 +243,8 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
 #[case::a_slow_page("nodes", Misbehaviour::SlowPage)]
 #[case::a_slow_event("machines", Misbehaviour::SlowEvent)]
 #[case::pages_of_nodes("nodes", Misbehaviour::Pages)]
+#[case::long_texts("machines", Misbehaviour::LongTexts)]
+#[case::long_texts_of_nodes("nodes", Misbehaviour::LongTexts)]
 #[tokio::test(start_paused = true)]
 async fn a_core_kind_that_misbehaves_leaves_what_is_known_and_the_others_go_on(
     #[case] plural: &str,

@@ -1,4 +1,4 @@
-//! Authenticated clients: read-only clients write nothing and don't affect other clients, and the writes of the others
+//! Clients with a name: read-only clients write nothing and don't affect other clients, and the writes of the others
 //! are recorded with the client's name.
 
 use nodegroup::GroupId;
@@ -16,7 +16,7 @@ fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
 }
 
 fn client(name: &str, is_read_only: bool) -> Connection {
-    Connection::of(Some(Client { name: name.into(), is_read_only, ..Client::default() }))
+    Connection::of(Client { name: name.into(), is_read_only, ..Client::default() })
 }
 
 fn service(world: &World) -> Service {

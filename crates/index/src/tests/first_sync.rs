@@ -10,7 +10,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::objects::*;
-use crate::{Change, Index};
+use crate::{Change, Index, evaluate::AT_ONCE};
 
 const MACHINES_PER_GROUP: usize = 3;
 
@@ -123,6 +123,26 @@ fn is_read_in_between() -> bool {
     });
     assert_eq!(evaluations() - before, 5_000);
     between.into_inner() > 0
+}
+
+#[test]
+fn few_groups_are_evaluated_in_a_row() {
+    let shared = using_template("shared");
+    let deployments = (0..50).map(|number| deployment(&format!("pool-{number:02}"), 0, ("0", "10"), &shared));
+    let index = index([template("shared", &json!({"cpu": "8", "memory": "32Gi"}))].into_iter().chain(deployments));
+    let live = &mut index.inner.write().live;
+    let mut before = live.evaluations;
+    live.apply(template("shared", &json!({"cpu": "16", "memory": "32Gi"})), None);
+    let mut rows = vec![live.evaluations - before];
+    loop {
+        before = live.evaluations;
+        if !live.evaluate_due() {
+            break;
+        }
+        rows.push(live.evaluations - before);
+    }
+    assert_eq!(rows.iter().sum::<usize>(), 50);
+    assert!(rows.iter().all(|row| *row <= AT_ONCE), "{rows:?}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::reason::EventReason;
-pub(super) use self::reason::{EventContent, requested_by};
+pub(super) use self::reason::{EventContent, asked_for_by};
 use self::{post::Poster, series::Publisher};
 use super::metrics::{EventResult, ScaleMetrics};
 use discovery::CoreResources;

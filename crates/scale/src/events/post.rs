@@ -18,13 +18,15 @@ use kube::{
 };
 use serde_json::json;
 
-use super::Occurrence;
+use super::{EventContent, Occurrence};
 use discovery::CoreResources;
 
 /// The `reportingController` of every Event.
 const CONTROLLER: &str = "capi-autoscaler-provider";
 /// The maximum length of a note in bytes; API servers accept 1 KiB.
 const LONGEST_NOTE: usize = 1000;
+/// The maximum length of the end of a note, which names its origin: as long as the names of three clients.
+const LONGEST_ORIGIN: usize = 840;
 /// The maximum length of the other texts in bytes.
 const LONGEST_TEXT: usize = 128;
 /// The maximum length of the object's name in that of its Event, which adds up to 17 characters; the API allows 253.
@@ -99,7 +101,7 @@ impl Poster {
             type_: Some(content.reason.event_type().to_owned()),
             reason: Some(content.reason.as_str().to_owned()),
             action: Some(content.reason.action().to_owned()),
-            note: Some(clipped(&content.note, LONGEST_NOTE)),
+            note: Some(note(content)),
             regarding: Some(ObjectReference {
                 api_version: self.api_version(group.kind),
                 kind: Some(group.kind.to_string()),
@@ -126,6 +128,12 @@ fn not_posted(error: &kube::Error) -> NotPosted {
         kube::Error::Api(status) if status.code == 404 => NotPosted::Gone,
         _ => NotPosted::Failed(error.to_string()),
     }
+}
+
+/// Returns a note that the API server accepts. However long its text, its origin stays.
+pub(super) fn note(content: &EventContent) -> String {
+    let origin = clipped(&content.origin, LONGEST_ORIGIN);
+    clipped(&content.note, LONGEST_NOTE - origin.len()) + &origin
 }
 
 /// Returns a foreign text on one line, clipped to `longest` bytes.

@@ -106,15 +106,22 @@ impl EventReason {
 pub(crate) struct EventContent {
     pub(super) reason: EventReason,
     pub(super) note: String,
+    /// The clients that asked for it, or the tickets of its deletions, as the end of the note.
+    pub(super) origin: String,
 }
 
 impl EventContent {
+    fn new(reason: EventReason, note: impl Into<String>) -> Self {
+        Self { reason, note: note.into(), origin: String::new() }
+    }
+
     pub(crate) fn reason(&self) -> EventReason {
         self.reason
     }
 
-    pub(crate) fn note(&self) -> &str {
-        &self.note
+    /// Returns the whole note.
+    pub(crate) fn text(&self) -> String {
+        format!("{}{}", self.note, self.origin)
     }
 
     /// Returns the content for a written size; `machines` are the Machines that the size removes, if known.
@@ -128,7 +135,7 @@ impl EventContent {
                 let _ = write!(note, " and {} more", machines.len() - MOST_NAMES);
             }
         }
-        Self { reason, note }
+        Self::new(reason, note)
     }
 
     /// Returns the content for a command that was refused or failed. Returns `None` if the error concerns only the
@@ -147,78 +154,75 @@ impl EventContent {
                 _,
             ) => return None,
         };
-        Some(Self { reason, note: error.to_string() })
+        Some(Self::new(reason, error.to_string()))
     }
 
     /// Returns the same content with the clients that asked for it.
     pub(crate) fn requested_by(self, clients: Option<&str>) -> Self {
-        Self { note: requested_by(self.note, clients), ..self }
+        match clients {
+            Some(clients) => Self { origin: format!("{}{}", self.origin, asked_for_by(clients)), ..self },
+            None => self,
+        }
     }
 
     /// Returns the same content with the tickets of its deletions.
     pub(crate) fn of_tickets(self, tickets: Option<&str>) -> Self {
         match tickets {
-            Some(tickets) => Self { note: format!("{} (deletions of ticket {tickets})", self.note), ..self },
+            Some(tickets) => Self { origin: format!(" (deletions of ticket {tickets})"), ..self },
             None => self,
         }
     }
 
     /// Returns the content for a Machine that was deleted so that another one is created.
     pub(crate) fn replaced(machine: &str, why: &str) -> Self {
-        Self {
-            reason: EventReason::ReplacedFailedMachine,
-            note: format!("Machine {machine} never became a Node and is replaced: {why}"),
-        }
+        Self::new(
+            EventReason::ReplacedFailedMachine,
+            format!("Machine {machine} never became a Node and is replaced: {why}"),
+        )
     }
 
     /// Returns the content for a Machine that was deleted by name, since its scale-down removed another Machine.
     pub(crate) fn deleted_by_name(machine: &str) -> Self {
-        Self {
-            reason: EventReason::DeletedByName,
-            note: format!(
+        Self::new(
+            EventReason::DeletedByName,
+            format!(
                 "Machine {machine} was named, and the smaller size has taken another one, which was going already or \
                  marked by somebody else: it is deleted by name, and the other one's place is filled anew"
             ),
-        }
+        )
     }
 
     /// Returns the content for a field manager that keeps overwriting the sizes that this program writes.
     pub(crate) fn put_back(from: i32, to: i32, manager: &str) -> Self {
-        Self {
-            reason: EventReason::SizePutBack,
-            note: format!(
+        Self::new(
+            EventReason::SizePutBack,
+            format!(
                 "field manager {manager} keeps putting the size back: {from}→{to}; leave spec.replicas out of what it \
                  applies to this group, or the group out of autoscaling"
             ),
-        }
+        )
     }
 
     /// Returns the content for a written size for which no Machine is created.
     pub(crate) fn held_back(size: i32, why: &str) -> Self {
-        Self {
-            reason: EventReason::ScaleUpHeldBack,
-            note: format!("no Machine is made for the size {size} for now: {why}"),
-        }
+        Self::new(EventReason::ScaleUpHeldBack, format!("no Machine is made for the size {size} for now: {why}"))
     }
 
     /// Returns the content for a MachinePool that was scaled down by this number of instances that aren't Machines.
     pub(crate) fn chosen_by_provider(instances: usize) -> Self {
-        Self {
-            reason: EventReason::InstanceChosenByProvider,
-            note: format!(
+        Self::new(
+            EventReason::InstanceChosenByProvider,
+            format!(
                 "the MachinePool is smaller by {instances} and has no Machines, so its infrastructure provider chooses \
                  which instance goes, be it another than the drained one; --machine-pool-deletes=refuse forbids that"
             ),
-        }
+        )
     }
 }
 
-/// Appends the clients that asked for something to its text.
-pub(crate) fn requested_by(text: String, clients: Option<&str>) -> String {
-    match clients {
-        Some(clients) => format!("{text} (asked for by {clients})"),
-        None => text,
-    }
+/// Returns the end of a text about something that clients asked for.
+pub(crate) fn asked_for_by(clients: &str) -> String {
+    format!(" (asked for by {clients})")
 }
 
 #[cfg(test)]
@@ -236,7 +240,7 @@ mod tests {
             EventContent::chosen_by_provider(2),
         ];
         for content in contents {
-            assert!(!content.note().contains("  "), "{}", content.note());
+            assert!(!content.text().contains("  "), "{}", content.text());
         }
     }
 }

@@ -247,8 +247,24 @@ fn a_note_is_bounded_and_on_one_line() {
     let note = "a quota of\nüü ".repeat(1000);
     let event = EventContent::of_error(true, &ScaleError::Unavailable(note)).unwrap();
     assert_eq!(event.reason, EventReason::ScaleUpFailed);
-    let clipped = super::post::clipped(&event.note, 1000);
-    assert!(clipped.len() <= 1000 && clipped.starts_with("a quota of üü a quota") && clipped.ends_with('…'));
+    let note = super::post::note(&event);
+    assert!(note.len() <= 1000 && note.starts_with("a quota of üü a quota") && note.ends_with('…'), "{note}");
+}
+
+/// A long message, such as that of a webhook, must not push the client out of the Event.
+#[rstest]
+#[case::short(18)]
+#[case::as_long_as_three_names(796)]
+fn a_long_note_keeps_its_client(#[case] length: usize) {
+    let client = "c".repeat(length);
+    let long = EventContent::of_error(true, &ScaleError::Unavailable("no quota ".repeat(1000))).unwrap();
+    let note = super::post::note(&long.clone().requested_by(Some(&client)));
+    let end = format!("… (asked for by {client})");
+    assert!(note.len() <= 1000 && note.starts_with("no quota no quota") && note.ends_with(&end), "{note}");
+    let of_tickets = long.of_tickets(Some(&"t".repeat(2000)));
+    let note = super::post::note(&of_tickets);
+    assert!(note.len() <= 1000 && note.starts_with("no quota") && note.contains("… (deletions of ticket tt"), "{note}");
+    assert!(of_tickets.text().len() > 10_000, "the history keeps all of it");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    task::yield_now,
     time::timeout,
 };
 
@@ -17,7 +18,7 @@ use super::{
     hostile_grpc::{Client, Running, serve},
     tcp,
 };
-use crate::grpc_connections::GrpcLimits;
+use crate::{grpc_connections::GrpcLimits, turns::CALLS_IN_A_TURN};
 
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -38,10 +39,16 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Returns the headers of `POST http://a/waits`.
-fn headers() -> Vec<u8> {
+/// Returns the headers of `POST http://a` and a path.
+fn headers(path: &str) -> Vec<u8> {
     let literal = |name: u8, value: &str| [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
-    [vec![0x83, 0x86], literal(4, "/waits"), literal(1, "a")].concat()
+    [vec![0x83, 0x86], literal(4, path), literal(1, "a")].concat()
+}
+
+/// Returns frames of this many calls of a path, the first ones of a connection.
+fn calls(path: &str, count: u32) -> Vec<u8> {
+    let call = |number| frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, &headers(path));
+    (0..count).flat_map(call).collect()
 }
 
 async fn connect(running: &Running) -> TcpStream {
@@ -101,8 +108,10 @@ async fn a_client_that_resets_its_calls_without_end_loses_its_connection() {
     let other = Client::connect(&running, 65_535).await;
     let mut stream = 1;
     let next = || {
-        let call =
-            [frame(HEADERS, END_HEADERS | END_STREAM, stream, &headers()), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])];
+        let call = [
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, &headers("/waits")),
+            frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]),
+        ];
         stream += 2;
         call.concat()
     };
@@ -116,7 +125,7 @@ async fn headers_without_end_close_the_connection() {
     let running = serve(GrpcLimits::default());
     let other = Client::connect(&running, 65_535).await;
     let mut stream = connect(&running).await;
-    stream.write_all(&frame(HEADERS, END_STREAM, 1, &headers())).await.unwrap();
+    stream.write_all(&frame(HEADERS, END_STREAM, 1, &headers("/waits"))).await.unwrap();
     // A literal header of one letter: each takes little and counts for more.
     let more = frame(CONTINUATION, 0, 1, &[0, 1, b'x', 1, b'y'].repeat(1_000));
     assert_closed(flood(stream, || more.clone()).await, &[TOO_MUCH, COMPRESSION_ERROR]);
@@ -153,5 +162,40 @@ async fn pings_whose_answers_nobody_reads_are_read_no_further() {
     let taken = timeout(LIMIT, stands).await.unwrap();
     assert!(taken < MOST_SENT, "{taken} bytes");
     sending.abort();
+    running.end().await;
+}
+
+/// Some clients have as many calls under way as they may, and all of them have come before that of another one.
+#[tokio::test]
+async fn calls_without_end_leave_others_their_turn_and_are_all_answered() {
+    const CLIENTS: usize = 14;
+    let limits = GrpcLimits::default();
+    let running = serve(limits);
+    let mut connections = Vec::new();
+    for _ in 0..CLIENTS + 2 {
+        let mut connection = connect(&running).await;
+        // Its settings: it is served from now on.
+        connection.read_exact(&mut [0; 9]).await.unwrap();
+        connections.push(connection);
+    }
+    let (mut other, mut blocking) = (connections.pop().unwrap(), connections.pop().unwrap());
+    let name = other.local_addr().unwrap().to_string();
+    blocking.write_all(&calls("/blocks", 1)).await.unwrap();
+    timeout(LIMIT, running.served.waiting.notified()).await.unwrap();
+    for connection in &mut connections {
+        connection.write_all(&calls("/small", limits.streams)).await.unwrap();
+    }
+    other.write_all(&calls("/small", 1)).await.unwrap();
+    running.served.unblock.send(()).unwrap();
+    let all = CLIENTS * usize::try_from(limits.streams).unwrap() + 1;
+    let answered = async {
+        while running.served.order.lock().len() < all {
+            yield_now().await;
+        }
+    };
+    timeout(LIMIT, answered).await.unwrap();
+    let before = running.served.order.lock().iter().position(|client| *client == name).unwrap();
+    // Its connection may be read a turn later than theirs.
+    assert!(before <= 3 * CLIENTS * CALLS_IN_A_TURN, "{before} of {all} calls were answered before");
     running.end().await;
 }

@@ -2,9 +2,11 @@
 
 use std::{
     collections::HashSet,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -36,8 +38,12 @@ pub(super) struct Served {
     pub(super) calls: Arc<AtomicUsize>,
     /// Lets `/waits` end.
     go_on: watch::Sender<bool>,
-    waiting: Arc<Notify>,
+    pub(super) waiting: Arc<Notify>,
+    /// Lets `/blocks` give the thread free.
+    pub(super) unblock: mpsc::Sender<()>,
     callers: Arc<Mutex<Vec<KnownConnection>>>,
+    /// The clients of the calls of `/small`, in their order.
+    pub(super) order: Arc<Mutex<Vec<String>>>,
 }
 
 pub(super) struct Running {
@@ -47,22 +53,28 @@ pub(super) struct Running {
 }
 
 pub(super) fn serve(limits: GrpcLimits) -> Running {
+    let (unblock, blocked) = mpsc::channel();
+    let blocked = Arc::new(Mutex::new(blocked));
     let served = Served {
         calls: Arc::default(),
         go_on: watch::channel(false).0,
         waiting: Arc::default(),
+        unblock,
         callers: Arc::default(),
+        order: Arc::default(),
     };
-    let (small, large, waits, reads) = (served.clone(), served.clone(), served.clone(), served.clone());
+    let [small, large, waits, reads, blocks] = [(); 5].map(|()| served.clone());
     let paths = Router::new()
         .route(
             "/small",
             post(async move |Extension(caller): Extension<Connection>| {
                 small.calls.fetch_add(1, Ordering::Relaxed);
                 small.callers.lock().push(caller.known());
+                small.order.lock().push(caller.client().name.to_string());
                 "small"
             }),
         )
+        .route("/client", post(async move |Extension(caller): Extension<Connection>| caller.client().name.to_string()))
         .route(
             "/large",
             post(async move || {
@@ -77,6 +89,14 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
                 waits.waiting.notify_one();
                 let _ = waits.go_on.subscribe().wait_for(|go_on| *go_on).await;
                 "waited"
+            }),
+        )
+        .route(
+            "/blocks",
+            post(async move || {
+                blocks.waiting.notify_one();
+                // The thread answers nothing meanwhile.
+                blocked.lock().recv_timeout(LIMIT).map_or("not unblocked", |()| "blocked")
             }),
         )
         .route(
@@ -95,6 +115,8 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
 /// An HTTP/2 connection.
 #[derive(Clone)]
 pub(super) struct Client {
+    /// Its address, as the server sees it.
+    address: SocketAddr,
     calls: h2::client::SendRequest<Bytes>,
     /// The connection's result; `None` until it has ended.
     ended: watch::Receiver<Option<Result<(), Option<h2::Reason>>>>,
@@ -103,6 +125,7 @@ pub(super) struct Client {
 impl Client {
     pub(super) async fn connect(running: &Running, window: u32) -> Self {
         let stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+        let address = stream.local_addr().unwrap();
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window).initial_connection_window_size(1 << 30);
         let (calls, connection) = builder.handshake(stream).await.unwrap();
@@ -110,7 +133,7 @@ impl Client {
         tokio::spawn(async move {
             let _ = end.send(Some(connection.await.map_err(|error| error.reason())));
         });
-        Self { calls, ended }
+        Self { address, calls, ended }
     }
 
     async fn begins(&self, path: &str) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
@@ -151,6 +174,17 @@ impl Running {
         self.shutdown.cancel();
         timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();
     }
+}
+
+/// Two processes of one address, behind a proxy or on loopback, differ by their ports.
+#[tokio::test]
+async fn a_client_on_plaintext_has_its_address_as_name() {
+    let running = serve(GrpcLimits::default());
+    for _ in 0..2 {
+        let client = Client::connect(&running, 65_535).await;
+        assert_eq!(client.calls("/client").await.unwrap(), client.address.to_string().into_bytes());
+    }
+    running.end().await;
 }
 
 #[tokio::test]

@@ -139,6 +139,7 @@ impl Mount {
 /// A TLS server with its files.
 struct Running {
     grpc: GrpcThread,
+    certificates: Certificates,
     mount: Mount,
     metrics: Registry,
     shutdown: CancellationToken,
@@ -174,9 +175,9 @@ impl Running {
             Certificates::follow_every(PERIOD, files, TlsMetrics::register(&mut metrics), shutdown.clone()).unwrap();
         let mut routes = Routes::builder();
         standard_services(&mut routes, false).await.unwrap();
-        let grpc =
-            serve_on_own_thread(listener(), Some(certificates), routes.routes(), shutdown.clone(), LIMIT).unwrap();
-        Self { grpc, mount, metrics, shutdown }
+        let followed = Some(certificates.clone());
+        let grpc = serve_on_own_thread(listener(), followed, routes.routes(), shutdown.clone(), LIMIT).unwrap();
+        Self { grpc, certificates, mount, metrics, shutdown }
     }
 
     fn metric(&self, line: &str) -> String {

@@ -72,8 +72,8 @@ async fn take(
             match shaken.unwrap_or_else(|_| slow()) {
                 // If nobody receives it, the server has ended.
                 Ok(stream) => {
-                    let client = client(&stream, &certificates);
-                    let client = client.map(|client| Client { peer: Some(peer.ip()), ..client });
+                    let client = client(&stream, &certificates).map(|client| Client { peer: Some(peer.ip()), ..client });
+                    let client = client.unwrap_or_else(|| Client::at(peer));
                     drop(done.send(Ok((stream, Peer { source, client }))).await);
                 }
                 Err((refused, why)) => refuse(&certificates, &peer.to_string(), refused, &why),
@@ -82,7 +82,7 @@ async fn take(
     }
 }
 
-/// Returns the client of a connection with a completed handshake.
+/// Returns the client of a connection with a completed handshake; `None` without a certificate.
 fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<Client> {
     let shown = stream.get_ref().1.peer_certificates()?;
     client_of(shown.first()?, certificates.allowed.as_deref()?)

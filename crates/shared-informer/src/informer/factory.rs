@@ -72,7 +72,8 @@ impl Factory {
         let progress = Arc::new(Progress::new(&key.query, cancel.clone()));
         let scopes = key.query.scopes();
         let namespaces = scopes.iter().map(|scope| scope.namespace.clone());
-        let store = Arc::new(Store::new(namespaces, projection.identity, Arc::clone(&progress)));
+        let content = (projection.identity, projection.bytes_of);
+        let store = Arc::new(Store::new(namespaces, content, Arc::clone(&progress)));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             let reflector = Reflector {

@@ -11,13 +11,14 @@ use super::{
     backoff::{Backoff, shorten},
     failure::Failure,
     hook::{Phase, WatchError},
+    memory::{Amount, memory_of},
     progress::{ListCause, Progress},
     query::Scope,
     settings::Settings,
     store::{Listing, Store},
     wire::{Decoder, Frame, Frames, Page},
 };
-use crate::identity::ResourceVersion;
+use crate::{identity::ResourceVersion, object::Object};
 
 /// The maximum `Retry-After` of a server that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -144,7 +145,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
         let listing = self.begin_list();
         let mut token: Option<String> = None;
-        let (mut limit, mut received) = (limit, 0);
+        let (mut limit, mut received) = (limit, Amount::default());
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
@@ -168,9 +169,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             self.skip_nameless(page.nameless);
             self.progress.set_remaining(self.position, page.remaining);
             // Empty pages must not make a list endless.
-            received += page.objects.len().max(1);
+            received += Amount { objects: page.objects.len().max(1), bytes: self.bytes_of(&page.objects) };
             self.store.apply_page(listing, page.objects);
-            self.check_count(received)?;
+            self.check(received)?;
             // Larger pages may fit again, if the next objects are shorter.
             if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
@@ -196,19 +197,24 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     pub(super) fn begin_list(&self) -> Listing {
         let namespace = self.scope.namespace.as_deref();
-        if self.store.len() > self.settings.max_objects {
+        if self.store.amount().check(&self.settings).is_err() {
             self.store.drop_unlisted(namespace);
         }
         self.store.begin_list(self.first, namespace)
     }
 
-    /// Fails a list with more objects than the limit, repeated ones included.
-    pub(super) fn check_count(&self, received: usize) -> Result<(), Failure> {
-        if received > self.settings.max_objects { Err(self.too_many()) } else { Ok(()) }
+    /// Returns the memory of these objects.
+    pub(super) fn bytes_of<'a>(&self, objects: impl IntoIterator<Item = &'a Object<T>>) -> usize {
+        let bytes_of = self.decoder.projection.bytes_of;
+        let bytes = |object: &Object<T>| memory_of(&object.metadata, object.content.as_deref(), bytes_of);
+        objects.into_iter().map(bytes).sum()
     }
 
-    fn too_many(&self) -> Failure {
-        Failure::Garbled(format!("there are more than {} objects", self.settings.max_objects))
+    /// Fails a list that exceeds a limit, repeated objects included. The store may hold as much again: the objects that
+    /// the list hasn't come to.
+    pub(super) fn check(&self, received: Amount) -> Result<(), Failure> {
+        received.check(&self.settings)?;
+        Amount { objects: 0, bytes: self.store.amount().bytes / 2 }.check(&self.settings)
     }
 
     pub(super) fn end_list(&mut self, listing: Listing) {
@@ -366,8 +372,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     bookmark.reached.filter(|reached| !is_older(reached, &known)).map(ResourceVersion::from)
                 }
                 Frame::Put(object) => {
-                    if batch.exceeds(&object.metadata.key, self.settings.max_objects) {
-                        failure = Some(self.too_many());
+                    if let Err(exceeded) = batch.check(&object, &self.settings) {
+                        failure = Some(exceeded);
                         break;
                     }
                     self.progress.event_received();

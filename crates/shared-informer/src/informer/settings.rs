@@ -35,6 +35,10 @@ pub struct Settings {
     /// The maximum number of objects of a kind. A list or watch with more is aborted, and the known objects stay.
     /// Default 150,000.
     pub max_objects: usize,
+    /// The maximum memory of a kind's objects in bytes, as estimated from the lengths of what a projection keeps. A
+    /// list or watch with more is aborted, and the known objects stay. Default 96 MiB, for 150,000 objects 671 bytes
+    /// each.
+    pub max_bytes: usize,
 }
 
 impl Default for Settings {
@@ -51,6 +55,7 @@ impl Default for Settings {
             max_event_bytes: 8 << 20,
             max_page_bytes: 8 << 20,
             max_objects: 150_000,
+            max_bytes: 96 << 20,
         }
     }
 }

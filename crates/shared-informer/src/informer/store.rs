@@ -1,6 +1,8 @@
 //! The objects of an informer. Each change is applied here, and its event is queued for every handler under the same
 //! lock, so that all handlers see the same order. No other file may change objects. It never calls a handler.
 
+mod batch;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
@@ -9,11 +11,13 @@ use std::{
 
 use arcstr::ArcStr;
 use hashbrown::{HashTable, hash_table};
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::RwLock;
 
+pub(super) use self::batch::Batch;
 use super::{
     event::Event,
     index::{Index, UnknownIndex},
+    memory::{Amount, memory_of},
     progress::Progress,
     slot::Slot,
     stored::Stored,
@@ -22,7 +26,7 @@ use super::{
 use crate::{
     identity::{ObjectKey, is_newer},
     object::{DecodeError, Object},
-    projection::IdentityOf,
+    projection::{BytesOf, IdentityOf},
 };
 
 /// The objects that an informer covers, kept up to date. Their content is shared, never copied.
@@ -48,9 +52,12 @@ struct State<T> {
     hashing: RandomState,
     /// The function that returns the identity within a content, if there is one.
     identity: Option<IdentityOf<T>>,
+    bytes_of: Option<BytesOf<T>>,
     indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
+    /// The estimated memory of all objects.
+    bytes: usize,
     undecodable: usize,
     listings: u32,
     /// The last complete list of each scope.
@@ -61,12 +68,6 @@ struct State<T> {
     awaited: BTreeSet<Option<String>>,
     /// True if events were queued since the handlers were last woken.
     queued: bool,
-}
-
-/// Changes that are applied together under one lock. When it is dropped, each handler is woken once for all of them.
-pub(super) struct Batch<'a, T> {
-    state: RwLockWriteGuard<'a, State<T>>,
-    progress: &'a Progress,
 }
 
 /// The objects of one namespace by name. A hash table of entries stores each name only once. Only list results need an
@@ -91,7 +92,7 @@ impl<T> Store<T> {
     /// Creates an empty store, which is complete after the first list of each scope (a namespace, or `None` for all).
     pub(super) fn new(
         scopes: impl IntoIterator<Item = Option<String>>,
-        identity: Option<IdentityOf<T>>,
+        (identity, bytes_of): (Option<IdentityOf<T>>, Option<BytesOf<T>>),
         progress: Arc<Progress>,
     ) -> Self {
         Self {
@@ -99,9 +100,11 @@ impl<T> Store<T> {
                 objects: BTreeMap::new(),
                 hashing: RandomState::new(),
                 identity,
+                bytes_of,
                 indexes: HashMap::new(),
                 handlers: Vec::new(),
                 count: 0,
+                bytes: 0,
                 undecodable: 0,
                 listings: 0,
                 complete: HashMap::new(),
@@ -149,6 +152,12 @@ impl<T> Store<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the number of objects and their memory.
+    pub(super) fn amount(&self) -> Amount {
+        let state = self.state.read();
+        Amount { objects: state.count, bytes: state.bytes }
     }
 
     /// Returns the objects of one namespace; `""` for cluster-scoped ones.
@@ -314,46 +323,6 @@ impl<T> Store<T> {
     }
 }
 
-impl<T> Batch<'_, T> {
-    /// Returns true if the key's object isn't stored and the limit is reached.
-    pub(super) fn exceeds(&self, key: &ObjectKey, most: usize) -> bool {
-        self.state.count >= most && self.state.stored(key).is_none()
-    }
-
-    /// Applies a state that a watch reports; returns false if it is out of date or already stored.
-    pub(super) fn put(&mut self, object: Object<T>) -> bool {
-        !self.state.is_outdated(&object) && self.state.put(Arc::new(object), None, self.progress)
-    }
-
-    /// Applies a deletion that a watch reports; returns false if it is out of date.
-    pub(super) fn delete(&mut self, object: Object<T>) -> bool {
-        let state = &mut *self.state;
-        if state.is_outdated(&object) {
-            return false;
-        }
-        state.tombstones.add_deleted(&object.metadata);
-        let Some(stored) = state.remove(&object) else { return true };
-        if stored.metadata.uid != object.metadata.uid {
-            state.tombstones.add_replaced(&stored.metadata);
-        }
-        let last = if object.content.is_ok() { Arc::new(object) } else { stored };
-        state.emit(Event::Deleted { last, found_by_relist: false }, self.progress);
-        true
-    }
-}
-
-impl<T> Drop for Batch<'_, T> {
-    fn drop(&mut self) {
-        let state = &mut *self.state;
-        self.progress.set_counts(state.count, state.undecodable);
-        if std::mem::take(&mut state.queued) {
-            for handler in &state.handlers {
-                handler.wake();
-            }
-        }
-    }
-}
-
 /// Sorts by namespace and name.
 fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
     objects.sort_unstable_by(|a, b| a.metadata.key.cmp(&b.metadata.key));
@@ -474,6 +443,7 @@ impl<T> State<T> {
     }
 
     fn index(&mut self, object: &Arc<Object<T>>) {
+        self.bytes += memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
         self.undecodable += usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
             index.insert(object);
@@ -481,6 +451,7 @@ impl<T> State<T> {
     }
 
     fn unindex(&mut self, object: &Object<T>) {
+        self.bytes -= memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
         self.undecodable -= usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
             index.remove(object);

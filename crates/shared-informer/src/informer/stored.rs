@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::{identity::Metadata, object::Object, projection::IdentityOf};
+use crate::{
+    identity::Metadata,
+    object::{DecodeError, Object},
+    projection::IdentityOf,
+};
 
 pub(super) enum Stored<T> {
     Content { content: Arc<T>, identity: IdentityOf<T> },
@@ -28,6 +32,13 @@ impl<T> Stored<T> {
         }
     }
 
+    pub(super) fn content(&self) -> Result<&T, &DecodeError> {
+        match self {
+            Self::Content { content, .. } => Ok(content),
+            Self::Whole(object) => object.content.as_deref(),
+        }
+    }
+
     /// Returns the object, for readers and handlers.
     pub(super) fn object(&self) -> Arc<Object<T>> {
         match self {
@@ -43,7 +54,7 @@ impl<T> Stored<T> {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::{DecodeError, ObjectKey};
+    use crate::ObjectKey;
 
     struct Thing {
         meta: Metadata,

@@ -9,6 +9,7 @@ use super::{
     backoff::after,
     bookmark::Bookmark,
     failure::Failure,
+    memory::Amount,
     reflector::{Listed, Open, Reflector},
     store::Listing,
     wire::Frame,
@@ -60,7 +61,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let started = Instant::now();
         let idle = self.settings.stream_idle;
         let mut deadline = after(started, idle);
-        let mut received = 0;
+        let mut received = Amount::default();
         let mut wait_left = CATCH_UP;
         loop {
             let next = open.frames.next_batch(&self.decoder, self.progress.resource());
@@ -68,12 +69,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if page.is_empty() {
                 return Err(Failure::Cut(started.elapsed()));
             }
-            received += page.len();
+            received += Amount { objects: page.len(), bytes: self.bytes_of(page.iter().filter_map(Frame::stored)) };
             let has_objects = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
             if let Some(version) = self.take_page(page, listing)? {
                 return Ok(version);
             }
-            self.check_count(received)?;
+            self.check(received)?;
             self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
             if !has_objects {

@@ -221,6 +221,14 @@ impl<T> Frame<T> {
         Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
     }
 
+    /// Returns the object that is to be stored.
+    pub(super) fn stored(&self) -> Option<&Object<T>> {
+        match self {
+            Self::Put(object) => Some(object),
+            Self::Delete(_) | Self::Nameless | Self::Bookmark(_) => None,
+        }
+    }
+
     fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
         let RawFrame { r#type, object } =
             serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
@@ -297,7 +305,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             if part.is_empty() {
                 return Ok(None);
             }
-            let found = part.iter().position(|byte| end.is_at(*byte));
+            let found = end.find(part);
             let taken = found.map_or(part.len(), |at| at + 1);
             self.parsed_bytewise += taken;
             let taken_part = &part[..taken];
@@ -340,6 +348,24 @@ enum At {
 }
 
 impl End {
+    /// Returns the position of the end in further bytes. Within a string, which may have most of an event's bytes, only
+    /// a few of them matter.
+    fn find(&mut self, part: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while at < part.len() {
+            if self.at == At::Text {
+                let next = memchr::memchr3(b'"', b'\\', b'\n', &part[at..]).unwrap_or(part.len() - at);
+                self.at_line_start &= next == 0;
+                at += next;
+            }
+            if self.is_at(*part.get(at)?) {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
     fn is_at(&mut self, byte: u8) -> bool {
         let at_line_start = std::mem::replace(&mut self.at_line_start, byte == b'\n');
         if !self.begun && byte.is_ascii_whitespace() {
@@ -368,5 +394,37 @@ impl End {
             _ => {}
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the positions of all ends, with a search that begins anew after each.
+    fn ends(parts: &[Vec<u8>], find: impl Fn(&mut End, &[u8]) -> Option<usize>) -> Vec<(usize, usize)> {
+        let (mut ends, mut end) = (Vec::new(), End::default());
+        for (number, part) in parts.iter().enumerate() {
+            let mut from = 0;
+            while let Some(at) = find(&mut end, &part[from..]) {
+                ends.push((number, from + at));
+                (from, end) = (from + at + 1, End::default());
+            }
+        }
+        ends
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn an_end_is_found_where_a_look_at_each_byte_finds_it(
+            parts in prop::collection::vec(prop::collection::vec(prop::sample::select(b"{}\"\\\n a".to_vec()), 0..40), 1..6)
+        ) {
+            let each = |end: &mut End, part: &[u8]| part.iter().position(|byte| end.is_at(*byte));
+            prop_assert_eq!(ends(&parts, End::find), ends(&parts, each));
+        }
     }
 }

@@ -304,5 +304,36 @@ pub(crate) async fn a_change_is_refused_only_for_what_it_makes_worse(cluster: &C
     patch("no-group", json!({ &max: "5", &cpu: "4" })).await?.done()?;
     refuses(&patch("no-group", json!({ &max: "-1" })).await?, &[&max])?;
     patch("old", json!({ &cpu: Value::Null })).await?.done()?;
+    objects_that_come_into_scope_are_judged(api, &cpu, refuses).await
+}
+
+/// Of an object of another Cluster, or of a MachineSet of a MachineDeployment, nothing was judged before.
+async fn objects_that_come_into_scope_are_judged(
+    api: &Api,
+    cpu: &String,
+    refuses: impl Fn(&Answer, &[&String]) -> Result<()>,
+) -> Result<()> {
+    let mut other = named_anew(&object(&[(cpu, "old")]), "of-another-cluster");
+    for path in ["/spec/clusterName", "/spec/template/spec/clusterName"] {
+        *other.pointer_mut(path).context("no Cluster")? = json!("test");
+    }
+    api.create(&other).await?.done()?;
+    let of_cluster =
+        |name: &str| json!({ "spec": { "clusterName": name, "template": { "spec": { "clusterName": name } } } });
+    refuses(&api.patch("MachineDeployment", "of-another-cluster", &of_cluster("prod")).await?, &[cpu])?;
+    let mut right = of_cluster("prod");
+    right["metadata"] = json!({ "annotations": { cpu: "4" } });
+    api.patch("MachineDeployment", "of-another-cluster", &right).await?.done()?;
+    // An object that leaves is judged by what changes, as any other.
+    api.patch("MachineDeployment", "of-another-cluster", &of_cluster("test")).await?.done()?;
+
+    let mut set = named_anew(&object(&[(cpu, "old")]), "owned");
+    set["kind"] = json!("MachineSet");
+    let owner =
+        json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "a", "uid": "b" });
+    set["metadata"]["ownerReferences"] = json!([owner]);
+    api.create(&set).await?.done()?;
+    let alone = json!({ "metadata": { "ownerReferences": null } });
+    refuses(&api.patch("MachineSet", "owned", &alone).await?, &[cpu])?;
     Ok(())
 }

@@ -108,7 +108,25 @@ async fn of_others(somebody: &Api) -> Result<()> {
     // A label neither makes an object part of this Cluster, nor moves it out of this one.
     let label = |name: &str| json!({ "metadata": { "labels": { "cluster.x-k8s.io/cluster-name": name }, "annotations": { LOG: "[1]" } } });
     somebody.patch("MachineDeployment", "of-another", &label("prod")).await?.done()?;
-    denied(&somebody.patch("MachineDeployment", "workers", &label("test")).await?)
+    denied(&somebody.patch("MachineDeployment", "workers", &label("test")).await?)?;
+
+    // Cluster API's webhooks refuse another clusterName, and OpenShift's objects have none.
+    let joins = |more: Value| {
+        let template = json!({ "spec": { "clusterName": "prod" } });
+        json!({ "metadata": { "annotations": more }, "spec": { "clusterName": "prod", "template": template } })
+    };
+    for key in [LOG, REPLACED] {
+        let cluster_api = somebody.as_user(CLUSTER_API);
+        let other_key = if key == LOG { REPLACED } else { LOG };
+        let only_one = json!({ "metadata": { "annotations": { key: "forged", other_key: null } } });
+        somebody.patch("MachineDeployment", "of-another", &only_one).await?.done()?;
+        denied(&somebody.patch("MachineDeployment", "of-another", &joins(json!({}))).await?).context("joining")?;
+        denied(&somebody.patch("MachineDeployment", "of-another", &joins(json!({ key: "other" }))).await?)?;
+        let path = "of-another?dryRun=All";
+        cluster_api.patch("MachineDeployment", path, &joins(json!({}))).await?.done()?;
+        somebody.patch("MachineDeployment", path, &joins(json!({ key: null }))).await?.done()?;
+    }
+    Ok(())
 }
 
 /// Checks writes with the program's own token.

@@ -1,11 +1,16 @@
 //! The identity of a client: its sessions end with its connection, its key may be pinned, and it has a name for the
 //! log.
 
+use futures::{StreamExt as _, stream};
 use rustls::HandshakeKind;
+use tokio::net::TcpListener;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::*;
-use crate::{AllowedClients, AllowedName, KeyPin, tls::client_of};
+use crate::{
+    AllowedClients, AllowedName, KeyPin,
+    tls::{accept, client_of},
+};
 
 impl Client {
     /// Connects, and reads what the server sends after the handshake.
@@ -99,4 +104,21 @@ fn a_name_of_a_certificate_is_kept_up_to_its_bound() {
     let pair = Authority::new("clients").issue(&[&uri], |_| {});
     let client = client_of(&der(&pair), &AllowedClients::default()).unwrap();
     assert_eq!((&*client.name, client.uri), (&uri[..256], None), "an identity is never cut");
+}
+
+#[tokio::test]
+async fn a_client_without_a_certificate_has_its_address_as_name_on_tls_too() {
+    let servers = Authority::new("servers");
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let address = stream.local_addr().unwrap();
+    let incoming = stream::once(async move { Ok(listener.accept().await?.0) }).boxed();
+    let mut accepted = accept(incoming, running.certificates.clone());
+    let connector = TlsConnector::from(Client::new(&servers, None).config);
+    let (accepted, connected) =
+        tokio::join!(accepted.next(), connector.connect(ServerName::try_from(HOST).unwrap(), stream));
+    connected.unwrap();
+    assert_eq!(accepted.unwrap().unwrap().1.client.name, address.to_string());
+    running.end().await;
 }

@@ -70,6 +70,97 @@ async fn a_watch_that_brings_objects_without_end_is_given_up_and_what_is_known_s
     until("the change", || held(&scene.informer).contains(&"team-a/w0=7".to_owned())).await;
 }
 
+/// The memory of the objects in these tests.
+const MOST_BYTES: usize = 10_000;
+
+/// Returns an informer for which the size of a widget is its number of bytes.
+fn weighing(factory: &Factory) -> Informer<Widget> {
+    let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
+    factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes))
+}
+
+fn bounded_in_bytes() -> Settings {
+    Settings { max_bytes: MOST_BYTES, page_size: 10, ..paged() }
+}
+
+const TOO_LARGE: &str = "the kept fields of all objects have more than 10000 bytes";
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_watched_up_to_a_bound_of_bytes_and_what_is_known_stays() {
+    let (factory, mut api) = factory_with(bounded_in_bytes());
+    let informer = weighing(&factory);
+    api.list().await.page(10, &[widget("team-a/w0", 10, 0), widget("team-a/w1", 10, 0)], None);
+    let watch = api.watch_from(10).await.open();
+    until("both", || informer.store().len() == 2).await;
+    let rest = i64::try_from(MOST_BYTES - informer.store().amount().bytes).unwrap();
+    watch.put(&widget("team-a/w0", 11, rest));
+    until("the bound", || informer.store().amount().bytes == MOST_BYTES).await;
+    assert_eq!(reason(&informer), "");
+    watch.put(&widget("team-a/w1", 12, 1));
+    until("the reason", || reason(&informer).contains(TOO_LARGE)).await;
+    assert_eq!(held(&informer), [format!("team-a/w0={rest}"), "team-a/w1=0".to_owned()]);
+    // A new object is beyond the bound too, while what is known may get smaller.
+    let watch = api.watch_from(11).await.open();
+    watch.put(&widget("team-a/w2", 13, 0));
+    let watch = api.watch_from(11).await.open();
+    watch.put(&widget("team-a/w0", 14, 1));
+    watch.put(&widget("team-a/w2", 15, 0));
+    until("the others", || held(&informer) == ["team-a/w0=1", "team-a/w1=0", "team-a/w2=0"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_listed_up_to_a_bound_of_bytes_and_nothing_beyond_piles_up() {
+    let (factory, mut api) = factory_with(bounded_in_bytes());
+    let informer = weighing(&factory);
+    let page =
+        |names: [&str; 2], version: u64, size: i64| names.map(|name| widget(&format!("team-a/{name}"), version, size));
+    api.list().await.page(10, &page(["a0", "a1"], 10, 0), None);
+    let watch = api.watch_from(10).await.open();
+    until("both", || informer.store().len() == 2).await;
+    let half = i64::try_from((MOST_BYTES - informer.store().amount().bytes) / 2).unwrap();
+    watch.error(410, "too old");
+    api.list().await.page(20, &page(["a0", "a1"], 20, half), None);
+    let watch = api.watch_from(20).await.open();
+    until("the bound", || informer.store().amount().bytes > MOST_BYTES - 2).await;
+    assert_eq!(reason(&informer), "");
+    watch.error(410, "too old");
+    // Other objects each time, then the same ones, but larger; and at last as many bytes as a list may have.
+    let rounds = [("b0", "b1", 2), ("c0", "c1", 2), ("a0", "a0", 2), ("a1", "a1", 2), ("d0", "d1", 2), ("e0", "e1", 0)];
+    for (round, (first, second, more)) in rounds.into_iter().enumerate() {
+        let version = 30 + round as u64;
+        api.list().await.page(version, &page([first, second], version, half + more), Some("more"));
+        let second = format!("team-a/{second}={}", half + more);
+        until("the page", || held(&informer).contains(&second)).await;
+        let bytes = informer.store().amount().bytes;
+        assert!(bytes <= 2 * MOST_BYTES + 10, "{bytes} bytes in round {round}");
+        assert!(informer.store().get(&key("team-a/a0")).is_some(), "what is known stays");
+        until("its end", || reason(&informer).contains(TOO_LARGE)).await;
+    }
+    // Once the server behaves, its whole list is stored.
+    api.list().await.page(50, &page(["a0", "f0"], 50, 5), None);
+    let _watch = api.watch_from(50).await.open();
+    until("all of the list", || held(&informer) == ["team-a/a0=5", "team-a/f0=5"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_has_the_bound_of_bytes_too() {
+    let (factory, mut api) = factory_with(Settings { streaming_lists: true, ..bounded_in_bytes() });
+    let informer = weighing(&factory);
+    let stream = api.call().await.open();
+    let object = |n: usize| widget(&format!("team-a/w{n}"), 10, 1_000);
+    let mut sent = 0;
+    while stream.lines.send(Ok(format!(r#"{{"type":"ADDED","object":{}}}{}"#, object(sent), "\n").into_bytes())).is_ok()
+    {
+        sent += 1;
+        assert!(sent < 100, "it is read on and on");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(sent <= 12, "{sent}");
+    // It is asked for in pages, which have the same bound.
+    api.list().await.page(10, &(0..10).map(object).collect::<Vec<_>>(), Some("more"));
+    until("the reason", || reason(&informer).contains(TOO_LARGE)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_a_page_that_is_too_long_half_as_many_objects_are_asked_for() {
     let (factory, mut api) = factory_with(Settings { max_page_bytes: 10_000, page_size: 8, ..paged() });

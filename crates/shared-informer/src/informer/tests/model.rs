@@ -11,6 +11,7 @@ use super::*;
 use crate::{
     HandlerOptions, Metadata,
     informer::{
+        memory::{Amount, memory_of},
         progress::Progress,
         slot::Slot,
         store::{Listing, Store},
@@ -350,7 +351,8 @@ proptest! {
         let scopes: Vec<_> = query.scopes().into_iter().map(|scope| scope.namespace).collect();
         let progress = Arc::new(Progress::new(&query, cancel.clone()));
         let identity = alone.then_some((|widget| &widget.meta) as fn(&Widget) -> &Metadata);
-        let store = Arc::new(Store::new(scopes.clone(), identity, Arc::clone(&progress)));
+        let bytes = |widget: &Widget| usize::from(widget.size % 2 == 0) * 100;
+        let store = Arc::new(Store::new(scopes.clone(), (identity, Some(bytes)), Arc::clone(&progress)));
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
         listeners[0] = Some(Listener::add(&store, &cancel));
@@ -388,6 +390,8 @@ proptest! {
             let expected: Content = held.iter().filter(|(_, c)| c.2 == size).map(|(k, c)| (k.clone(), *c)).collect();
             prop_assert_eq!(indexed, expected);
         }
+        let memory = world.store.list().iter().map(|o| memory_of(&o.metadata, o.content.as_deref(), Some(bytes))).sum();
+        prop_assert_eq!(world.store.amount(), Amount { objects: held.len(), bytes: memory });
         let odd = held.values().filter(|content| content.2 == -1).count();
         prop_assert_eq!(world.store.undecodable().len(), odd);
         let status = progress.status();

@@ -1,0 +1,123 @@
+//! The turns of a connection's calls. One thread answers all reads, in the order in which they come: a client that
+//! makes hundreds of calls at once, and again when they are answered, must not make every other client wait for all of
+//! them. No call fails for it, and a client with one call after another waits for nothing.
+
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    mem,
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    task::Poll,
+};
+
+use futures::poll;
+use tokio::sync::{Notify, Semaphore};
+
+/// The number of calls that are answered in a turn: some share a write to the socket.
+pub(super) const CALLS_IN_A_TURN: usize = 4;
+
+/// The turns of a connection. Each time the thread comes to its task, some of its calls may be answered; the others
+/// wait in their order.
+#[derive(Debug)]
+pub(super) struct Turns {
+    calls: Semaphore,
+    /// The number of calls that were answered in this turn.
+    answered: AtomicUsize,
+    /// Notified when a call was answered.
+    has_answered: Notify,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { calls: Semaphore::new(CALLS_IN_A_TURN), answered: AtomicUsize::new(0), has_answered: Notify::new() }
+    }
+}
+
+impl Turns {
+    /// Begins a turn whenever it is polled after an answer. It has to run in the connection's own task, which the
+    /// thread comes to after the tasks of all others.
+    pub(super) async fn begin_each(&self) -> Infallible {
+        loop {
+            self.has_answered.notified().await;
+            self.calls.add_permits(self.answered.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Carries out a call. Each step of it waits for the turn; one that doesn't answer leaves it to others.
+    pub(super) async fn carry_out<F: Future>(&self, call: F) -> F::Output {
+        let mut call = pin!(call);
+        loop {
+            // It is never closed.
+            let turn = self.calls.acquire().await;
+            if let Poll::Ready(answer) = poll!(call.as_mut()) {
+                if let Ok(turn) = turn {
+                    turn.forget();
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                    self.has_answered.notify_one();
+                }
+                return answer;
+            }
+            drop(turn);
+            woken().await;
+        }
+    }
+}
+
+/// Waits until the task is woken by what it polled before.
+async fn woken() {
+    let mut is_woken = false;
+    poll_fn(|_| if mem::replace(&mut is_woken, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tokio::{
+        sync::oneshot,
+        task::{JoinSet, yield_now},
+    };
+
+    use super::*;
+
+    /// Ten connections with a hundred calls each, and one call that comes last.
+    #[tokio::test]
+    async fn a_call_waits_for_one_turn_of_each_other_connection() {
+        let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
+        for (connection, calls) in (0..10).map(|connection| (connection, 100)).chain([(10, 1)]) {
+            let turns = Arc::new(Turns::default());
+            for _ in 0..calls {
+                let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
+                tasks.spawn(async move { turns.carry_out(async { order.lock().push(connection) }).await });
+            }
+            tasks.spawn(async move {
+                turns.begin_each().await;
+            });
+        }
+        while order.lock().len() < 1_001 {
+            yield_now().await;
+        }
+        let last = order.lock().iter().position(|connection| *connection == 10);
+        assert!(last.is_some_and(|place| place <= 10 * CALLS_IN_A_TURN), "{last:?}");
+    }
+
+    /// A write waits for an API server, and the reads behind it don't wait for the write.
+    #[tokio::test]
+    async fn a_call_that_waits_holds_up_no_other() {
+        let turns = Turns::default();
+        let (answers, waiting): (Vec<_>, Vec<_>) = (0..CALLS_IN_A_TURN * 2).map(|_| oneshot::channel::<()>()).unzip();
+        let writes = futures::future::join_all(waiting.into_iter().map(|answer| turns.carry_out(answer)));
+        let mut writes = pin!(writes);
+        assert!(poll!(writes.as_mut()).is_pending());
+        assert_eq!(turns.carry_out(async { 5 }).await, 5);
+        for answer in answers {
+            assert_eq!(answer.send(()), Ok(()));
+        }
+        tokio::select! {
+            never = turns.begin_each() => match never {},
+            answered = writes => assert!(answered.iter().all(Result::is_ok)),
+        }
+    }
+}
