@@ -30,7 +30,7 @@ fn each_mutant_has_a_test() {
         match of(field).trim_end_matches(',').split_once("::") {
             None => assert!(mutants.insert(format!("{field}: false"))),
             Some(("Forgets", _)) => {
-                mutants.extend(["Gone", "Deleting", "Absent"].map(|one| format!("{field}: Forgets::{one}")))
+                mutants.extend(["Gone", "Deleting", "Absent"].map(|one| format!("{field}: Forgets::{one}")));
             }
             Some((kind, usual)) => {
                 let body = types.split_once(&format!("pub enum {kind} {{")).expect("an enum").1;

@@ -72,7 +72,8 @@ async fn take(
             match shaken.unwrap_or_else(|_| slow()) {
                 // If nobody receives it, the server has ended.
                 Ok(stream) => {
-                    let client = client(&stream, &certificates).map(|client| Client { peer: Some(peer.ip()), ..client });
+                    let client =
+                        client(&stream, &certificates).map(|client| Client { peer: Some(peer.ip()), ..client });
                     let client = client.unwrap_or_else(|| Client::at(peer));
                     drop(done.send(Ok((stream, Peer { source, client }))).await);
                 }
