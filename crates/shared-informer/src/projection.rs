@@ -40,7 +40,13 @@ pub struct Projection<T> {
     quick: Arc<Quick<T>>,
     careful: Arc<Careful<T>>,
     salvage: Option<Arc<Salvage>>,
-    pub(super) identity: Option<IdentityOf<T>>,
+    pub(super) identity: IdentityOf<T>,
+}
+
+/// The identity within a content that has none: no object's.
+pub(super) fn no_identity<T>(_: &T) -> &Metadata {
+    static NONE: Metadata = Metadata::NONE;
+    &NONE
 }
 
 impl<T> Projection<T> {
@@ -58,7 +64,7 @@ impl<T> Projection<T> {
             let content = project(&metadata, value).ok()?;
             Some((metadata, content))
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful, salvage: None, identity: None }
+        Self { name: name.into(), quick: Arc::new(quick), careful, salvage: None, identity: no_identity }
     }
 
     /// Creates a projection from a function of an object's identity and its JSON as the type `D::Json`, which is read
@@ -79,7 +85,13 @@ impl<T> Projection<T> {
             let document = D::Json::deserialize(&value).map_err(|error| error.to_string())?;
             of_tree(metadata.clone(), document)
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), salvage: None, identity: None }
+        Self {
+            name: name.into(),
+            quick: Arc::new(quick),
+            careful: Arc::new(careful),
+            salvage: None,
+            identity: no_identity,
+        }
     }
 
     /// Declares where the content contains the object's identity, so that a store keeps no second copy of it. This
@@ -101,7 +113,7 @@ impl<T> Projection<T> {
     /// ```
     #[must_use]
     pub fn with_identity_within(self, identity: fn(&T) -> &Metadata) -> Self {
-        Self { identity: Some(identity), ..self }
+        Self { identity, ..self }
     }
 
     /// Declares what is still read of an object that doesn't decode: a text found in its JSON, such as a label. The
@@ -215,7 +227,13 @@ impl<T: DeserializeOwned> Projection<T> {
             Some((metadata_of(json, texts)?, content))
         };
         let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
-        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful), salvage: None, identity: None }
+        Self {
+            name: "serde".into(),
+            quick: Arc::new(quick),
+            careful: Arc::new(careful),
+            salvage: None,
+            identity: no_identity,
+        }
     }
 }
 
