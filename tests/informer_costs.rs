@@ -286,8 +286,7 @@ fn a_machine_and_its_node_take_few_bytes() {
     };
     let taken = measure(|| (0..GROUPS * EACH).for_each(add)).bytes_current;
     let each = usize::try_from(taken).unwrap() / (GROUPS * EACH);
-    println!("{each} bytes");
-    assert!(each <= 600, "a Machine and its Node take {each} bytes");
+    assert!(each <= 540, "a Machine and its Node take {each} bytes");
 }
 
 /// Returns one line for each Machine, with other versions in each round.
