@@ -5,7 +5,7 @@
 //!
 //! ```console
 //! cargo bench --bench informer                    # 20,000 Machines, each changed once
-//! cargo bench --bench informer -- --objects 5000
+//! cargo bench --bench informer -- --objects 5000 --only json --only reflector
 //! ```
 //!
 //! All variants must have the same conditions: same server, same objects, and in Rust the same client.
@@ -34,8 +34,8 @@ use futures::{Stream, StreamExt as _};
 use kube::{
     Api, Client, Config,
     core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
-    runtime::{reflector, reflector::store::Writer, watcher},
 };
+use kube_runtime::{reflector, reflector::store::Writer, watcher};
 use sandbox::{
     Contract,
     api::{PatchKind, Resource, Subresource},
@@ -58,6 +58,9 @@ struct Arguments {
     /// The number of Machines.
     #[arg(long, default_value_t = 20_000)]
     objects: usize,
+    /// Only this follower. Repeatable.
+    #[arg(long)]
+    only: Vec<Variant>,
     /// client-go's informers too, which needs Go 1.26 or later on PATH.
     #[arg(long)]
     client_go: bool,
@@ -138,7 +141,8 @@ fn main() {
         return;
     }
     let client_go = arguments.client_go.then(build_client_go);
-    compare(arguments.objects, client_go.as_deref(), &runtime);
+    let only = if arguments.only.is_empty() { Variant::value_variants() } else { arguments.only.as_slice() };
+    compare(only, arguments.objects, client_go.as_deref(), &runtime);
 }
 
 /// Builds the program that follows with client-go's informers.
@@ -157,7 +161,7 @@ fn build_client_go() -> PathBuf {
     program
 }
 
-fn compare(objects: usize, client_go: Option<&Path>, runtime: &Runtime) {
+fn compare(variants: &[Variant], objects: usize, client_go: Option<&Path>, runtime: &Runtime) {
     let settings = sandbox::api::Settings { history: 2 * objects };
     let api = sandbox::api::Api::with_settings(Clock::real(), settings);
     define_cluster_api(&api, Contract::V1Beta2).expect("Cluster API's kinds are known");
@@ -165,7 +169,7 @@ fn compare(objects: usize, client_go: Option<&Path>, runtime: &Runtime) {
     let server = runtime.block_on(ApiServer::start(api)).expect("the API is served");
     println!("{objects} Machines of {size} bytes of JSON");
     println!("{:<36} listed in  at rest     per object  peak        events/s  CPU per event", "");
-    for variant in Variant::value_variants() {
+    for variant in variants {
         let command = match (variant.of_client_go(), client_go) {
             (None, _) => variant.command(),
             (Some((keeps, streams)), Some(program)) => {

@@ -127,14 +127,7 @@ const ROUNDS: usize = 20;
 
 /// Returns the bytes that stay allocated for groups with these annotations.
 fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
-    let rules = Rules {
-        keys: Keys::default(),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-    };
-    let (shared, index) = (Context::new(DEFAULT_GROUP), Index::new(rules));
+    let (shared, index) = (Context::new(DEFAULT_GROUP), Index::new(rules()));
     let projection = ScalableResource::projection(ScalableKind::MachineDeployment, &shared);
     let mut held = Vec::with_capacity(count);
     let measured = measure(|| {
@@ -222,6 +215,78 @@ fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
         println!("{name}: {each} bytes for each object");
         assert!(each <= MOST, "{name}: {each} bytes are held for each object");
     }
+}
+
+/// Returns the rules of an index of all groups.
+fn rules() -> Rules {
+    Rules {
+        keys: Keys::default(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+    }
+}
+
+/// Whatever a Machine and its Node take in the index, with their texts and their places in all tables, counts. The
+/// number of them fills the tables as a hundred thousand do: three quarters.
+#[test]
+fn a_machine_and_its_node_take_few_bytes() {
+    const GROUPS: usize = 125;
+    const EACH: usize = 100;
+    let (context, index) = (Context::new(DEFAULT_GROUP), Index::new(rules()));
+    let management = "management-v1beta2.yaml";
+    let named = |kind: &str, name: &str| {
+        let mut found = object(management, kind);
+        found["metadata"]["name"] = json!(name);
+        found
+    };
+    let owned = |kind: &str, name: &str, owner: &str| {
+        let mut found = named(kind, name);
+        found["metadata"]["ownerReferences"][0]["name"] = json!(owner);
+        found
+    };
+    for (kind, scalable) in
+        [("MachineDeployment", ScalableKind::MachineDeployment), ("MachineSet", ScalableKind::MachineSet)]
+    {
+        let projection = ScalableResource::projection(scalable, &context);
+        for number in 0..GROUPS {
+            let found = match scalable {
+                ScalableKind::MachineSet => owned(kind, &format!("md-{number}-x9wfq"), &format!("md-{number}")),
+                ScalableKind::MachineDeployment | ScalableKind::MachinePool => named(kind, &format!("md-{number}")),
+            };
+            let read = projection.read(&found.to_string(), &context.interner).unwrap();
+            index.apply(Change::Scalable(read.content.unwrap()));
+        }
+    }
+    let (machines, nodes) = (Machine::projection(&context), Node::projection(&context));
+    let (machine, node) = (object(management, "Machine"), object("workload-nodes.yaml", "Node"));
+    let add = |number: usize| {
+        let (set, place) = (format!("prod-md-{:04}-x9wfq", number / EACH), number.wrapping_mul(2_654_435_761));
+        let name = format!("{set}-{:07x}", place & 0xfff_ffff);
+        let uid = format!("{number:08x}-95ee-43d9-b9a3-c86079a72f87");
+        let provider_id = format!("aws:///eu-central-1a/i-0{number:08x}9b4bf4b17");
+        let node_name =
+            format!("ip-10-{}-{}-{}.eu-central-1.compute.internal", number >> 16, number >> 8 & 255, number & 255);
+        let (mut machine, mut node) = (machine.clone(), node.clone());
+        machine["metadata"]["name"] = json!(name);
+        machine["metadata"]["ownerReferences"][0]["name"] = json!(format!("md-{}-x9wfq", number / EACH));
+        machine["status"]["nodeRef"]["name"] = json!(node_name);
+        node["metadata"]["name"] = json!(node_name);
+        node["metadata"]["annotations"]["cluster.x-k8s.io/machine"] = json!(name);
+        node["metadata"]["annotations"]["cluster.x-k8s.io/cluster-namespace"] = json!("team-a");
+        for object in [&mut machine, &mut node] {
+            object["metadata"]["uid"] = json!(uid);
+            object["spec"]["providerID"] = json!(provider_id);
+        }
+        let machine = machines.read_quickly(&machine.to_string(), &context.interner).unwrap();
+        let node = nodes.read_quickly(&node.to_string(), &context.interner).unwrap();
+        index.apply(Change::Machine(machine.content.unwrap()));
+        index.apply(Change::Node(node.content.unwrap()));
+    };
+    let taken = measure(|| (0..GROUPS * EACH).for_each(add)).bytes_current;
+    let each = usize::try_from(taken).unwrap() / (GROUPS * EACH);
+    assert!(each <= 540, "a Machine and its Node take {each} bytes");
 }
 
 /// Returns one line for each Machine, with other versions in each round.

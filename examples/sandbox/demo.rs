@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::Context as _;
 use app::{App, Config, IndexConfig};
-use capi_autoscaler_provider::cli::groups::{View, table};
 use connect::{ClusterRef, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
@@ -21,6 +20,7 @@ use sandbox::{
 };
 use server::Shutdown;
 use state::{Selection, SyncState};
+use tables::{View, table};
 
 use super::{
     options::Options,
@@ -46,10 +46,16 @@ const TEMPLATES_PATIENCE: Duration = Duration::from_secs(1);
 /// The max number of node groups in a table.
 const MOST_ROWS: usize = 30;
 
-/// Runs the demonstration, and then serves until shutdown.
-pub(crate) async fn run(options: &Options, shutdown: &Shutdown, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+/// Runs the demonstration, and then serves until shutdown. Without manifests in the options it loads those of
+/// `node_groups`.
+pub(crate) async fn run(
+    options: &Options,
+    node_groups: &Path,
+    shutdown: &Shutdown,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<()> {
     let began = Instant::now();
-    let sandbox = start_sandbox(options).await?;
+    let sandbox = start_sandbox(options, node_groups).await?;
     let stopping = shutdown.stopping();
     let done = if options.api_only {
         print_apis(&sandbox, out)?;
@@ -75,9 +81,8 @@ pub(crate) async fn run(options: &Options, shutdown: &Shutdown, out: &mut (dyn W
     done
 }
 
-async fn start_sandbox(options: &Options) -> anyhow::Result<Sandbox> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/node-groups");
-    let default = [folder];
+async fn start_sandbox(options: &Options, node_groups: &Path) -> anyhow::Result<Sandbox> {
+    let default = [node_groups.to_owned()];
     let paths: &[PathBuf] = if options.manifests.is_empty() { &default } else { &options.manifests };
     let mut manifests = Vec::new();
     for path in paths {

@@ -5,7 +5,7 @@ mod options;
 mod scenario;
 mod waiting;
 
-use std::{io, process::ExitCode};
+use std::{io, path::Path, process::ExitCode};
 
 use clap::Parser as _;
 use server::Shutdown;
@@ -15,7 +15,8 @@ async fn main() -> ExitCode {
     let options = options::Options::parse();
     let done = async {
         let shutdown = Shutdown::on_signals()?;
-        demo::run(&options, &shutdown, &mut io::stdout()).await
+        let node_groups = Path::new(env!("CARGO_MANIFEST_DIR")).join("../node-groups");
+        demo::run(&options, &node_groups, &shutdown, &mut io::stdout()).await
     };
     match done.await {
         Ok(()) => ExitCode::SUCCESS,

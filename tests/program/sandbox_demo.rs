@@ -9,7 +9,10 @@ mod scenario;
 #[path = "../../examples/sandbox/waiting.rs"]
 mod waiting;
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use capi_autoscaler_provider::cli::Cli;
 use clap::Parser as _;
@@ -17,11 +20,15 @@ use options::Options;
 use regex::Regex;
 use server::Shutdown;
 
+fn node_groups() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/node-groups")
+}
+
 /// Returns the output of the demonstration, with constants for the parts that vary.
 async fn printed(flags: &[&str]) -> String {
     let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
-    demo::run(&options, &Shutdown::new(), &mut out).await.unwrap();
+    demo::run(&options, &node_groups(), &Shutdown::new(), &mut out).await.unwrap();
     let mut text = String::from_utf8(out).unwrap();
     for (pattern, constant) in [
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
@@ -50,7 +57,7 @@ async fn a_fleet_too_large_for_a_table_is_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn manifests_that_are_not_there_are_named() {
     let options = Options::try_parse_from(["sandbox", "--once", "--manifests=no/such/folder"]).unwrap();
-    let error = demo::run(&options, &Shutdown::new(), &mut Vec::new()).await.unwrap_err();
+    let error = demo::run(&options, &node_groups(), &Shutdown::new(), &mut Vec::new()).await.unwrap_err();
     assert!(format!("{error:#}").starts_with("can't read no/such/folder"), "{error:#}");
 }
 
@@ -87,7 +94,7 @@ async fn the_commands_to_try_next_are_commands_of_the_program(
     let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
     let shutdown = Shutdown::new();
     let mut out = EndsAt { text: heading, printed: String::new(), shutdown: shutdown.clone() };
-    demo::run(&options, &shutdown, &mut out).await.unwrap();
+    demo::run(&options, &node_groups(), &shutdown, &mut out).await.unwrap();
     let commands = out.printed.lines().filter_map(|line| line.trim().strip_prefix("cargo run --release -- "));
     let commands: Vec<_> = commands.map(|line| line.split(" #").next().unwrap_or_default()).collect();
     assert_eq!(commands.len(), expected.len(), "{}", out.printed);

@@ -29,15 +29,30 @@ pub struct Machine {
     pub phase: MachinePhase,
     /// `metadata.creationTimestamp`.
     pub created: Created,
-    /// The failure's reason and message, from the field of either contract version. They alone don't mean that the
-    /// Machine has failed.
-    pub failure: Option<Box<Failure>>,
-    /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
-    pub infrastructure_not_ready: Option<Box<Condition>>,
+    /// The parts that few Machines have; `None` if it has none of them.
+    pub rare: Option<Box<Rare>>,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+}
+
+/// The parts of a Machine that few have, in one allocation.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rare {
+    /// The failure's reason and message, from the field of either contract version. They alone don't mean that the
+    /// Machine has failed.
+    pub failure: Option<Failure>,
+    /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
+    pub infrastructure_not_ready: Option<Condition>,
     /// The value of the annotation delete-machine, which others may set as well.
     pub delete_mark: Option<ArcStr>,
+}
+
+impl Rare {
+    /// Returns it in its allocation, or `None` if it has no part.
+    #[must_use]
+    pub fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
 }
 
 /// The creation time of an object in seconds, small enough for the padding of a Machine.
@@ -177,6 +192,24 @@ impl Document for Json {
 }
 
 impl Machine {
+    /// Returns the failure's reason and message. They alone don't mean that the Machine has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        self.rare.as_ref()?.failure.as_ref()
+    }
+
+    /// Returns the condition InfrastructureReady when its status is False.
+    #[must_use]
+    pub fn infrastructure_not_ready(&self) -> Option<&Condition> {
+        self.rare.as_ref()?.infrastructure_not_ready.as_ref()
+    }
+
+    /// Returns the value of the annotation delete-machine.
+    #[must_use]
+    pub fn delete_mark(&self) -> Option<&ArcStr> {
+        self.rare.as_ref()?.delete_mark.as_ref()
+    }
+
     /// Decodes a Machine of either contract version.
     ///
     /// # Errors
@@ -199,13 +232,11 @@ impl Machine {
     /// Returns the bytes of its texts and rare parts, without its identity.
     pub(super) fn bytes(&self) -> usize {
         let owner = self.owner.iter().map(|(_, name)| name);
-        let named = [&self.provider_id, &self.node_name, &self.delete_mark].into_iter().flatten();
-        let failure = self.failure.iter().flat_map(|failure| [&failure.reason, &failure.message]).flatten();
-        let condition = self.infrastructure_not_ready.iter().flat_map(|it| [&it.reason, &it.message]);
+        let named = [&self.provider_id, &self.node_name].into_iter().flatten().chain(self.delete_mark());
+        let failure = self.failure().into_iter().flat_map(|failure| [&failure.reason, &failure.message]).flatten();
+        let condition = self.infrastructure_not_ready().into_iter().flat_map(|it| [&it.reason, &it.message]);
         let texts = owner.chain([&self.cluster_name]).chain(named).chain(failure).chain(condition);
-        let boxes = self.failure.iter().map(|_| size_of::<Failure>());
-        let boxes = boxes.chain(self.infrastructure_not_ready.iter().map(|_| size_of::<Condition>()));
-        bounded::bytes(texts) + boxes.sum::<usize>()
+        bounded::bytes(texts) + self.rare.as_ref().map_or(0, |_| size_of::<Rare>())
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
@@ -224,14 +255,14 @@ impl Machine {
         let failure = status.as_ref().and_then(failure);
         let infrastructure_not_ready =
             status.as_ref().and_then(infrastructure_ready).filter(|condition| condition.status == "False").map(
-                |condition| {
-                    Box::new(Condition {
-                        reason: interner.intern(bounded::message(&condition.reason)),
-                        message: interner.intern(bounded::message(&condition.message)),
-                        since: condition.since(),
-                    })
+                |condition| Condition {
+                    reason: interner.intern(bounded::message(&condition.reason)),
+                    message: interner.intern(bounded::message(&condition.message)),
+                    since: condition.since(),
                 },
             );
+        let delete_mark = object.metadata.annotation(&context.keys.delete_machine);
+        let delete_mark = delete_mark.map(|mark| interner.intern(bounded::mark(mark)));
         Self {
             owner,
             cluster_name,
@@ -248,13 +279,8 @@ impl Machine {
                 .map(|node| interner.intern(&bounded::value(&node.name))),
             phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
             created: Created::at(object.metadata.created()),
-            failure,
-            infrastructure_not_ready,
+            rare: Rare { failure, infrastructure_not_ready, delete_mark }.boxed(),
             deleting: object.metadata.deletion_timestamp.is_some(),
-            delete_mark: object
-                .metadata
-                .annotation(&context.keys.delete_machine)
-                .map(|mark| interner.intern(bounded::mark(mark))),
             meta,
         }
     }
@@ -265,7 +291,7 @@ fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Conditio
 }
 
 /// Returns the failure from `status`, under either name, else from `status.deprecated.v1beta1`.
-fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
+fn failure(status: &Status<'_>) -> Option<Failure> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
     let text = |places: [Option<&wire::Text<'_>>; 3]| {
         places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
@@ -280,5 +306,5 @@ fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
         status.error_message.as_ref(),
         old.and_then(|old| old.failure_message.as_ref()),
     ]);
-    (reason.is_some() || message.is_some()).then(|| Box::new(Failure { reason, message }))
+    (reason.is_some() || message.is_some()).then_some(Failure { reason, message })
 }

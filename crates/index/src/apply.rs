@@ -8,7 +8,7 @@ use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, SharedLog};
 
 use super::{
     Change,
-    holder::{Holder, MachineByNode},
+    holder::MachineByNode,
     live_state::LiveState,
     node_key::{NodeByMachine, NodeByProviderId},
     relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
@@ -175,7 +175,7 @@ impl LiveState {
                 self.groups_by_template.remove(&template, id);
             }
             for provider_id in &old.provider_ids {
-                self.holders.remove(&Holder::pool(provider_id, id));
+                self.holders.remove_pool(provider_id, id);
             }
             for node in &old.node_names {
                 self.pools_by_node.remove(node.as_str(), id);
@@ -188,7 +188,7 @@ impl LiveState {
                 self.groups_by_template.insert(template, id.clone());
             }
             for provider_id in &new.provider_ids {
-                self.holders.insert(Holder::pool(provider_id, id));
+                self.holders.insert_pool(provider_id, id);
             }
             for node in &new.node_names {
                 self.pools_by_node.insert(node.clone(), id.clone());
@@ -229,9 +229,7 @@ impl LiveState {
             }
             self.unrelate_machine(old, Some(machine));
         }
-        if machine.provider_id.is_some() {
-            self.holders.insert(Holder::Machine(Arc::clone(machine)));
-        }
+        self.holders.insert_machine(machine);
         if machine.node_name.is_some() {
             self.machines_by_node.insert(MachineByNode(Arc::clone(machine)));
         }
@@ -258,7 +256,7 @@ impl LiveState {
         if let Some(provider_id) = &old.provider_id
             && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
         {
-            self.holders.remove(&Holder::Machine(Arc::clone(old)));
+            self.holders.remove_machine(old);
         }
         if let Some(node) = &old.node_name
             && new.is_none_or(|new| new.node_name.as_ref() != Some(node))

@@ -130,7 +130,7 @@ impl Index {
     #[must_use]
     pub fn mark_of(&self, key: &ObjectKey, uid: &Uid) -> Option<ArcStr> {
         let inner = self.inner.read();
-        inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark.clone()
+        inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark().cloned()
     }
 
     /// Returns the MachineSets or the MachinePool that own the Machines of a group, by kind and name.

@@ -8,7 +8,7 @@ use nodegroup::{GroupId, InstanceCounts, instance};
 
 use super::{
     counts::MachineCounts,
-    holder::{Holder, MachineByNode, holder_key},
+    holder::{MachineByNode, holder_key},
     live_state::LiveState,
     node_key::NodeByProviderId,
     relation::owner_of,
@@ -79,7 +79,7 @@ impl LiveState {
     /// one providerID, their groups decide which one a Node leads to.
     pub(super) fn count_set(&mut self, set: &GroupId) {
         let ids = self.machines_of(set).filter_map(|machine| machine.provider_id.clone());
-        let shared: Vec<_> = ids.filter(|id| self.holders.get(holder_key(id)).nth(1).is_some()).collect();
+        let shared: Vec<_> = ids.filter(|id| self.holders.with_tail(holder_key(id)).nth(1).is_some()).collect();
         let mut concerned = Vec::new();
         self.found_by(shared.iter().map(ArcStr::as_str), &mut concerned);
         self.count_all(concerned);
@@ -94,15 +94,12 @@ impl LiveState {
             }
             let limit = self.shared_tails.limit;
             let nodes = || self.nodes_by_provider_id.get(tail);
-            if self.holders.get(tail).nth(limit).is_some() || nodes().nth(limit).is_some() {
+            if self.holders.with_tail(tail).nth(limit).is_some() || nodes().nth(limit).is_some() {
                 self.shared_tails.tails.insert(tail.to_owned());
                 continue;
             }
-            let holders = self.holders.get(tail).filter_map(|holder| match holder {
-                Holder::Machine(machine) => Some(&machine.meta.key),
-                Holder::Pool(_) => None,
-            });
-            into.extend(holders.chain(nodes().filter_map(|NodeByProviderId(node)| node.machine.as_ref())).cloned());
+            let machines = self.holders.machines(tail).map(|machine| &machine.meta.key);
+            into.extend(machines.chain(nodes().filter_map(|NodeByProviderId(node)| node.machine.as_ref())).cloned());
             self.shared_tails.tails.remove(tail);
         }
     }

@@ -69,10 +69,12 @@ impl MachineCounts {
     }
 }
 
-/// The Machines of an owner by name, each with the state that it counts as.
+/// The Machines of an owner by name, each with the state that it counts as. Lists of pairs would have half of their bytes
+/// unused.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
-    machines: Vec<(Arc<Machine>, Option<Counted>)>,
+    machines: Vec<Arc<Machine>>,
+    counted: Vec<Option<Counted>>,
     pub(super) counts: MachineCounts,
 }
 
@@ -81,21 +83,24 @@ impl Siblings {
     /// again.
     pub(super) fn insert(&mut self, machine: &Arc<Machine>) {
         match self.place(machine) {
-            Ok(place) => self.machines[place].0 = Arc::clone(machine),
-            Err(place) => self.machines.insert(place, (Arc::clone(machine), None)),
+            Ok(place) => self.machines[place] = Arc::clone(machine),
+            Err(place) => {
+                self.machines.insert(place, Arc::clone(machine));
+                self.counted.insert(place, None);
+            }
         }
     }
 
     pub(super) fn remove(&mut self, machine: &Machine) {
-        if let Ok(place) = self.place(machine)
-            && let (_, Some(counted)) = self.machines.remove(place)
-        {
+        let Ok(place) = self.place(machine) else { return };
+        self.machines.remove(place);
+        if let Some(counted) = self.counted.remove(place) {
             self.counts.take(counted);
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Machine>> {
-        self.machines.iter().map(|(machine, _)| machine)
+        self.machines.iter()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -104,14 +109,14 @@ impl Siblings {
 
     pub(super) fn count(&mut self, machine: &Machine, counts_as: Counted) {
         let Ok(place) = self.place(machine) else { return };
-        if let Some(before) = self.machines[place].1.replace(counts_as) {
+        if let Some(before) = self.counted[place].replace(counts_as) {
             self.counts.take(before);
         }
         self.counts.add(counts_as);
     }
 
     fn place(&self, machine: &Machine) -> Result<usize, usize> {
-        self.machines.binary_search_by(|(sibling, _)| sibling.meta.key.name.cmp(&machine.meta.key.name))
+        self.machines.binary_search_by(|sibling| sibling.meta.key.name.cmp(&machine.meta.key.name))
     }
 }
 

@@ -21,107 +21,91 @@ pub(super) trait Keyed {
     fn order(&self) -> Self::Order;
 }
 
-/// Usually there is one value, stored inline. The map is the exception, and is never empty.
-#[derive(Debug)]
-enum Values<V: Keyed> {
-    One(V),
-    #[allow(clippy::box_collection, reason = "inline, the exception would make the rule twice as large")]
-    Many(Box<BTreeMap<V::Order, V>>),
-}
+/// The values of a key that has had several, by their order. Never empty.
+type Values<V> = BTreeMap<<V as Keyed>::Order, V>;
 
-impl<V: Keyed> Values<V> {
-    fn first(&self) -> Option<&V> {
-        match self {
-            Self::One(value) => Some(value),
-            Self::Many(values) => values.values().next(),
-        }
-    }
-
-    fn is_under(&self, key: &V::Key) -> bool {
-        self.first().is_some_and(|value| value.key() == key)
-    }
-}
-
-/// A multimap whose values per key are a set.
+/// A multimap whose values per key are a set. A key has its values in one of two tables, so that a value without others
+/// takes nothing but itself.
 #[derive(Debug)]
 pub(super) struct KeyedMultimap<V: Keyed> {
-    table: HashTable<Values<V>>,
+    /// Usually a key has one value.
+    single: HashTable<V>,
+    several: HashTable<Values<V>>,
     hashing: RandomState,
 }
 
 impl<V: Keyed> Default for KeyedMultimap<V> {
     fn default() -> Self {
-        Self { table: HashTable::new(), hashing: RandomState::new() }
+        Self { single: HashTable::new(), several: HashTable::new(), hashing: RandomState::new() }
     }
+}
+
+fn key_of<V: Keyed>(values: &Values<V>) -> Option<&V::Key> {
+    values.values().next().map(V::key)
 }
 
 impl<V: Keyed> KeyedMultimap<V> {
     /// Inserts a value, and replaces the one with the same key and order.
     pub(super) fn insert(&mut self, value: V) {
-        let hash = self.hashing.hash_one(value.key());
-        let hash_of = |values: &Values<V>| values.first().map_or(0, |first| self.hashing.hash_one(first.key()));
-        match self.table.entry(hash, |values| values.is_under(value.key()), hash_of) {
+        let Self { single, several, hashing } = self;
+        let hash = hashing.hash_one(value.key());
+        if let Some(values) = several.find_mut(hash, |values| key_of(values) == Some(value.key())) {
+            values.insert(value.order(), value);
+            return;
+        }
+        match single.entry(hash, |known| known.key() == value.key(), |known| hashing.hash_one(known.key())) {
             Entry::Vacant(place) => {
-                place.insert(Values::One(value));
+                place.insert(value);
             }
-            Entry::Occupied(mut place) => match place.get_mut() {
-                Values::One(known) if known.order() == value.order() => *known = value,
-                Values::Many(values) => {
-                    values.insert(value.order(), value);
-                }
-                values @ Values::One(_) => {
-                    let Values::One(known) = std::mem::replace(values, Values::Many(Box::default())) else { return };
-                    *values = Values::Many(Box::new([known, value].map(|value| (value.order(), value)).into()));
-                }
-            },
+            Entry::Occupied(mut place) if place.get().order() == value.order() => *place.get_mut() = value,
+            Entry::Occupied(place) => {
+                let values: Values<V> = [place.remove().0, value].map(|value| (value.order(), value)).into();
+                let hash_of = |values: &Values<V>| key_of(values).map_or(0, |key| hashing.hash_one(key));
+                several.insert_unique(hash, values, hash_of);
+            }
         }
     }
 
     /// Removes the value with this one's key and order.
     pub(super) fn remove(&mut self, value: &V) {
         let hash = self.hashing.hash_one(value.key());
-        let Ok(mut place) = self.table.find_entry(hash, |values| values.is_under(value.key())) else { return };
-        let empty = match place.get_mut() {
-            Values::One(known) => known.order() == value.order(),
-            Values::Many(values) => {
-                values.remove(&value.order());
-                values.is_empty()
-            }
-        };
-        if empty {
+        let is_it = |known: &V| known.key() == value.key() && known.order() == value.order();
+        if let Ok(place) = self.single.find_entry(hash, is_it) {
             place.remove();
+        } else if let Ok(mut place) = self.several.find_entry(hash, |values| key_of(values) == Some(value.key())) {
+            place.get_mut().remove(&value.order());
+            if place.get().is_empty() {
+                place.remove();
+            }
         }
     }
 
     /// Iterates over the values of a key, in order.
     pub(super) fn get(&self, key: &V::Key) -> impl Iterator<Item = &V> {
-        let (one, many) = match self.find(key) {
-            None => (None, None),
-            Some(Values::One(value)) => (Some(value), None),
-            Some(Values::Many(values)) => (None, Some(values.values())),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
+        let (single, several) = self.find(key);
+        single.into_iter().chain(several.into_iter().flat_map(|values| values.values()))
     }
 
     /// Iterates over the values of a key from `from` on, in order, in time proportional to the values taken. The only
     /// value of a key is returned even if it is before `from`.
     pub(super) fn get_from(&self, key: &V::Key, from: impl FnOnce() -> V::Order) -> impl Iterator<Item = &V> {
-        let (one, many) = match self.find(key) {
-            None => (None, None),
-            Some(Values::One(value)) => (Some(value), None),
-            Some(Values::Many(values)) => (None, Some(values.range(from()..).map(|(_, value)| value))),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
+        let (single, several) = self.find(key);
+        let several = several.map(|values| values.range(from()..).map(|(_, value)| value));
+        single.into_iter().chain(several.into_iter().flatten())
     }
 
-    fn find(&self, key: &V::Key) -> Option<&Values<V>> {
-        self.table.find(self.hashing.hash_one(key), |values| values.is_under(key))
+    fn find(&self, key: &V::Key) -> (Option<&V>, Option<&Values<V>>) {
+        let hash = self.hashing.hash_one(key);
+        let single = self.single.find(hash, |value| value.key() == key);
+        let several =
+            if single.is_none() { self.several.find(hash, |values| key_of(values) == Some(key)) } else { None };
+        (single, several)
     }
 
     /// Returns true if there are no values.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.single.is_empty() && self.several.is_empty()
     }
 }
 
@@ -169,6 +153,20 @@ mod tests {
         }
         assert_eq!(file.get_from("many", || 2).map(|value| value.1).collect::<Vec<_>>(), [3, 5]);
         assert_eq!(file.get_from("none", || 2).count(), 0);
+    }
+
+    #[test]
+    fn a_value_without_others_takes_nothing_else() {
+        let mut file = KeyedMultimap::default();
+        file.insert(("key", 1, 'a'));
+        file.insert(("other", 1, 'o'));
+        assert_eq!((file.single.len(), file.several.len()), (2, 0));
+        file.insert(("key", 2, 'b'));
+        assert_eq!((file.single.len(), file.several.len()), (1, 1));
+        file.remove(&("key", 3, 'x'));
+        file.remove(&("other", 3, 'x'));
+        file.remove(&("none", 1, 'x'));
+        assert_eq!((shown(&file, "key"), shown(&file, "other")), ("ab".to_owned(), "o".to_owned()));
     }
 
     #[test]

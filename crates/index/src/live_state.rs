@@ -18,7 +18,7 @@ use super::{
     deleted_groups::DeletedGroups,
     failed_deletes::FailedDelete,
     group::Group,
-    holder::{Holder, MachineByNode},
+    holder::{Holders, MachineByNode},
     keyed_multimap::KeyedMultimap,
     keyed_set::KeyedSet,
     multimap::Multimap,
@@ -44,7 +44,7 @@ pub(super) struct LiveState {
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Siblings>,
     pub(super) shared_tails: SharedTails,
-    pub(super) holders: KeyedMultimap<Holder>,
+    pub(super) holders: Holders,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
     pub(super) machines_by_node: KeyedMultimap<MachineByNode>,
@@ -101,7 +101,7 @@ impl LiveState {
             failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
             shared_tails: SharedTails::default(),
-            holders: KeyedMultimap::default(),
+            holders: Holders::default(),
             sets_by_deployment: Multimap::default(),
             machines_by_node: KeyedMultimap::default(),
             nodes_by_provider_id: KeyedMultimap::default(),

@@ -9,7 +9,7 @@ use nodegroup::{GroupId, MachineView, Shortage, provider_id};
 
 use super::{
     Index,
-    holder::{Holder, holder_key},
+    holder::holder_key,
     live_state::LiveState,
     node_key::{NodeByMachine, NodeByProviderId},
     resolve::{NodeQuery, Resolved},
@@ -110,11 +110,8 @@ impl LiveState {
             // Machine and Node may write the providerID differently. Its tail identifies the Node if no other Machine
             // has the same tail.
             let tail = provider_id::tail(id)?;
-            let is_other = |holder: &Holder| match holder {
-                Holder::Machine(other) => other.meta.key != *key,
-                Holder::Pool(_) => false,
-            };
-            if self.holders.get(tail).take(3).any(is_other) { None } else { nodes().next() }
+            let is_other = |machine: &Arc<Machine>| machine.meta.key != *key;
+            if self.holders.machines(tail).take(2).any(is_other) { None } else { nodes().next() }
         })
     }
 

@@ -27,7 +27,7 @@ impl LiveState {
     /// Marks the group of a Machine that has changed.
     pub(super) fn check_deletions(&mut self, machine: &Machine) {
         let Some(id) = self.group_of(machine) else { return };
-        if machine.delete_mark.is_some() || self.has_log(&id) {
+        if machine.delete_mark().is_some() || self.has_log(&id) {
             self.pending_deletes.insert(id);
         }
     }
@@ -44,6 +44,6 @@ impl LiveState {
     }
 
     fn has_marks(&self, id: &GroupId) -> bool {
-        self.machines_of(id).any(|machine: &Arc<Machine>| machine.delete_mark.is_some())
+        self.machines_of(id).any(|machine: &Arc<Machine>| machine.delete_mark().is_some())
     }
 }

@@ -6,10 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use capi::{Machine, ObjectKey, ScalableKind};
 use nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
-use super::{
-    holder::{Holder, HolderId, holder_key},
-    live_state::LiveState,
-};
+use super::{holder::Holder, live_state::LiveState};
 
 /// A Node as the caller describes it.
 #[derive(Clone, Copy, Debug)]
@@ -85,14 +82,12 @@ impl LiveState {
         if id.is_empty() {
             return Resolved::Unknown;
         }
-        let whole = self.holders.get_from(holder_key(id), || (id.into(), HolderId::Least));
-        let whole =
-            Candidates::of(whole.take_while(|holder| holder.provider_id().is_some_and(|held| *held == *id)), |_| true);
+        let whole = Candidates::of(self.holders.with_id(id), |_| true);
         if !whole.is_empty() {
             return whole.choose(self, query);
         }
         let Some(tail) = provider_id::tail(id) else { return Resolved::Unknown };
-        let by_tail = Candidates::of(self.holders.get(tail), Candidates::may_be_unambiguous);
+        let by_tail = Candidates::of(self.holders.with_tail(tail), Candidates::may_be_unambiguous);
         if by_tail.is_unambiguous(self) { by_tail.choose(self, query) } else { Resolved::Unknown }
     }
 
@@ -123,14 +118,14 @@ struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     /// Collects the holders, in order, as long as `more` returns true.
-    fn of(holders: impl Iterator<Item = &'a Holder>, more: impl Fn(&Self) -> bool) -> Self {
+    fn of(holders: impl Iterator<Item = Holder<'a>>, more: impl Fn(&Self) -> bool) -> Self {
         let mut candidates = Self::default();
         for holder in holders {
             match holder {
                 Holder::Machine(machine) => candidates.machines.push(machine),
                 // A MachinePool that lists several ids with one tail counts once.
-                Holder::Pool(pool) if candidates.pools.last() == Some(&&pool.1) => {}
-                Holder::Pool(pool) => candidates.pools.push(&pool.1),
+                Holder::Pool(pool) if candidates.pools.last() == Some(&pool) => {}
+                Holder::Pool(pool) => candidates.pools.push(pool),
             }
             if !more(&candidates) {
                 break;

@@ -10,7 +10,7 @@ const INFRASTRUCTURE_DELETED: &str = "Deleted";
 /// and later don't set the phase, so the condition InfrastructureReady counts.
 #[must_use]
 pub fn has_failed(machine: &Machine) -> bool {
-    let infrastructure = machine.infrastructure_not_ready.as_ref();
+    let infrastructure = machine.infrastructure_not_ready();
     let is_gone = infrastructure.is_some_and(|condition| condition.reason == INFRASTRUCTURE_DELETED);
-    (machine.phase == MachinePhase::Failed && machine.failure.is_some()) || (is_gone && !machine.deleting)
+    (machine.phase == MachinePhase::Failed && machine.failure().is_some()) || (is_gone && !machine.deleting)
 }

@@ -126,7 +126,7 @@ impl Shortage {
     /// own time, at which the infrastructure became unready.
     #[must_use]
     pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
-        let condition = machine.infrastructure_not_ready.as_ref()?;
+        let condition = machine.infrastructure_not_ready()?;
         let lack = exhausted::lack(&condition.reason).max(exhausted::lack(&condition.message))?;
         let first = || if seen_before { now } else { condition.since.map_or(now, |since| since.min(now)) };
         Some(Self { lack, since: known.map_or_else(first, |known| known.since) })
@@ -404,7 +404,7 @@ pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
 }
 
 fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> InstanceError {
-    let reason = machine.failure.as_ref().and_then(|failure| failure.reason.as_deref());
+    let reason = machine.failure().and_then(|failure| failure.reason.as_deref());
     let exhausted = shortage.is_some() || (has_failed(machine) && reason == Some(exhausted::INSUFFICIENT_RESOURCES));
     InstanceError {
         code: "ProvisioningFailed",
@@ -430,10 +430,10 @@ fn whole_message(machine: &Machine, otherwise: &str) -> String {
         let parts = [reason, message].into_iter().flatten().filter(|part| !part.is_empty());
         Some(parts.collect::<Vec<_>>().join(": ")).filter(|text| !text.is_empty())
     };
-    let failure = machine.failure.as_ref().filter(|_| machine.phase == MachinePhase::Failed);
+    let failure = machine.failure().filter(|_| machine.phase == MachinePhase::Failed);
     let failure = failure.and_then(|failure| pair(failure.reason.as_deref(), failure.message.as_deref()));
     let infrastructure = || {
-        let condition = machine.infrastructure_not_ready.as_ref()?;
+        let condition = machine.infrastructure_not_ready()?;
         pair(Some(&condition.reason), Some(&condition.message))
     };
     failure.or_else(infrastructure).unwrap_or_else(|| otherwise.to_owned())

@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::testing::machine;
-    use capi::{Failure, MachinePhase};
+    use capi::{Failure, MachinePhase, Rare};
 
     fn at(minutes: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
@@ -194,7 +194,8 @@ mod tests {
         let failed = |name: &str| {
             let mut machine = machine(name);
             machine.phase = MachinePhase::Failed;
-            machine.failure = Some(Box::new(Failure { reason: Some("CreateError".into()), message: None }));
+            let failure = Some(Failure { reason: Some("CreateError".into()), message: None });
+            machine.rare = Rare { failure, ..Rare::default() }.boxed();
             machine
         };
         let machines = [machine("a"), failed("c"), failed("b")];

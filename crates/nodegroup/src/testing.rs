@@ -62,10 +62,8 @@ pub(crate) fn machine(name: &str) -> Machine {
         node_name: None,
         phase: MachinePhase::Provisioning,
         created: Created::default(),
-        failure: None,
-        infrastructure_not_ready: None,
+        rare: None,
         deleting: false,
-        delete_mark: None,
     }
 }
 

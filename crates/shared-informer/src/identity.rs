@@ -226,6 +226,13 @@ impl Metadata {
     /// The maximum length of a version in bytes: a proxy of many clusters may join theirs.
     pub const LONGEST_VERSION: usize = 4_096;
 
+    /// The identity of no object: its name is empty.
+    pub(super) const NONE: Self = Self {
+        key: ObjectKey { namespace: ArcStr::new(), name: ArcStr::new() },
+        uid: Uid(UidForm::Text(ArcStr::new())),
+        resource_version: ResourceVersion(VersionForm::Text(ArcStr::new())),
+    };
+
     /// Creates it of namespace, name, uid and resourceVersion, or returns `None` if one of them is too long: a server
     /// that sends what no API server has would fill the memory.
     pub(super) fn bounded(texts: [&str; 4], interner: &Interner) -> Option<Self> {

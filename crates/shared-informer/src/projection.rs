@@ -43,8 +43,14 @@ pub struct Projection<T> {
     quick: Arc<Quick<T>>,
     careful: Arc<Careful<T>>,
     salvage: Option<Arc<Salvage>>,
-    pub(super) identity: Option<IdentityOf<T>>,
+    pub(super) identity: IdentityOf<T>,
     pub(super) bytes_of: Option<BytesOf<T>>,
+}
+
+/// The identity within a content that has none: no object's.
+pub(super) fn no_identity<T>(_: &T) -> &Metadata {
+    static NONE: Metadata = Metadata::NONE;
+    &NONE
 }
 
 impl<T> Projection<T> {
@@ -62,7 +68,14 @@ impl<T> Projection<T> {
             let content = project(&metadata, value).ok()?;
             Some((metadata, content))
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful, salvage: None, identity: None, bytes_of: None }
+        Self {
+            name: name.into(),
+            quick: Arc::new(quick),
+            careful,
+            salvage: None,
+            identity: no_identity,
+            bytes_of: None,
+        }
     }
 
     /// Creates a projection from a function of an object's identity and its JSON as the type `D::Json`, which is read
@@ -83,8 +96,14 @@ impl<T> Projection<T> {
             let document = D::Json::deserialize(&value).map_err(|error| error.to_string())?;
             of_tree(metadata.clone(), document)
         };
-        let (quick, careful) = (Arc::new(quick), Arc::new(careful));
-        Self { name: name.into(), quick, careful, salvage: None, identity: None, bytes_of: None }
+        Self {
+            name: name.into(),
+            quick: Arc::new(quick),
+            careful: Arc::new(careful),
+            salvage: None,
+            identity: no_identity,
+            bytes_of: None,
+        }
     }
 
     /// Declares where the content contains the object's identity, so that a store keeps no second copy of it. This
@@ -106,7 +125,7 @@ impl<T> Projection<T> {
     /// ```
     #[must_use]
     pub fn with_identity_within(self, identity: fn(&T) -> &Metadata) -> Self {
-        Self { identity: Some(identity), ..self }
+        Self { identity, ..self }
     }
 
     /// Declares the bytes of a content besides those of its type: its texts, without those of its identity, and its
@@ -235,8 +254,14 @@ impl<T: DeserializeOwned> Projection<T> {
             Some((metadata_of(json, texts)?, content))
         };
         let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
-        let (quick, careful) = (Arc::new(quick), Arc::new(careful));
-        Self { name: "serde".into(), quick, careful, salvage: None, identity: None, bytes_of: None }
+        Self {
+            name: "serde".into(),
+            quick: Arc::new(quick),
+            careful: Arc::new(careful),
+            salvage: None,
+            identity: no_identity,
+            bytes_of: None,
+        }
     }
 }
 

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
-    runtime::{
-        controller::{Action, Controller},
-        watcher,
-    },
+};
+use kube_runtime::{
+    controller::{Action, Controller},
+    watcher,
 };
 use serde_json::json;
 

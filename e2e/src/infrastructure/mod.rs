@@ -23,10 +23,10 @@ use futures::StreamExt as _;
 use kube::{
     Api, Client, Resource as _,
     api::{DynamicObject, Patch, PatchParams},
-    runtime::{
-        controller::{Action, Controller},
-        watcher,
-    },
+};
+use kube_runtime::{
+    controller::{Action, Controller},
+    watcher,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -2,12 +2,9 @@
 //! server's admin listener and nothing else: no cluster, no kubeconfig.
 
 mod client;
-mod layout;
 pub(super) mod output;
-mod table;
 #[cfg(test)]
 mod tests;
-mod trouble;
 mod watch;
 
 use std::{io, time::Duration};
@@ -18,7 +15,6 @@ use thiserror::Error;
 pub use self::{
     client::{Client, ClientError, ServerUrl},
     output::Filter,
-    table::{View, table},
 };
 use super::{
     UsageError,

@@ -1,8 +1,9 @@
 //! Selects the part of the state that is printed, and renders it.
 
-use super::{GroupsError, Output, View, table};
+use super::{GroupsError, Output};
 use crate::cli::printing;
 use state::{State, SyncState};
+use tables::{View, table};
 use text::visible;
 
 /// The wanted part of the state.

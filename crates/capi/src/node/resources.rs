@@ -14,15 +14,13 @@ use crate::{LONGEST_VALUE, wire};
 /// the kubelet.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// The resources of a Node, as texts.
+/// The mark of a Node that is settled.
+const SETTLED_MARK: &str = " settled";
+
+/// The resources of a Node, as one text: a line `name capacity allocatable` per resource, ordered by name, and last the
+/// number of extended resources and huge pages, without those of 0, followed by [`SETTLED_MARK`] if the Node is settled.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NodeResources {
-    /// One line `name capacity allocatable` per resource, ordered by name.
-    text: ArcStr,
-    /// The number of extended resources and huge pages among them, without those of 0.
-    extended: u16,
-    settled: bool,
-}
+pub struct NodeResources(ArcStr);
 
 #[derive(Deserialize)]
 pub(super) struct Status<'a> {
@@ -85,16 +83,23 @@ impl NodeResources {
                 return None;
             }
         }
-        Some(Self { text: interner.intern(&text), extended, settled: ready.is_settled() })
+        let written = write!(text, "{extended}{}", if ready.is_settled() { SETTLED_MARK } else { "" });
+        debug_assert!(written.is_ok(), "a text takes all");
+        Some(Self(interner.intern(&text)))
+    }
+
+    /// Returns the lines of the resources, and the last line.
+    fn parts(&self) -> (&str, &str) {
+        self.0.rsplit_once('\n').unwrap_or(("", &self.0))
     }
 
     pub(super) fn text(&self) -> &ArcStr {
-        &self.text
+        &self.0
     }
 
     /// Iterates over the resources as name, capacity and allocatable, each as the Node reports it.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
-        self.text.lines().filter_map(|line| {
+        self.parts().0.lines().filter_map(|line| {
             let (name, amounts) = line.split_once(' ')?;
             let (capacity, allocatable) = amounts.split_once(' ')?;
             Some((name, capacity, allocatable))
@@ -104,18 +109,19 @@ impl NodeResources {
     /// Returns true if the resources are the same.
     #[must_use]
     pub fn says_the_same_as(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.parts().0 == other.parts().0
     }
 
     /// Returns the number of its extended resources and huge pages, without those of 0.
     #[must_use]
     pub fn extended(&self) -> u16 {
-        self.extended
+        let last = self.parts().1;
+        last.strip_suffix(SETTLED_MARK).unwrap_or(last).parse().unwrap_or_default()
     }
 
     /// Returns true if the Node has been ready for so long that no further resources are expected.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.settled
+        self.parts().1.ends_with(SETTLED_MARK)
     }
 }

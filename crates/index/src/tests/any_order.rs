@@ -261,7 +261,7 @@ fn group_ids() -> impl Iterator<Item = GroupId> {
 /// per mark.
 fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
     let Some(view) = index.deletions(id) else { return BTreeSet::new() };
-    let machines = view.machines.iter().map(|it| (it.meta.key.name.as_str(), it.deleting, it.delete_mark.as_deref()));
+    let machines = view.machines.iter().map(|it| (it.meta.key.name.as_str(), it.deleting, it.delete_mark().cloned()));
     if view.version.log.is_some() {
         let sets = view.sets.iter().map(|set| {
             let object = &set.object;
@@ -270,7 +270,7 @@ fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
         return [format!("{:?} {:?}", sets.collect::<Vec<_>>(), machines.collect::<Vec<_>>())].into();
     }
     let is_ours = |mark: &str| mark.starts_with("capi-autoscaler-provider ");
-    machines.filter(|(_, _, mark)| mark.is_some_and(is_ours)).map(|(name, ..)| name.to_owned()).collect()
+    machines.filter(|(_, _, mark)| mark.as_deref().is_some_and(is_ours)).map(|(name, ..)| name.to_owned()).collect()
 }
 
 /// The task that finishes deletions, with the inputs that it has seen of each group.

@@ -79,7 +79,7 @@ fn of_messages_the_beginning_is_kept(#[case] bytes: usize, #[case] kept: usize) 
     let condition = json!({"type": "InfrastructureReady", "status": "False", "reason": message, "message": message});
     let status = json!({"failureReason": message, "failureMessage": message, "conditions": [condition]});
     let Change::Machine(machine) = machine("MachineSet/workers-1", "a", &json!({"status": status})) else { panic!() };
-    let (failure, condition) = (machine.failure.as_ref().unwrap(), machine.infrastructure_not_ready.as_ref().unwrap());
+    let (failure, condition) = (machine.failure().unwrap(), machine.infrastructure_not_ready().unwrap());
     let lengths = [
         failure.reason.as_ref().map_or(0, ArcStr::len),
         failure.message.as_ref().map_or(0, ArcStr::len),

@@ -1,6 +1,6 @@
 //! Tests of every row of the contract's table of instances, and of the order of its conditions.
 
-use capi::{Condition, Failure};
+use capi::{Condition, Failure, Rare};
 use rstest::rstest;
 
 use super::{MachineView, of_machine as instance_of, *};
@@ -18,13 +18,13 @@ fn with(change: impl FnOnce(&mut Machine)) -> Machine {
 }
 
 #[allow(clippy::unnecessary_wraps)] // as the field has it
-fn failed(reason: Option<&str>, message: Option<&str>) -> Option<Box<Failure>> {
-    Some(Box::new(Failure { reason: reason.map(Into::into), message: message.map(Into::into) }))
+fn failed(reason: Option<&str>, message: Option<&str>) -> Option<Failure> {
+    Some(Failure { reason: reason.map(Into::into), message: message.map(Into::into) })
 }
 
 #[allow(clippy::unnecessary_wraps)] // as the field has it
-fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
-    Some(Box::new(Condition { reason: reason.into(), message: message.into(), since: None }))
+fn not_ready(reason: &str, message: &str) -> Option<Condition> {
+    Some(Condition { reason: reason.into(), message: message.into(), since: None })
 }
 
 /// Returns a view of a Machine whose conditions have lasted for long.
@@ -35,6 +35,10 @@ fn view<'a>(machine: &'a Machine, node: Option<&'a Node>) -> MachineView<'a> {
 
 fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
     instance_of(view(machine, node))
+}
+
+fn rare(failure: Option<Failure>, infrastructure_not_ready: Option<Condition>) -> Option<Box<Rare>> {
+    Rare { failure, infrastructure_not_ready, ..Rare::default() }.boxed()
 }
 
 fn node(provider_id: &str) -> Node {
@@ -61,13 +65,14 @@ fn seen(instance: &Instance) -> Expected {
 #[case::infrastructure_that_is_yet_to_come(None, MachinePhase::Pending, not_ready("DoesNotExist", ""), false)]
 #[case::infrastructure_that_failed(None, MachinePhase::Provisioning, not_ready("ImageNotFound", "broken"), false)]
 fn a_machine_has_failed_for_good(
-    #[case] failure: Option<Box<Failure>>,
+    #[case] failure: Option<Failure>,
     #[case] phase: MachinePhase,
-    #[case] condition: Option<Box<Condition>>,
+    #[case] condition: Option<Condition>,
     #[case] expected: bool,
 ) {
     let machine = with(|machine| {
-        (machine.failure, machine.phase, machine.infrastructure_not_ready) = (failure, phase, condition);
+        machine.phase = phase;
+        machine.rare = rare(failure, condition);
     });
     let error = expected.then_some(("ProvisioningFailed", ErrorClass::Other));
     let prefix = if expected { "failed" } else { "pending" };
@@ -79,7 +84,7 @@ fn a_machine_has_failed_for_good(
 fn infrastructure_that_is_gone_is_no_failure_of_a_machine_that_is_deleted() {
     let machine = with(|machine| {
         machine.deleting = true;
-        machine.infrastructure_not_ready = not_ready("Deleted", "it is gone");
+        machine.rare = rare(None, not_ready("Deleted", "it is gone"));
     });
     let expected = (format!("deleting-machine-{ID}"), InstanceState::Deleting, None);
     assert_eq!(seen(&of_machine(&machine, None)), expected);
@@ -91,7 +96,7 @@ fn infrastructure_that_is_gone_is_no_failure_of_a_machine_that_is_deleted() {
 fn failed_and_deleting_is_deleting_failed(#[case] node: Option<&str>) {
     let machine = with(|machine| {
         machine.phase = MachinePhase::Failed;
-        machine.failure = failed(Some("DeleteError"), Some("no rights"));
+        machine.rare = rare(failed(Some("DeleteError"), Some("no rights")), None);
         machine.deleting = true;
         machine.node_name = node.map(Into::into);
         machine.provider_id = Some("x://1".into());
@@ -121,14 +126,13 @@ fn failed_and_deleting_is_deleting_failed(#[case] node: Option<&str>) {
     ErrorClass::Other
 )]
 fn failed_without_a_node_is_provisioning_failed(
-    #[case] failure: Option<Box<Failure>>,
-    #[case] condition: Option<Box<Condition>>,
+    #[case] failure: Option<Failure>,
+    #[case] condition: Option<Condition>,
     #[case] class: ErrorClass,
 ) {
     let machine = with(|machine| {
         machine.phase = MachinePhase::Failed;
-        machine.failure = failure;
-        machine.infrastructure_not_ready = condition;
+        machine.rare = rare(failure, condition);
         machine.provider_id = Some("x://1".into());
     });
     let error = Some(("ProvisioningFailed", class));
@@ -144,7 +148,7 @@ fn deleting_is_deleting(#[case] node: Option<&str>) {
         machine.deleting = true;
         machine.node_name = node.map(Into::into);
         machine.provider_id = Some("x://1".into());
-        machine.infrastructure_not_ready = not_ready("QuotaExceeded", "");
+        machine.rare = rare(None, not_ready("QuotaExceeded", ""));
     });
     let expected = (format!("deleting-machine-{ID}"), InstanceState::Deleting, None);
     assert_eq!(seen(&of_machine(&machine, None)), expected);
@@ -158,11 +162,11 @@ fn deleting_is_deleting(#[case] node: Option<&str>) {
     not_ready("NotReady", "Out of host capacity."), Some(("ProvisioningFailed", ErrorClass::OutOfResources))
 )]
 fn without_a_node_it_is_pending(
-    #[case] condition: Option<Box<Condition>>,
+    #[case] condition: Option<Condition>,
     #[case] error: Option<(&'static str, ErrorClass)>,
 ) {
     let machine = with(|machine| {
-        machine.infrastructure_not_ready = condition;
+        machine.rare = rare(None, condition);
         machine.provider_id = Some("x://1".into());
     });
     let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, error);
@@ -185,11 +189,11 @@ fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&s
 #[rstest]
 #[case::healthy(None)]
 #[case::failed(failed(None, Some("broken")))]
-fn with_a_known_node_it_is_running_though_its_node_ref_is_empty(#[case] failure: Option<Box<Failure>>) {
+fn with_a_known_node_it_is_running_though_its_node_ref_is_empty(#[case] failure: Option<Failure>) {
     let machine = with(|machine| {
         machine.provider_id = Some("x://1".into());
         machine.phase = MachinePhase::Failed;
-        machine.failure = failure;
+        machine.rare = rare(failure, None);
     });
     assert_eq!(seen(&of_machine(&machine, Some(&node("x://1")))), ("x://1".to_owned(), InstanceState::Running, None));
 }
@@ -197,7 +201,7 @@ fn with_a_known_node_it_is_running_though_its_node_ref_is_empty(#[case] failure:
 #[test]
 fn failed_with_a_node_is_running_under_its_provider_id() {
     let machine = with(|machine| {
-        machine.failure = failed(Some("UpdateError"), Some("broken"));
+        machine.rare = rare(failed(Some("UpdateError"), Some("broken")), None);
         machine.phase = MachinePhase::Failed;
         machine.node_name = Some("worker-1".into());
         machine.provider_id = Some("x://1".into());
@@ -219,14 +223,13 @@ fn a_node_without_any_provider_id_keeps_the_placeholder() {
 #[case::else_the_infrastructures(None, not_ready("QuotaExceeded", "no cores"), "QuotaExceeded: no cores")]
 #[case::or_its_reason_alone(None, not_ready("Deleted", ""), "Deleted")]
 fn the_message_is_the_machines_own(
-    #[case] failure: Option<Box<Failure>>,
-    #[case] condition: Option<Box<Condition>>,
+    #[case] failure: Option<Failure>,
+    #[case] condition: Option<Condition>,
     #[case] expected: &str,
 ) {
     let machine = with(|machine| {
         machine.phase = MachinePhase::Failed;
-        machine.failure = failure;
-        machine.infrastructure_not_ready = condition;
+        machine.rare = rare(failure, condition);
     });
     assert_eq!(of_machine(&machine, None).error.unwrap().message, expected);
 }
@@ -237,7 +240,7 @@ fn the_message_is_the_machines_own(
 fn a_long_message_is_cut(#[case] character: &str) {
     let machine = with(|machine| {
         machine.phase = MachinePhase::Failed;
-        machine.failure = failed(None, Some(&character.repeat(32_768)));
+        machine.rare = rare(failed(None, Some(&character.repeat(32_768))), None);
     });
     let message = of_machine(&machine, None).error.unwrap().message;
     assert!((390..=400).contains(&message.len()) && message.ends_with('…'), "{} bytes", message.len());
@@ -276,7 +279,7 @@ fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions
             machine.provider_id = name.starts_with('h').then(|| format!("x://{name}").into());
             if name.starts_with('f') {
                 machine.phase = MachinePhase::Failed;
-                machine.failure = failed(None, Some("broken"));
+                machine.rare = rare(failed(None, Some("broken")), None);
             }
             machine
         })
@@ -340,8 +343,8 @@ fn a_shortage_lasts_since(
 ) {
     let machine = with(|machine| {
         let since = condition.map(|since| since.parse().unwrap());
-        machine.infrastructure_not_ready =
-            Some(Box::new(Condition { reason: "NoValidHost".into(), message: "QuotaExceeded".into(), since }));
+        let condition = Condition { reason: "NoValidHost".into(), message: "QuotaExceeded".into(), since };
+        machine.rare = rare(None, Some(condition));
     });
     let known = known.map(|since| Shortage { lack: Lack::Heals, since: since.parse().unwrap() });
     let shortage = Shortage::of(&machine, known, seen_before, LATER.parse().unwrap()).unwrap();

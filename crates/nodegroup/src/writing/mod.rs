@@ -122,7 +122,7 @@ impl Member<Types> for Arc<Machine> {
     }
 
     fn ticket(&self) -> Option<Ticket> {
-        Ticket::of_mark(self.delete_mark.as_ref()?)
+        Ticket::of_mark(self.delete_mark()?)
     }
 }
 

@@ -6,6 +6,7 @@ mod batch;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
+    num::NonZeroU32,
     sync::Arc,
 };
 
@@ -20,7 +21,7 @@ use super::{
     memory::{Amount, memory_of},
     progress::Progress,
     slot::Slot,
-    stored::Stored,
+    stored::{Lists, Stored},
     tombstones::Tombstones,
 };
 use crate::{
@@ -41,7 +42,7 @@ pub struct Store<T> {
 /// A list from its first page to its last. Objects that it doesn't contain are deleted at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Listing {
-    number: u32,
+    number: NonZeroU32,
     /// True if it is the first one of its scope.
     first: bool,
 }
@@ -50,8 +51,8 @@ struct State<T> {
     /// The objects by namespace.
     objects: BTreeMap<ArcStr, Names<T>>,
     hashing: RandomState,
-    /// The function that returns the identity within a content, if there is one.
-    identity: Option<IdentityOf<T>>,
+    /// The function that returns the identity within a content.
+    identity: IdentityOf<T>,
     bytes_of: Option<BytesOf<T>>,
     indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
@@ -59,9 +60,10 @@ struct State<T> {
     /// The estimated memory of all objects.
     bytes: usize,
     undecodable: usize,
-    listings: u32,
+    /// The number of the last list that has begun; the least one before the first.
+    listings: NonZeroU32,
     /// The last complete list of each scope.
-    complete: HashMap<Option<ArcStr>, u32>,
+    complete: HashMap<Option<ArcStr>, NonZeroU32>,
     /// Tombstones of the objects that watches have reported as deleted since the last list.
     tombstones: Tombstones,
     /// The scopes whose first complete list is awaited; `None` is the scope of all namespaces.
@@ -72,27 +74,13 @@ struct State<T> {
 
 /// The objects of one namespace by name. A hash table of entries stores each name only once. Only list results need an
 /// order, and are sorted when requested.
-type Names<T> = HashTable<Entry<T>>;
-
-struct Entry<T> {
-    stored: Stored<T>,
-    /// The last list that contained the object.
-    listing: u32,
-    /// The last list that had begun when the object was added.
-    since: u32,
-}
-
-impl<T> Entry<T> {
-    fn name(&self) -> &ArcStr {
-        &self.stored.metadata().key.name
-    }
-}
+type Names<T> = HashTable<Stored<T>>;
 
 impl<T> Store<T> {
     /// Creates an empty store, which is complete after the first list of each scope (a namespace, or `None` for all).
     pub(super) fn new(
         scopes: impl IntoIterator<Item = Option<String>>,
-        (identity, bytes_of): (Option<IdentityOf<T>>, Option<BytesOf<T>>),
+        (identity, bytes_of): (IdentityOf<T>, Option<BytesOf<T>>),
         progress: Arc<Progress>,
     ) -> Self {
         Self {
@@ -106,7 +94,7 @@ impl<T> Store<T> {
                 count: 0,
                 bytes: 0,
                 undecodable: 0,
-                listings: 0,
+                listings: NonZeroU32::MIN,
                 complete: HashMap::new(),
                 tombstones: Tombstones::default(),
                 awaited: scopes.into_iter().collect(),
@@ -119,7 +107,7 @@ impl<T> Store<T> {
     /// Returns the object under a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
-        self.state.read().stored(key).map(Stored::object)
+        self.state.read().object(key)
     }
 
     /// Returns the version up to which the store is complete for a namespace; `None` if unknown.
@@ -137,7 +125,8 @@ impl<T> Store<T> {
     /// Returns the keys of all objects.
     #[must_use]
     pub fn keys(&self) -> Vec<ObjectKey> {
-        let mut keys: Vec<_> = self.state.read().entries().map(|entry| entry.stored.metadata().key.clone()).collect();
+        let state = self.state.read();
+        let mut keys: Vec<_> = state.all().map(|stored| stored.metadata(state.identity).key.clone()).collect();
         keys.sort_unstable();
         keys
     }
@@ -239,7 +228,7 @@ impl<T> Store<T> {
     /// that no update follows the object's delete.
     pub(super) fn push_resync(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
-        slot.push_unchanged(keys.filter_map(|key| state.stored(&key).map(Stored::object)));
+        slot.push_unchanged(keys.filter_map(|key| state.object(&key)));
     }
 
     /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues a mark.
@@ -269,7 +258,7 @@ impl<T> Store<T> {
     /// Begins a list of one scope (one namespace, or all).
     pub(super) fn begin_list(&self, first: bool, namespace: Option<&str>) -> Listing {
         let mut state = self.state.write();
-        state.listings += 1;
+        state.listings = state.listings.saturating_add(1);
         state.tombstones.forget(namespace);
         Listing { number: state.listings, first }
     }
@@ -279,8 +268,8 @@ impl<T> Store<T> {
     pub(super) fn drop_unlisted(&self, namespace: Option<&str>) {
         let mut batch = self.batch();
         let state = &mut *batch.state;
-        let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or_default();
-        for object in state.covered(namespace, |entry| entry.since > complete) {
+        let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or(NonZeroU32::MIN);
+        for object in state.covered(namespace, |lists| lists.since > complete) {
             state.remove(&object);
             state.emit(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
         }
@@ -304,7 +293,7 @@ impl<T> Store<T> {
         let mut batch = self.batch();
         let state = &mut *batch.state;
         state.complete.insert(namespace.map(ArcStr::from), listing.number);
-        for object in state.covered(namespace, |entry| entry.listing < listing.number) {
+        for object in state.covered(namespace, |lists| lists.last < listing.number) {
             state.remove(&object);
             let last = object;
             state.emit(Event::Deleted { last, found_by_relist: true }, &self.progress);
@@ -330,34 +319,35 @@ fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
 }
 
 impl<T> State<T> {
-    fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+    fn all(&self) -> impl Iterator<Item = &Stored<T>> {
         self.objects.values().flatten()
     }
 
     fn objects(&self) -> impl Iterator<Item = Arc<Object<T>>> {
-        self.entries().map(|entry| entry.stored.object())
-    }
-
-    fn entry(&self, key: &ObjectKey) -> Option<&Entry<T>> {
-        let names = self.objects.get(&key.namespace)?;
-        names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)
+        self.all().map(|stored| stored.object(self.identity))
     }
 
     fn stored(&self, key: &ObjectKey) -> Option<&Stored<T>> {
-        self.entry(key).map(|entry| &entry.stored)
+        let names = self.objects.get(&key.namespace)?;
+        names.find(self.hashing.hash_one(&*key.name), |stored| stored.has_name(&key.name, self.identity))
+    }
+
+    fn object(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
+        self.stored(key).map(|stored| stored.object(self.identity))
     }
 
     /// Returns true if a state from a watch is older than the stored state, or than the object's deletion.
     fn is_outdated(&self, object: &Object<T>) -> bool {
         let old = self.stored(&object.metadata.key);
-        old.is_some_and(|old| is_newer(old.metadata(), &object.metadata)) || self.tombstones.covers(&object.metadata)
+        old.is_some_and(|old| is_newer(old.metadata(self.identity), &object.metadata))
+            || self.tombstones.covers(&object.metadata)
     }
 
     /// Returns true if a state from a list is older than an earlier state of the same list, or than the object's
     /// deletion.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
-        let listed = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
-        listed.is_some_and(|entry| is_newer(entry.stored.metadata(), &object.metadata))
+        let listed = self.stored(&object.metadata.key).filter(|stored| stored.lists().last == listing.number);
+        listed.is_some_and(|stored| is_newer(stored.metadata(self.identity), &object.metadata))
             || self.tombstones.covers(&object.metadata)
     }
 
@@ -371,26 +361,26 @@ impl<T> State<T> {
         let initial = listing.is_some_and(|listing| listing.first) && !self.awaited.is_empty();
         let ObjectKey { namespace, name } = &metadata.key;
         let names = self.objects.entry(namespace.clone()).or_default();
-        let hash = self.hashing.hash_one(&**name);
-        let rehash = |entry: &Entry<T>| self.hashing.hash_one(&**entry.name());
-        let entry = match names.entry(hash, |entry| entry.name() == name, rehash) {
-            hash_table::Entry::Occupied(entry) => entry.into_mut(),
+        let (hash, identity) = (self.hashing.hash_one(&**name), self.identity);
+        let rehash = |stored: &Stored<T>| self.hashing.hash_one(&*stored.metadata(identity).key.name);
+        let stored = match names.entry(hash, |stored| stored.has_name(name, identity), rehash) {
+            hash_table::Entry::Occupied(place) => place.into_mut(),
             hash_table::Entry::Vacant(place) => {
-                place.insert(Entry { stored: Stored::new(&object, self.identity), listing: number, since: number });
+                place.insert(Stored::new(&object, Lists { last: number, since: number }, identity));
                 self.count += 1;
                 self.index(&object);
                 self.emit(Event::Added { object, initial }, progress);
                 return true;
             }
         };
-        entry.listing = number;
-        let known = entry.stored.metadata();
+        stored.set_last_list(number);
+        let known = stored.metadata(identity);
         let same_object = known.uid == metadata.uid;
         let same_version = known.resource_version == metadata.resource_version;
         if same_object && same_version && !metadata.resource_version.is_empty() {
             return false;
         }
-        let old = std::mem::replace(&mut entry.stored, Stored::new(&object, self.identity)).object();
+        let old = stored.replace(&object, identity);
         self.unindex(&old);
         self.index(&object);
         if same_object {
@@ -424,8 +414,9 @@ impl<T> State<T> {
     fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
         let ObjectKey { namespace, name } = &object.metadata.key;
         let names = self.objects.get_mut(namespace)?;
-        let entry = names.find_entry(self.hashing.hash_one(&**name), |entry| entry.name() == name).ok()?;
-        let stored = entry.remove().0.stored.object();
+        let (hash, identity) = (self.hashing.hash_one(&**name), self.identity);
+        let place = names.find_entry(hash, |stored| stored.has_name(name, identity)).ok()?;
+        let stored = place.remove().0.object(identity);
         if names.is_empty() {
             self.objects.remove(namespace);
         }
@@ -434,12 +425,12 @@ impl<T> State<T> {
         Some(stored)
     }
 
-    /// Returns the objects in a namespace, or in all, whose entries match.
-    fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
+    /// Returns the objects in a namespace, or in all, whose lists match.
+    fn covered(&self, namespace: Option<&str>, holds: impl Fn(Lists) -> bool) -> Vec<Arc<Object<T>>> {
         let one = namespace.and_then(|namespace| self.objects.get(namespace));
         let all = namespace.is_none().then(|| self.objects.values());
-        let found = one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|entry| holds(entry));
-        sorted(found.map(|entry| entry.stored.object()).collect())
+        let found = one.into_iter().chain(all.into_iter().flatten()).flatten().filter(|stored| holds(stored.lists()));
+        sorted(found.map(|stored| stored.object(self.identity)).collect())
     }
 
     fn index(&mut self, object: &Arc<Object<T>>) {

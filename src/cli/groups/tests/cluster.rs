@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::groups::{Client, Filter, View, table};
+use crate::cli::groups::{Client, Filter};
 use ::cluster::fake::{WORKERS, World, fleet};
 use page::StatusPage;
 use server::{AllowedHosts, Checks as _, admin_router, bind, serve_http};
 use state::StateSource;
+use tables::{View, table};
 
 #[tokio::test]
 async fn the_table_of_groups_is_that_of_the_cluster() {

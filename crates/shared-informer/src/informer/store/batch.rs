@@ -31,7 +31,7 @@ impl<T> Batch<'_, T> {
         let state = &*self.state;
         let after = memory_of(&object.metadata, object.content.as_deref(), state.bytes_of);
         let (objects, before) = match state.stored(&object.metadata.key) {
-            Some(stored) => (0, memory_of(stored.metadata(), stored.content(), state.bytes_of)),
+            Some(stored) => (0, memory_of(stored.metadata(state.identity), stored.content(), state.bytes_of)),
             None => (state.count + 1, 0),
         };
         let bytes = if after > before { state.bytes + after - before } else { 0 };

@@ -16,6 +16,7 @@ use crate::{
         slot::Slot,
         store::{Listing, Store},
     },
+    projection::no_identity,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -341,6 +342,10 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
     }
 }
 
+fn identity_of(widget: &Widget) -> &Metadata {
+    &widget.meta
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
@@ -350,7 +355,7 @@ proptest! {
         let query = if namespaced { Query::namespaced(widgets(), NAMESPACES) } else { Query::all(widgets()) };
         let scopes: Vec<_> = query.scopes().into_iter().map(|scope| scope.namespace).collect();
         let progress = Arc::new(Progress::new(&query, cancel.clone()));
-        let identity = alone.then_some((|widget| &widget.meta) as fn(&Widget) -> &Metadata);
+        let identity: fn(&Widget) -> &Metadata = if alone { identity_of } else { no_identity };
         let bytes = |widget: &Widget| usize::from(widget.size % 2 == 0) * 100;
         let store = Arc::new(Store::new(scopes.clone(), (identity, Some(bytes)), Arc::clone(&progress)));
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);

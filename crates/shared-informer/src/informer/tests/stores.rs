@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, informer::progress::Progress, informer::slot::Slot,
+    projection::no_identity,
 };
 
 fn by_size(object: &Object<Widget>) -> Vec<String> {
@@ -78,7 +79,7 @@ impl Wake for Wakes {
 #[tokio::test(start_paused = true)]
 async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
     let progress = Arc::new(Progress::new(&Query::all(widgets()), CancellationToken::new()));
-    let store = Arc::new(Store::<Widget>::new([], (None, None), Arc::clone(&progress)));
+    let store = Arc::new(Store::<Widget>::new([], (no_identity, None), Arc::clone(&progress)));
     let slot = Arc::new(Slot::new(HandlerOptions::default(), &CancellationToken::new()));
     store.add_handler(Arc::clone(&slot));
     let received = Arc::new(AtomicUsize::new(0));

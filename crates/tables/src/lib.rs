@@ -1,11 +1,11 @@
 //! The table of node groups. Texts from clusters must be escaped.
 
+mod layout;
+mod trouble;
+
 use std::fmt::Write as _;
 
-use super::{
-    layout::{lay_out, shown},
-    trouble,
-};
+use self::layout::{lay_out, shown};
 use state::explain::amount::{bytes, cores};
 use state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};
 
