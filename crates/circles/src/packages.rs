@@ -15,7 +15,9 @@ pub(crate) fn files() -> Vec<PathBuf> {
         entry.depth() == 0 || !(name.starts_with('.') || (entry.file_type().is_dir() && name == "target"))
     });
     let paths = entries.filter_map(|entry| Some(entry.ok()?.into_path()));
-    paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+    // Generated code is included into another file.
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    paths.filter(|path| is_source(path) && !path.ends_with("src/generated.rs")).collect()
 }
 
 /// Returns the root files of crates: those of a package's library, programs, tests, benches, examples and fuzz targets,
@@ -32,7 +34,7 @@ fn package(file: &Path) -> Option<PathBuf> {
 fn is_crate(package: &Path, file: &Path) -> bool {
     let place: Vec<_> = file.strip_prefix(package).into_iter().flatten().filter_map(|part| part.to_str()).collect();
     match place.as_slice() {
-        ["build.rs"] | ["src", "lib.rs" | "main.rs"] => true,
+        ["build.rs" | "main.rs"] | ["src", "lib.rs" | "main.rs"] => true,
         ["src", "bin", program @ ..] => matches!(program, [_] | [_, "main.rs"]),
         ["tests" | "benches" | "examples" | "fuzz_targets", program @ ..] => matches!(program, [_] | [_, "main.rs"]),
         _ => false,

@@ -69,8 +69,8 @@ impl MachineCounts {
     }
 }
 
-/// The Machines of an owner by name, each with the state that it counts as. Lists of pairs would have half of their bytes
-/// unused.
+/// The Machines of an owner by name, each with the state that it counts as. Lists of pairs would have half of their
+/// bytes unused.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     machines: Vec<Arc<Machine>>,

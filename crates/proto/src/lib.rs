@@ -1,5 +1,5 @@
-//! The generated types, client and server of `proto/externalgrpc.proto`. This crate must hold nothing of its own: a test
-//! generates the code again, and compares.
+//! The generated types, client and server of `proto/externalgrpc.proto`. This crate must hold nothing of its own: a
+//! test generates the code again, and compares.
 #![allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]
 
 include!("generated.rs");

@@ -1,5 +1,5 @@
-//! The code in the tree is that which `proto/externalgrpc.proto` gives, compiled by protox, so that no `protoc` has to be
-//! installed. After a change of the protocol or of the generators this writes it:
+//! The code in the tree is that which `proto/externalgrpc.proto` gives, compiled by protox, so that no `protoc` has to
+//! be installed. After a change of the protocol or of the generators this writes it:
 //!
 //! ```console
 //! UPDATE_PROTO=1 cargo test -p proto
