@@ -18,8 +18,7 @@ const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 const SETTLED_MARK: &str = " settled";
 
 /// The resources of a Node, as one text: a line `name capacity allocatable` per resource, ordered by name, and last the
-/// number of extended resources and huge pages, without those of 0, followed by [`SETTLED_MARK`] if the Node is
-/// settled.
+/// number of extended resources and huge pages, without those of 0, followed by a mark if the Node is settled.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeResources(ArcStr);
 
