@@ -1,20 +1,20 @@
 //! The running program that serves many workload clusters. It differs from [`App`](super::App) by its provider, by
 //! clients that have to show certificates, and by serving no status page.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
-use prices::PriceMetrics;
 use shared_informer::Spawner;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    Config, DRAIN, FleetConfig, StartError, announce, certificates, checks, fleet::FleetProvider, follow_prices,
-    listeners::Listeners, priced_rules, report_progress, routes, serve_checks, serving::Serving, start_traces,
+    Config, DRAIN, FleetConfig, StartError, announce, certificates, checks, fleet::FleetProvider, follow_checks,
+    follow_prices, listeners::Listeners, priced_rules, report_progress, routes, serve_checks, serving::Serving,
+    start_traces,
 };
 use server::{
-    Check, Checks as _, ClientFiles, GrpcAddress, GrpcThreadError, ReadinessMetrics, Shutdown, TlsFiles, new_registry,
+    Check, Checks as _, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry,
     serve_many_on_own_thread,
 };
 
@@ -55,14 +55,12 @@ impl FleetApp {
         let poll = move || (polled.informers(), polled.checks().iter().all(Check::is_ready));
         tokio::spawn(report_progress(poll, common.log.clone(), shutdown.stopping()));
 
-        let metrics = PriceMetrics::register(&mut registry.write());
         let fleet = provider.fleet.clone();
         let apply = move |prices| fleet.set_prices(&prices);
-        let prices = price_file.map(|file| follow_prices(file, metrics, apply, shutdown.stopping()));
+        let prices = follow_prices(price_file, apply, &registry, shutdown.stopping());
         let checks = checks(provider.fleet.clone(), common.scale.read_only, shutdown.stopping());
         let (routes, health) = routes(provider.service.clone(), common.reflection).await?;
-        let health = tokio::spawn(health.follow(Arc::clone(&checks), shutdown.stopping()));
-        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
+        let health = follow_checks(health, &checks, &registry, shutdown.stopping());
         let pages_ended = CancellationToken::new();
         let pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
         addresses.log();

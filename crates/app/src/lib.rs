@@ -90,14 +90,12 @@ impl App {
         let poll = move || (polled.informers(), polled.check().is_ok());
         tokio::spawn(report_progress(poll, config.log.clone(), shutdown.stopping()));
 
-        let metrics = PriceMetrics::register(&mut registry.write());
         let index = Arc::clone(workload.index());
         let apply = move |prices| index.apply(Change::Prices(prices));
-        let prices = price_file.map(|file| follow_prices(file, metrics, apply, shutdown.stopping()));
+        let prices = follow_prices(price_file, apply, &registry, shutdown.stopping());
         let checks = checks(workload.clone(), config.scale.read_only, shutdown.stopping());
         let (routes, health) = routes(provider.service.clone(), config.reflection).await?;
-        let health = tokio::spawn(health.follow(Arc::clone(&checks), shutdown.stopping()));
-        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
+        let health = follow_checks(health, &checks, &registry, shutdown.stopping());
         let sources = StatusSources {
             history: provider.scale.history().clone(),
             calls: provider.service.calls().clone(),
@@ -237,17 +235,30 @@ async fn routes(service: impl CloudProvider, reflection: bool) -> Result<(Routes
     Ok((routes.routes(), health))
 }
 
-/// Applies the prices of a file until a shutdown request.
+/// Applies the prices of a file, if there is one, until a shutdown request. Their metrics are there in any case.
 fn follow_prices(
-    file: PriceFile,
-    metrics: PriceMetrics,
+    file: Option<PriceFile>,
     apply: impl Fn(Arc<PriceList>) + Send + Sync + 'static,
+    registry: &SharedRegistry,
     stopping: CancellationToken,
-) -> JoinHandle<()> {
-    tokio::spawn(async move {
+) -> Option<JoinHandle<()>> {
+    let metrics = PriceMetrics::register(&mut registry.write());
+    let file = file?;
+    Some(tokio::spawn(async move {
         let following = file.follow(prices::Settings::default(), metrics, apply);
         stopping.run_until_cancelled(following).await;
-    })
+    }))
+}
+
+/// Lets the health that gRPC answers, and the metrics of readiness, follow the checks until a shutdown request.
+fn follow_checks(
+    health: Health,
+    checks: &Arc<dyn Checks>,
+    registry: &SharedRegistry,
+    stopping: CancellationToken,
+) -> JoinHandle<()> {
+    registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(checks))));
+    tokio::spawn(health.follow(Arc::clone(checks), stopping))
 }
 
 /// Serves probes, on a listener of their own as well, and metrics.

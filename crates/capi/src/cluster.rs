@@ -110,9 +110,11 @@ impl Cluster {
     /// Returns the projection with which an informer reads Clusters.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/Cluster", Self::of)
-            .with_identity_within(|cluster| &cluster.meta)
-            .with_bytes(Self::bytes)
+        Self::measured(Projection::typed::<Json>("capi/Cluster", Self::of))
+    }
+
+    fn measured(projection: Projection<Self>) -> Projection<Self> {
+        projection.with_identity_within(|cluster| &cluster.meta).with_bytes(Self::bytes)
     }
 
     /// Returns the bytes of its texts and its topology, without its identity.
@@ -129,13 +131,12 @@ impl Cluster {
     pub fn projection_selecting(
         selects: impl Fn(&BTreeMap<String, String>) -> bool + Send + Sync + 'static,
     ) -> Projection<Self> {
-        let projection = Projection::typed::<Json>("capi/Cluster selected", move |meta, object| {
+        Self::measured(Projection::typed::<Json>("capi/Cluster selected", move |meta, object| {
             let labels = object.metadata.labels.iter().flat_map(wire::Texts::iter);
             let labels = labels.map(|(key, value)| (key.to_owned(), (**value).to_owned())).collect();
             let is_selected = selects(&labels);
             Ok(Self { is_selected, ..Self::of(meta, object)? })
-        });
-        projection.with_identity_within(|cluster| &cluster.meta)
+        }))
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Result<Self, String> {

@@ -143,6 +143,12 @@ impl<T> Projection<T> {
         Self { bytes_of: Some(bytes), ..self }
     }
 
+    /// Returns the bytes of a content, as [`Self::with_bytes`] declares them; 0 without that.
+    #[must_use]
+    pub fn bytes_of(&self, content: &T) -> usize {
+        self.bytes_of.map_or(0, |bytes| bytes(content))
+    }
+
     /// Declares what is still read of an object that doesn't decode: a text found in its JSON, such as a label. The
     /// object's [`DecodeError`] has it.
     ///

@@ -69,6 +69,9 @@ fn each_text_of_a_pool_cluster_and_template_counts() {
         "spec": {"topology": {"version": "v1.34.0", "workers": {"machineDeployments": [worker]}}}});
     let cluster = Cluster::decode(meta_of(&cluster), &cluster).unwrap();
     assert!(cluster.bytes() > 400, "its name is kept twice: {}", cluster.bytes());
+    for projection in [Cluster::projection(), Cluster::projection_selecting(|_| true)] {
+        assert_eq!(projection.bytes_of(&cluster), cluster.bytes(), "{}", projection.name());
+    }
     assert_counts(&cluster, &cluster.meta, cluster.bytes());
 
     let template = json!({"metadata": {"name": "t"}, "status": {"capacity": {"cpu": "4", "memory": "m".repeat(500)},
