@@ -12,7 +12,7 @@ use kube::{
     Client, Resource as _, ResourceExt as _,
     api::{DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch, PatchParams, Preconditions},
     client::Body,
-    core::{ApiResource, ObjectMeta, PartialObjectMeta, Request, Status, request},
+    core::{ApiResource, Request, Status, request},
 };
 use nodegroup::{
     GroupId, SharedLog,
@@ -23,11 +23,9 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use shared_informer::ResourceVersion;
 
+use super::fields::{GroupObject, MachineMeta, MachineObject};
 use discovery::CoreResources;
 use traces::{Span, Traces};
-
-/// The label of a Machine that names its MachineDeployment.
-const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 
 /// The number of Machines on one page of a list.
 const PAGE: u32 = 500;
@@ -62,38 +60,6 @@ pub(super) struct MachineDetails {
     pub(super) node_name: Option<ArcStr>,
     /// The value of its delete-machine annotation.
     pub(super) delete_mark: Option<ArcStr>,
-}
-
-/// A Machine as the metadata of an answer shows it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct MachineMeta {
-    pub(super) name: ArcStr,
-    pub(super) uid: Uid,
-    pub(super) version: ResourceVersion,
-    pub(super) deleting: bool,
-    owners: Vec<(String, String)>,
-    /// The MachineDeployment that its label names.
-    deployment: Option<String>,
-}
-
-impl MachineMeta {
-    fn of(metadata: &ObjectMeta) -> Self {
-        let owners = metadata.owner_references.iter().flatten();
-        Self {
-            name: metadata.name.as_deref().unwrap_or_default().into(),
-            uid: metadata.uid.as_deref().unwrap_or_default().into(),
-            version: metadata.resource_version.as_deref().unwrap_or_default().into(),
-            deleting: metadata.deletion_timestamp.is_some(),
-            owners: owners.map(|owner| (owner.kind.clone(), owner.name.clone())).collect(),
-            deployment: metadata.labels.as_ref().and_then(|labels| labels.get(DEPLOYMENT_NAME).cloned()),
-        }
-    }
-
-    /// Returns true if one of `owners` owns this Machine.
-    pub(super) fn is_of(&self, owners: &[(ScalableKind, ArcStr)]) -> bool {
-        let is = |kind: &str, name: &str| owners.iter().any(|owner| owner.0.as_str() == kind && owner.1 == name);
-        self.owners.iter().any(|(kind, name)| is(kind, name))
-    }
 }
 
 /// A client of the management cluster's API server, for writes and for the reads that they need.
@@ -190,11 +156,19 @@ impl Api {
         Err(call_error(&head, &body))
     }
 
+    /// Sends a request that changes a group's object, and returns the version that it made.
+    async fn changed(
+        &self,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
+    ) -> Result<GroupVersion, CallError> {
+        self.call(request).await.map(|object: GroupObject| object.version())
+    }
+
     /// Reads a group's object.
     pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupState, CallError> {
         let request = self.group_requests(id)?.get(&id.key.name, &GetParams::default());
-        let object: DynamicObject = self.call(request).await?;
-        Ok(GroupState { version: version_of(&object), managed: object.metadata.managed_fields.unwrap_or_default() })
+        let object: GroupObject<Vec<ManagedFieldsEntry>> = self.call(request).await?;
+        Ok(GroupState { version: object.version(), managed: object.into_managed_fields() })
     }
 
     /// Changes a group's object if neither its spec nor its log has been written since it was seen. A missing log is
@@ -217,7 +191,7 @@ impl Api {
         }
         let patch = json_patch_of(patch)?;
         let request = self.group_requests(id)?.patch(&id.key.name, &PatchParams::default(), &patch);
-        Ok(version_of(&self.call(request).await?))
+        self.changed(request).await
     }
 
     /// Writes the annotation of a replaced Machine, if the group still has the previous value. A missing value is
@@ -267,7 +241,7 @@ impl Api {
         let params = PatchParams { field_manager: Some(writer.to_string()), ..PatchParams::default() };
         let requests = self.group_requests(id)?;
         if to == 0 {
-            return Ok(version_of(&self.call(requests.patch(&id.key.name, &params, &patch)).await?));
+            return self.changed(requests.patch(&id.key.name, &params, &patch)).await;
         }
         let request = requests.patch_subresource("scale", &id.key.name, &params, &patch);
         let scale: ScaleObject = self.call(request).await?;
@@ -294,15 +268,14 @@ impl Api {
         let mut patch = tests_of(seen);
         patch.push(json!({"op": "add", "path": "/spec/replicas", "value": to}));
         let params = PatchParams { field_manager: Some(writer.to_string()), ..PatchParams::default() };
-        let request = self.group_requests(id)?.patch(&id.key.name, &params, &json_patch_of(patch)?);
-        Ok(version_of(&self.call(request).await?))
+        self.changed(self.group_requests(id)?.patch(&id.key.name, &params, &json_patch_of(patch)?)).await
     }
 
     /// Reads a Machine. Returns `None` if there is none with this name and uid.
     pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineMeta>, CallError> {
         let request = self.machine_requests(&key.namespace)?.get_metadata(&key.name, &GetParams::default());
-        match self.call::<PartialObjectMeta>(request).await {
-            Ok(found) => Ok(Some(MachineMeta::of(&found.metadata)).filter(|seen| seen.uid == *uid)),
+        match self.call::<MachineObject>(request).await {
+            Ok(found) => Ok(Some(MachineMeta::from(found)).filter(|seen| seen.uid == *uid)),
             Err(CallError::Missing(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -345,12 +318,10 @@ impl Api {
         let mut params = ListParams::default().limit(PAGE);
         let mut seen = Vec::new();
         for _ in 0..MOST_PAGES {
-            let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
-            let machines = page.items.iter().map(|item| MachineMeta::of(&item.metadata));
-            // The Machines of a MachineSet that the watch hasn't delivered yet are found by their label alone.
-            let is_labelled = |machine: &MachineMeta| {
-                id.kind == ScalableKind::MachineDeployment && machine.deployment.as_deref() == Some(&*id.key.name)
-            };
+            let page: ObjectList<MachineObject> = self.call(machines.list_metadata(&params)).await?;
+            let machines = page.items.into_iter().map(MachineMeta::from);
+            let is_labelled =
+                |machine: &MachineMeta| id.kind == ScalableKind::MachineDeployment && machine.is_labelled(&id.key.name);
             seen.extend(machines.filter(|machine| machine.is_of(owners) || is_labelled(machine)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -377,7 +348,7 @@ impl Api {
         }
         let machines = self.machine_requests(&key.namespace)?;
         let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
-        self.call(request).await.map(|marked: PartialObjectMeta| MachineMeta::of(&marked.metadata))
+        self.call(request).await.map(|marked: MachineObject| MachineMeta::from(marked))
     }
 
     /// Removes the delete-machine annotation of a Machine if it has this value, and the Machine is unchanged since this
@@ -430,17 +401,6 @@ fn tests_of(seen: &GroupVersion) -> Vec<Value> {
 fn json_patch_of(operations: Vec<Value>) -> Result<Patch<()>, CallError> {
     let patch = serde_json::from_value(Value::Array(operations));
     patch.map(Patch::Json).map_err(|error| CallError::Refused(error.to_string()))
-}
-
-fn version_of(object: &DynamicObject) -> GroupVersion {
-    let replicas = object.data.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
-    GroupVersion {
-        uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
-        resource_version: object.metadata.resource_version.as_deref().unwrap_or_default().into(),
-        generation: object.metadata.generation.unwrap_or_default(),
-        replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
-        log: object.annotations().get(DELETING).map(|text| SharedLog::new(text.as_str().into())),
-    }
 }
 
 fn call_error(head: &Parts, body: &[u8]) -> CallError {

@@ -30,7 +30,7 @@ use super::{
 /// A batch begins after this many yields to the runtime without a new delete, if they took at least [`QUIET_FOR`].
 /// Cluster Autoscaler sends one Node per call, concurrently, and one write of the log serves the whole batch. Yields
 /// are used because the shortest sleep takes two milliseconds.
-const QUIET_TURNS: usize = 500;
+const QUIET_TURNS: usize = 100;
 /// The number of such yields after which a batch begins at once: a yield takes microseconds on a busy machine.
 const MOST_QUIET_TURNS: usize = 2_000;
 /// The minimum time without a new delete. Two calls of one caller are less than this time apart.
@@ -54,7 +54,13 @@ const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 /// Gathers the deletes that arrive at the same time as the first one.
 pub(super) async fn gather(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
     let is_quiet = |turns, time| turns >= MOST_QUIET_TURNS || (turns >= QUIET_TURNS && time >= QUIET_FOR);
-    gather_until(work, deletes, is_quiet, tokio::task::yield_now).await
+    gather_until(work, deletes, is_quiet, give_way).await
+}
+
+/// Yields to the runtime's tasks and to other threads: on a busy machine these have to run to bring further deletes.
+async fn give_way() {
+    std::thread::yield_now();
+    tokio::task::yield_now().await;
 }
 
 /// Gathers the deletes that arrive shortly after these, all of which join a running batch.

@@ -15,6 +15,7 @@ mod events;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub mod fake;
+mod fields;
 mod finisher;
 mod history;
 mod lane;

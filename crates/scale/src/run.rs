@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 use shared_informer::ResourceVersion;
 
 use super::{
-    api::{GroupChange, MachineMeta},
+    api::GroupChange,
+    fields::MachineMeta,
     metrics::Write,
     now::CurrentState,
     outcome::SizeWritten,
