@@ -74,7 +74,8 @@ pub fn provider_id(data: &[u8]) {
         }
         Some(PlaceholderRef::Replica(group)) => {
             let stem = format!("replica-{}-{}_{}-", group.kind, group.key.namespace, group.key.name);
-            assert!(text.strip_prefix(&stem).is_some_and(|index| index.parse::<u128>().is_ok() || index.len() > 38));
+            let id = text.strip_prefix("new-").unwrap_or(text);
+            assert!(id.strip_prefix(&stem).is_some_and(|index| index.parse::<u128>().is_ok() || index.len() > 38));
         }
         None => {}
     }
