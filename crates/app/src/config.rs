@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     net::{Ipv4Addr, SocketAddr},
+    num::NonZero,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -86,6 +87,8 @@ pub struct FleetConfig {
     pub namespaces: Option<BTreeSet<String>>,
     /// The trust domain in the identities of the autoscalers.
     pub trust_domain: TrustDomain,
+    /// The number of threads that answer gRPC.
+    pub grpc_threads: NonZero<usize>,
 }
 
 /// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an

@@ -15,7 +15,7 @@ use super::{
 };
 use server::{
     Check, Checks as _, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry,
-    serve_many_on_own_thread,
+    serve_many_on_own_threads,
 };
 
 /// The running program of a fleet. Dropping it stops nothing: request the shutdown, and call [`FleetApp::finish`].
@@ -64,8 +64,9 @@ impl FleetApp {
         let pages_ended = CancellationToken::new();
         let pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
         addresses.log();
-        let grpc = serve_many_on_own_thread(listeners.grpc, certificates, routes, shutdown.stopping(), DRAIN)?;
-        info!(address = %grpc.address(), tls = true, "serving gRPC");
+        let (threads, stopping) = (config.grpc_threads, shutdown.stopping());
+        let grpc = serve_many_on_own_threads(listeners.grpc, certificates, routes, threads, stopping, DRAIN)?;
+        info!(address = %grpc.address(), tls = true, threads, "serving gRPC");
         let serving = Serving { shutdown, grpc, addresses, health, prices, traces: sender, pages, pages_ended };
         Ok(Self { provider, serving })
     }

@@ -2,7 +2,7 @@
 //! turns, and bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers
 //! earlier calls, and then ends.
 
-use std::{collections::VecDeque, convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, io, num::NonZero, pin::pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
 use http::{HeaderMap, Request, Response};
@@ -29,6 +29,7 @@ use super::{
     chunks::Chunked,
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
+    grpc_threads::Place,
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
     turns::Turns,
 };
@@ -57,6 +58,8 @@ pub(super) struct GrpcLimits {
     pub(super) streams: u32,
     /// The limits of bytes.
     pub(super) bytes: ByteLimits,
+    /// The number of threads that serve the connections of IP addresses.
+    pub(super) threads: NonZero<usize>,
 }
 
 impl Default for GrpcLimits {
@@ -73,6 +76,7 @@ impl Default for GrpcLimits {
             leave: Duration::from_secs(30),
             streams: 256,
             bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
+            threads: NonZero::<usize>::MIN,
         }
     }
 }
@@ -86,63 +90,57 @@ impl GrpcLimits {
     }
 }
 
-/// The limits of a listener, and the state that its connections share.
+/// The limits of a listener, and the state that its connections share, whichever threads serve them.
 #[derive(Debug)]
-struct Listener {
+pub(super) struct Listener {
     limits: GrpcLimits,
+    open: OpenConnections,
     all_bytes: Arc<AllBytes>,
     leaving: Semaphore,
     /// The connections that this program has ended. They still count as open, since their callers continue their loop
     /// on a new connection.
     ended: Mutex<VecDeque<Connection>>,
+    logged: Mutex<Logged>,
 }
 
 /// The peer of a connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Peer {
     /// The client that the connection counts for.
     pub(super) source: Source,
     /// The client, by the name that its writes are recorded with.
     pub(super) client: Client,
+    /// The connection's place on the thread that serves it.
+    pub(super) place: Place,
 }
 
 /// Serves `routes` on incoming connections until `shutdown` is cancelled, and then completes the calls under way.
 pub(super) async fn serve_connections<S>(
     mut incoming: impl Stream<Item = io::Result<(S, Peer)>> + Unpin,
     routes: Routes,
-    limits: GrpcLimits,
+    listener: Arc<Listener>,
     shutdown: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let open = OpenConnections::new(limits.connections);
-    let listener = Arc::new(Listener {
-        limits,
-        all_bytes: Arc::default(),
-        leaving: Semaphore::new(LEAVING),
-        ended: Mutex::default(),
-    });
     let mut connections = JoinSet::new();
-    let mut logged = Logged::default();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             () = listener.all_bytes.exceeded.notified() => {
-                for client in open.cut_largest(limits.bytes.total) {
-                    logged.bytes(client, limits.bytes.total);
-                }
+                listener.cut_largest();
                 continue;
             }
             accepted = incoming.next() => accepted,
         };
         match accepted {
-            Some(Ok((stream, Peer { source, client }))) => {
-                let (connection, lost) = open.open(source);
-                if let Some(client) = lost {
-                    logged.excess(client, limits.connections);
-                }
+            Some(Ok((stream, Peer { source, client, place }))) => {
+                let connection = listener.open(source);
                 let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
-                connections.spawn(async move { listener.serve(stream, client, routes, connection, shutdown).await });
+                connections.spawn(async move {
+                    listener.serve(stream, client, routes, connection, shutdown).await;
+                    drop(place);
+                });
             }
             // The error has been logged, and a pause has passed.
             Some(Err(_)) => {}
@@ -155,6 +153,32 @@ pub(super) async fn serve_connections<S>(
 }
 
 impl Listener {
+    pub(super) fn new(limits: GrpcLimits) -> Self {
+        Self {
+            limits,
+            open: OpenConnections::new(limits.connections),
+            all_bytes: Arc::default(),
+            leaving: Semaphore::new(LEAVING),
+            ended: Mutex::default(),
+            logged: Mutex::default(),
+        }
+    }
+
+    fn open(&self, source: Source) -> OpenConnection {
+        let (connection, lost) = self.open.open(source);
+        if let Some(client) = lost {
+            self.logged.lock().excess(client, self.limits.connections);
+        }
+        connection
+    }
+
+    fn cut_largest(&self) {
+        let limit = self.limits.bytes.total;
+        for client in self.open.cut_largest(limit) {
+            self.logged.lock().bytes(client, limit);
+        }
+    }
+
     async fn serve<S>(
         &self,
         stream: S,

@@ -1,10 +1,10 @@
-//! The thread that answers gRPC. Cluster Autoscaler sends its calls one after another, and most are answered from
-//! memory, so the latency of a single call counts: on a single-threaded runtime no call is handed from one thread to
-//! another. Nothing may block here: calls to an API server run on the other runtime and are only awaited.
+//! The threads that answer gRPC, most often one. Cluster Autoscaler sends its calls one after another, and most are
+//! answered from memory, so the latency of a single call counts: on a single-threaded runtime no call is handed from
+//! one thread to another. Nothing may block here: calls to an API server run on the other runtime and are only awaited.
 
-use std::{future::Future, io, thread, time::Duration};
+use std::{future::Future, io, iter, num::NonZero, sync::Arc, thread, time::Duration};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use thiserror::Error;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -17,9 +17,10 @@ use tracing::warn;
 use super::{
     Certificates, GrpcAddress, GrpcListener,
     connection::Client,
-    grpc_connections::{GrpcLimits, Peer, serve_connections},
+    grpc_connections::{GrpcLimits, Listener, Peer, serve_connections},
+    grpc_threads::{Handed, Place, ThreadSender, distribute, receive},
     open_connections::Source,
-    tls,
+    tls::{self, Handshakes},
     unix_socket::SocketFile,
 };
 
@@ -40,10 +41,15 @@ pub enum GrpcThreadError {
     Panicked,
 }
 
-/// A handle of the running thread. Dropping it leaves the thread running until its token is cancelled.
+/// A handle of the running threads. Dropping it leaves them running until their token is cancelled.
 #[derive(Debug)]
-pub struct GrpcThread {
+pub struct GrpcThreads {
     address: GrpcAddress,
+    threads: Vec<GrpcThread>,
+}
+
+#[derive(Debug)]
+struct GrpcThread {
     /// `None` once its result was taken.
     ended: Option<oneshot::Receiver<()>>,
     thread: thread::JoinHandle<()>,
@@ -55,29 +61,32 @@ pub struct GrpcThread {
 /// it serves without TLS, as always on a Unix socket.
 ///
 /// # Errors
-/// If no thread or runtime can be created. Later errors come from [`GrpcThread::ended`].
+/// If no thread or runtime can be created. Later errors come from [`GrpcThreads::ended`].
 pub fn serve_on_own_thread(
     listener: impl Into<GrpcListener>,
     certificates: Option<Certificates>,
     routes: Routes,
     shutdown: CancellationToken,
     drain: Duration,
-) -> Result<GrpcThread, GrpcThreadError> {
+) -> Result<GrpcThreads, GrpcThreadError> {
     serve_within(listener.into(), certificates, routes, GrpcLimits::default(), shutdown, drain)
 }
 
-/// Serves like [`serve_on_own_thread`], for the clients of thousands of clusters.
+/// Serves like [`serve_on_own_thread`], for the clients of thousands of clusters, and on this number of threads. Each
+/// connection belongs to one of them. They share all limits.
 ///
 /// # Errors
 /// As [`serve_on_own_thread`].
-pub fn serve_many_on_own_thread(
+pub fn serve_many_on_own_threads(
     listener: impl Into<GrpcListener>,
     certificates: Certificates,
     routes: Routes,
+    threads: NonZero<usize>,
     shutdown: CancellationToken,
     drain: Duration,
-) -> Result<GrpcThread, GrpcThreadError> {
-    serve_within(listener.into(), Some(certificates), routes, GrpcLimits::of_many_clients(), shutdown, drain)
+) -> Result<GrpcThreads, GrpcThreadError> {
+    let limits = GrpcLimits { threads, ..GrpcLimits::of_many_clients() };
+    serve_within(listener.into(), Some(certificates), routes, limits, shutdown, drain)
 }
 
 pub(super) fn serve_within(
@@ -87,31 +96,43 @@ pub(super) fn serve_within(
     limits: GrpcLimits,
     shutdown: CancellationToken,
     drain: Duration,
-) -> Result<GrpcThread, GrpcThreadError> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(GrpcThreadError::Start)?;
+) -> Result<GrpcThreads, GrpcThreadError> {
+    let first = new_runtime()?;
     let (address, incoming) = {
-        let _context = runtime.enter();
+        let _context = first.enter();
         incoming(listener).map_err(GrpcThreadError::Start)?
     };
-    let (send, ended) = oneshot::channel();
-    let thread = thread::Builder::new()
-        .name("grpc".to_owned())
-        .spawn(move || {
-            // However this thread ends, the program must not go on without gRPC.
-            let _cancels = shutdown.clone().drop_guard();
-            run(&runtime, incoming, certificates, (routes, limits), shutdown, drain);
-            // Tasks and connections are dropped before the end is reported.
-            drop(runtime);
-            // If this fails, the handle has been dropped.
-            let _ = send.send(());
-        })
-        .map_err(GrpcThreadError::Start)?;
-    Ok(GrpcThread { address, ended: Some(ended), thread })
+    let incoming = match incoming {
+        Incoming::Tcp(incoming) if limits.threads.get() > 1 => {
+            let (threads, handed): (Vec<_>, Vec<_>) = (0..limits.threads.get()).map(|_| ThreadSender::new()).unzip();
+            first.spawn(distribute(incoming.then(pause_after_error).boxed(), threads, shutdown.clone()));
+            handed.into_iter().map(Incoming::Handed).collect()
+        }
+        incoming => vec![incoming],
+    };
+    let listener = Arc::new(Listener::new(limits));
+    let service = Service { certificates, handshakes: Arc::default(), routes, listener, shutdown, drain };
+    // If a thread can't be started, the earlier ones end.
+    let ends = service.shutdown.clone().drop_guard();
+    let runtimes = iter::once(Ok(first)).chain(iter::repeat_with(new_runtime));
+    let start = |(number, (incoming, runtime)): (usize, _)| {
+        let name = if number == 0 { "grpc".to_owned() } else { format!("grpc-{number}") };
+        service.clone().start(name, runtime?, incoming)
+    };
+    let threads = incoming.into_iter().zip(runtimes).enumerate().map(start).collect::<Result<_, _>>()?;
+    ends.disarm();
+    Ok(GrpcThreads { address, threads })
+}
+
+fn new_runtime() -> Result<Runtime, GrpcThreadError> {
+    Builder::new_current_thread().enable_all().build().map_err(GrpcThreadError::Start)
 }
 
 /// The incoming connections, of either kind.
 enum Incoming {
     Tcp(TcpIncoming),
+    /// Those that the first thread has accepted for another one.
+    Handed(Handed),
     Unix(tokio::net::UnixListener, SocketFile),
 }
 
@@ -131,41 +152,67 @@ fn incoming(listener: GrpcListener) -> io::Result<(GrpcAddress, Incoming)> {
     }
 }
 
-fn run(
-    runtime: &Runtime,
-    incoming: Incoming,
+/// The service of all threads.
+#[derive(Clone)]
+struct Service {
     certificates: Option<Certificates>,
-    (routes, limits): (Routes, GrpcLimits),
+    handshakes: Arc<Handshakes>,
+    routes: Routes,
+    listener: Arc<Listener>,
     shutdown: CancellationToken,
     drain: Duration,
-) {
-    let (routes, stopping) = (routes.prepare(), shutdown.clone());
-    runtime.block_on(async {
-        match (incoming, certificates) {
-            (Incoming::Tcp(incoming), None) => {
-                let incoming = incoming.then(pause_after_error).boxed().map(|accepted| {
-                    let stream = accepted?;
+}
+
+impl Service {
+    fn start(self, name: String, runtime: Runtime, incoming: Incoming) -> Result<GrpcThread, GrpcThreadError> {
+        let (send, ended) = oneshot::channel();
+        let serve = move || {
+            // However this thread ends, the program must not go on without gRPC.
+            let _cancels = self.shutdown.clone().drop_guard();
+            self.run(&runtime, incoming);
+            // Tasks and connections are dropped before the end is reported.
+            drop(runtime);
+            // If this fails, the handle has been dropped.
+            let _ = send.send(());
+        };
+        let thread = thread::Builder::new().name(name).spawn(serve).map_err(GrpcThreadError::Start)?;
+        Ok(GrpcThread { ended: Some(ended), thread })
+    }
+
+    fn run(self, runtime: &Runtime, incoming: Incoming) {
+        let Self { certificates, handshakes, routes, listener, shutdown, drain } = self;
+        let (routes, stopping) = (routes.prepare(), shutdown.clone());
+        runtime.block_on(async {
+            let incoming = match incoming {
+                Incoming::Tcp(incoming) => {
+                    incoming.then(pause_after_error).map_ok(|stream| (stream, Place::default())).boxed()
+                }
+                Incoming::Handed(handed) => receive(handed).then(pause_after_error).boxed(),
+                Incoming::Unix(socket, _file) => {
+                    let accepted = stream::unfold(socket, async |socket| Some((socket.accept().await, socket)));
+                    let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
+                        let (stream, _) = accepted?;
+                        let peer = stream.peer_cred()?;
+                        let client = Client::of_user(peer.uid(), peer.pid());
+                        Ok((stream, Peer { source: Source::User(peer.uid()), client, place: Place::default() }))
+                    });
+                    limited(serve_connections(incoming, routes, listener, stopping), shutdown, drain).await;
+                    return;
+                }
+            };
+            if let Some(certificates) = certificates {
+                let incoming = tls::accept(incoming, certificates, handshakes);
+                limited(serve_connections(incoming, routes, listener, stopping), shutdown, drain).await;
+            } else {
+                let incoming = incoming.map(|accepted| {
+                    let (stream, place) = accepted?;
                     let address = stream.peer_addr()?;
-                    Ok((stream, Peer { source: Source::from(address.ip()), client: Client::at(address) }))
+                    Ok((stream, Peer { source: Source::from(address.ip()), client: Client::at(address), place }))
                 });
-                limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
+                limited(serve_connections(incoming, routes, listener, stopping), shutdown, drain).await;
             }
-            (Incoming::Tcp(incoming), Some(certificates)) => {
-                let incoming = tls::accept(incoming.then(pause_after_error).boxed(), certificates);
-                limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
-            }
-            (Incoming::Unix(listener, _file), _) => {
-                let accepted = stream::unfold(listener, async |listener| Some((listener.accept().await, listener)));
-                let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
-                    let (stream, _) = accepted?;
-                    let peer = stream.peer_cred()?;
-                    let client = Client::of_user(peer.uid(), peer.pid());
-                    Ok((stream, Peer { source: Source::User(peer.uid()), client }))
-                });
-                limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
-            }
-        }
-    });
+        });
+    }
 }
 
 async fn limited(serving: impl Future<Output = ()>, shutdown: CancellationToken, drain: Duration) {
@@ -186,7 +233,7 @@ async fn pause_after_error<S>(accepted: io::Result<S>) -> io::Result<S> {
     accepted
 }
 
-impl GrpcThread {
+impl GrpcThreads {
     /// Returns the address of the listener, with the actual port where 0 was requested.
     #[must_use]
     pub fn address(&self) -> &GrpcAddress {
@@ -197,17 +244,20 @@ impl GrpcThread {
     /// the result once.
     ///
     /// # Errors
-    /// If its thread panicked.
+    /// If a thread panicked.
     pub async fn ended(&mut self) -> Result<(), GrpcThreadError> {
-        let Some(ended) = &mut self.ended else { return Ok(()) };
-        let result = ended.await.map_err(|_| GrpcThreadError::Panicked);
-        self.ended = None;
+        let mut result = Ok(());
+        for thread in &mut self.threads {
+            let Some(ended) = &mut thread.ended else { continue };
+            result = result.and(ended.await.map_err(|_| GrpcThreadError::Panicked));
+            thread.ended = None;
+        }
         result
     }
 
-    /// Returns true if the thread has ended and dropped all it held.
+    /// Returns true if the threads have ended and dropped all they held.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
+        self.threads.iter().all(|thread| thread.thread.is_finished())
     }
 }

@@ -1,4 +1,4 @@
-//! Listeners and their services: gRPC on a thread of its own, with or without TLS; probes, metrics, the status page and
+//! Listeners and their services: gRPC on threads of its own, with or without TLS; probes, metrics, the status page and
 //! the debug state over HTTP; health; and the shutdown. This crate serves answers, and must know nothing of their
 //! content.
 
@@ -12,6 +12,7 @@ mod grpc_address;
 mod grpc_connections;
 mod grpc_runtime;
 mod grpc_services;
+mod grpc_threads;
 mod hosts;
 mod http;
 mod log_level;
@@ -32,7 +33,7 @@ pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use connection::{Client, Connection, KnownConnection};
 pub use grpc_address::{GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener};
-pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_many_on_own_thread, serve_on_own_thread};
+pub use grpc_runtime::{GrpcThreadError, GrpcThreads, serve_many_on_own_threads, serve_on_own_thread};
 pub use grpc_services::{Health, ReflectionError, cloud_provider, standard_services};
 pub use hosts::{AllowedHosts, HostName, HostNameError};
 pub use http::{http_router, probe_router, serve_http};

@@ -9,6 +9,7 @@ mod hostile_grpc;
 mod log_level;
 mod pages;
 mod shutdown;
+mod threads;
 mod tls;
 mod unix_socket;
 
@@ -20,7 +21,7 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::oneshot;
 
-use super::{GrpcAddress, GrpcThread, bind};
+use super::{GrpcAddress, GrpcThreads, bind};
 
 /// Longer than anything here takes: only a defect reaches it.
 const LIMIT: Duration = testkit::PATIENCE;
@@ -38,7 +39,7 @@ fn large_body() -> (Bytes, oneshot::Receiver<()>) {
 }
 
 /// Returns the IP address and the port of gRPC.
-fn tcp(grpc: &GrpcThread) -> SocketAddr {
+fn tcp(grpc: &GrpcThreads) -> SocketAddr {
     let GrpcAddress::Tcp(address) = grpc.address() else { panic!("{} is of IP", grpc.address()) };
     *address
 }

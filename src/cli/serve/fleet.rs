@@ -1,7 +1,7 @@
 //! The flags of a fleet, as typed, and their meaning: which Clusters are served, and to whom. A fleet excludes all
 //! that is about one workload cluster, and clients without certificates.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZero};
 
 use clap::Args;
 use nodegroup::{LabelSelector, Scope};
@@ -31,6 +31,11 @@ pub struct FleetArgs {
     /// spiffe://DOMAIN/ns/NAMESPACE/cluster/NAME
     #[arg(long, env = "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", value_name = "DOMAIN")]
     pub fleet_trust_domain: Option<String>,
+
+    /// With --fleet-selector, the number of threads that answer gRPC, from 1 to 16: each answers some 25,000 calls a
+    /// second, and a client's connection belongs to one of them
+    #[arg(long, env = "CAPI_AUTOSCALER_GRPC_THREADS", value_name = "NUMBER", default_value = "1")]
+    pub grpc_threads: String,
 }
 
 pub(super) const SELECTOR: Flag =
@@ -38,15 +43,20 @@ pub(super) const SELECTOR: Flag =
 const NAMESPACES: Flag = Flag { name: "--fleet-namespaces", variable: "CAPI_AUTOSCALER_FLEET_NAMESPACES", default: "" };
 const TRUST_DOMAIN: Flag =
     Flag { name: "--fleet-trust-domain", variable: "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", default: "" };
+const THREADS: Flag = Flag { name: "--grpc-threads", variable: "CAPI_AUTOSCALER_GRPC_THREADS", default: "1" };
 /// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 3] = [SELECTOR, NAMESPACES, TRUST_DOMAIN];
+pub(super) const FLAGS: [Flag; 4] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, THREADS];
+
+/// The maximum number of threads that answer gRPC.
+const MOST_THREADS: usize = 16;
 
 /// The choice of a fleet.
 pub(super) struct Fleet {
     selector: LabelSelector,
     namespaces: Option<BTreeSet<String>>,
     trust_domain: TrustDomain,
+    grpc_threads: NonZero<usize>,
 }
 
 impl Fleet {
@@ -55,13 +65,23 @@ impl Fleet {
         let namespaces: BTreeSet<_> =
             args.fleet_namespaces.iter().flat_map(|value| value.split_whitespace()).map(str::to_owned).collect();
         let domain = given(args.fleet_trust_domain.as_deref());
+        let threads = THREADS.or_default(&args.grpc_threads);
         let Some(selector) = given(args.fleet_selector.as_deref()) else {
             let why = "it is about the Clusters that the selector matches";
-            return match (namespaces.is_empty(), domain) {
-                (true, None) => Ok(None),
-                (false, _) => Err(needs(&NAMESPACES, &SELECTOR, why)),
-                (true, Some(_)) => Err(needs(&TRUST_DOMAIN, &SELECTOR, why)),
-            };
+            if !namespaces.is_empty() {
+                return Err(needs(&NAMESPACES, &SELECTOR, why));
+            }
+            if domain.is_some() {
+                return Err(needs(&TRUST_DOMAIN, &SELECTOR, why));
+            }
+            if threads != THREADS.default {
+                return Err(needs(
+                    &THREADS,
+                    &SELECTOR,
+                    "the only Cluster Autoscaler of a cluster makes one call after another",
+                ));
+            }
+            return Ok(None);
         };
         check_alone(index)?;
         let selector = selector.parse().map_err(|error| SELECTOR.wrong(selector, &error))?;
@@ -71,7 +91,11 @@ impl Fleet {
         let domain =
             domain.ok_or_else(|| needs(&SELECTOR, &TRUST_DOMAIN, "clients are known by their certificates"))?;
         let trust_domain = domain.parse().map_err(|error| TRUST_DOMAIN.wrong(domain, &error))?;
-        Ok(Some(Self { selector, namespaces: Some(namespaces).filter(|names| !names.is_empty()), trust_domain }))
+        let grpc_threads = threads.parse().ok().filter(|threads: &NonZero<usize>| threads.get() <= MOST_THREADS);
+        let expected = format!("give a number from 1 to {MOST_THREADS}");
+        let grpc_threads = grpc_threads.ok_or_else(|| THREADS.wrong(threads, &expected))?;
+        let namespaces = Some(namespaces).filter(|names| !names.is_empty());
+        Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads }))
     }
 
     /// The scope of the rules, which each Cluster replaces by itself.
@@ -88,8 +112,8 @@ impl Fleet {
                        --tls-key-file and --tls-client-ca-file";
             return Err(LISTEN.wrong(&common.listen.to_string(), &why));
         }
-        let Self { selector, namespaces, trust_domain } = self;
-        Ok(FleetConfig { common, selector, namespaces, trust_domain })
+        let Self { selector, namespaces, trust_domain, grpc_threads } = self;
+        Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads })
     }
 }
 

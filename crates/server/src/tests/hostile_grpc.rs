@@ -26,7 +26,7 @@ use tonic::service::Routes;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    Connection, GrpcThread, KnownConnection, buffered_bytes::ByteLimits, grpc_connections::GrpcLimits,
+    Connection, GrpcThreads, KnownConnection, buffered_bytes::ByteLimits, grpc_connections::GrpcLimits,
     grpc_runtime::serve_within, open_connections::Limits,
 };
 
@@ -47,9 +47,9 @@ pub(super) struct Served {
 }
 
 pub(super) struct Running {
-    pub(super) grpc: GrpcThread,
+    pub(super) grpc: GrpcThreads,
     pub(super) served: Served,
-    shutdown: CancellationToken,
+    pub(super) shutdown: CancellationToken,
 }
 
 pub(super) fn serve(limits: GrpcLimits) -> Running {
@@ -75,6 +75,7 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
             }),
         )
         .route("/client", post(async move |Extension(caller): Extension<Connection>| caller.client().name.to_string()))
+        .route("/thread", post(async || std::thread::current().name().unwrap_or_default().to_owned()))
         .route(
             "/large",
             post(async move || {
@@ -153,7 +154,7 @@ impl Client {
         read(self.begins_call(path).await).await
     }
 
-    async fn has_ended(&mut self) -> Result<(), Option<h2::Reason>> {
+    pub(super) async fn has_ended(&mut self) -> Result<(), Option<h2::Reason>> {
         timeout(LIMIT, self.ended.wait_for(Option::is_some)).await.unwrap().unwrap().unwrap()
     }
 }

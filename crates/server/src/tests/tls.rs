@@ -7,6 +7,7 @@ mod silent;
 
 use std::{
     fs,
+    num::NonZero,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::{
@@ -42,7 +43,8 @@ use tower::service_fn;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    AllowedClients, Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
+    AllowedClients, Certificates, ClientFiles, GrpcThreads, TlsFiles, TlsMetrics, grpc_connections::GrpcLimits,
+    grpc_runtime::serve_within, standard_services,
 };
 
 /// The interval at which the files are read in these tests.
@@ -138,7 +140,7 @@ impl Mount {
 
 /// A TLS server with its files.
 struct Running {
-    grpc: GrpcThread,
+    grpc: GrpcThreads,
     certificates: Certificates,
     mount: Mount,
     metrics: Registry,
@@ -176,7 +178,8 @@ impl Running {
         let mut routes = Routes::builder();
         standard_services(&mut routes, false).await.unwrap();
         let followed = Some(certificates.clone());
-        let grpc = serve_on_own_thread(listener(), followed, routes.routes(), shutdown.clone(), LIMIT).unwrap();
+        let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), ..GrpcLimits::default() };
+        let grpc = serve_within(listener().into(), followed, routes.routes(), limits, shutdown.clone(), LIMIT).unwrap();
         Self { grpc, certificates, mount, metrics, shutdown }
     }
 
@@ -242,7 +245,7 @@ impl Client {
     }
 
     /// Makes a call on a connection of its own.
-    async fn ask(&self, grpc: &GrpcThread) -> Result<(), Status> {
+    async fn ask(&self, grpc: &GrpcThreads) -> Result<(), Status> {
         let (config, host, address) = (Arc::clone(&self.config), self.host, tcp(grpc));
         let connector = service_fn(move |_| {
             let connector = TlsConnector::from(Arc::clone(&config));

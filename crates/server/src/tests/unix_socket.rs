@@ -20,11 +20,11 @@ use tower::service_fn;
 
 use super::LIMIT;
 use crate::{
-    GrpcAddress, GrpcListener, GrpcThread, SocketErrorReason, SocketRights, UnixSocket, grpc_connections::GrpcLimits,
+    GrpcAddress, GrpcListener, GrpcThreads, SocketErrorReason, SocketRights, UnixSocket, grpc_connections::GrpcLimits,
     serve_on_own_thread, standard_services,
 };
 
-async fn serve(path: &Path, rights: SocketRights, shutdown: &CancellationToken) -> GrpcThread {
+async fn serve(path: &Path, rights: SocketRights, shutdown: &CancellationToken) -> GrpcThreads {
     let listener = GrpcListener::open(&GrpcAddress::Unix(path.to_owned()), rights, "--listen").unwrap();
     let mut routes = Routes::builder();
     standard_services(&mut routes, true).await.unwrap();

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     connection::Client,
     grpc_connections::Peer,
+    grpc_threads::Place,
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
 };
 
@@ -31,29 +32,30 @@ const OF_ONE_ADDRESS: usize = 16;
 type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
 
 /// Returns the connections of `incoming` once their handshakes are completed. It needs a running Tokio runtime.
-/// Dropping the stream ends it with all handshakes under way.
+/// Dropping the stream ends it with all handshakes under way. Streams that share `handshakes` share their limits.
 pub(crate) fn accept(
-    incoming: impl Stream<Item = io::Result<TcpStream>> + Send + Unpin + 'static,
+    incoming: impl Stream<Item = io::Result<(TcpStream, Place)>> + Send + Unpin + 'static,
     certificates: Certificates,
+    handshakes: Arc<Handshakes>,
 ) -> impl Stream<Item = Accepted> + Unpin {
     let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(take(incoming, certificates, sender));
+    tokio::spawn(take(incoming, certificates, handshakes, sender));
     ReceiverStream::new(receiver)
 }
 
 async fn take(
-    mut incoming: impl Stream<Item = io::Result<TcpStream>> + Unpin,
+    mut incoming: impl Stream<Item = io::Result<(TcpStream, Place)>> + Unpin,
     certificates: Certificates,
+    handshakes: Arc<Handshakes>,
     done: mpsc::Sender<Accepted>,
 ) {
-    let handshakes = Arc::new(Handshakes::default());
     loop {
         let accepted = tokio::select! {
             () = done.closed() => return,
             accepted = incoming.next() => accepted,
         };
-        let stream = match accepted {
-            Some(Ok(stream)) => stream,
+        let (stream, place) = match accepted {
+            Some(Ok(accepted)) => accepted,
             // The error has been logged, and a pause has passed.
             Some(Err(_)) => continue,
             None => return,
@@ -75,7 +77,7 @@ async fn take(
                     let client =
                         client(&stream, &certificates).map(|client| Client { peer: Some(peer.ip()), ..client });
                     let client = client.unwrap_or_else(|| Client::at(peer));
-                    drop(done.send(Ok((stream, Peer { source, client }))).await);
+                    drop(done.send(Ok((stream, Peer { source, client, place }))).await);
                 }
                 Err((refused, why)) => refuse(&certificates, &peer.to_string(), refused, &why),
             }
@@ -91,7 +93,7 @@ fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<
 
 /// The handshakes under way.
 #[derive(Debug)]
-struct Handshakes {
+pub(crate) struct Handshakes {
     /// The clients whose ClientHello hasn't arrived yet.
     silent: OpenConnections,
     /// The other clients.

@@ -13,7 +13,7 @@ mod names;
 
 use std::path::PathBuf;
 
-pub(super) use self::accept::accept;
+pub(super) use self::accept::{Handshakes, accept};
 #[cfg(test)]
 pub(super) use self::names::client_of;
 pub use self::{

@@ -9,12 +9,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::*;
 use crate::{
     AllowedClients, AllowedName, KeyPin,
+    grpc_threads::Place,
     tls::{accept, client_of},
 };
 
 impl Client {
     /// Connects, and reads what the server sends after the handshake.
-    async fn handshake(&self, grpc: &GrpcThread) -> HandshakeKind {
+    async fn handshake(&self, grpc: &GrpcThreads) -> HandshakeKind {
         let stream = TcpStream::connect(tcp(grpc)).await.unwrap();
         let name = ServerName::try_from(self.host).unwrap();
         let mut stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.unwrap();
@@ -113,8 +114,8 @@ async fn a_client_without_a_certificate_has_its_address_as_name_on_tls_too() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let address = stream.local_addr().unwrap();
-    let incoming = stream::once(async move { Ok(listener.accept().await?.0) }).boxed();
-    let mut accepted = accept(incoming, running.certificates.clone());
+    let incoming = stream::once(async move { Ok((listener.accept().await?.0, Place::default())) }).boxed();
+    let mut accepted = accept(incoming, running.certificates.clone(), Arc::default());
     let connector = TlsConnector::from(Client::new(&servers, None).config);
     let (accepted, connected) =
         tokio::join!(accepted.next(), connector.connect(ServerName::try_from(HOST).unwrap(), stream));
