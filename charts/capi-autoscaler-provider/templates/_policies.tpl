@@ -14,6 +14,18 @@ resourceRules:
     resources: [machinedeployments, machinesets, machinepools]
 {{- end -}}
 
+{{/* CEL: whether the request is one that the log of deletions is kept from. */}}
+{{- define "capi-autoscaler-provider.notOfWhoMay" -}}
+- name: not-of-who-may
+  expression: >-
+    !(request.userInfo.username in {{ toJson (uniq .users) }}) &&
+    !request.?userInfo.?groups.orValue([]).exists(g, g in {{ toJson .groups }})
+{{- if not .creates }}
+- name: not-made-anew
+  expression: request.operation != 'CREATE'
+{{- end }}
+{{- end -}}
+
 {{/* Where a policy holds: the namespaces of the release's node groups. */}}
 {{- define "capi-autoscaler-provider.policyNamespaces" -}}
 {{- if not .Values.rbac.clusterScoped -}}

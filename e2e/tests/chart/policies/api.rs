@@ -39,7 +39,8 @@ impl Answer {
 
 /// Returns the path of the objects of a kind.
 pub(crate) fn path(kind: &str) -> String {
-    format!("/apis/{CAPI_GROUP}/v1beta2/namespaces/team-a/{}s", kind.to_lowercase())
+    let plural = if kind.ends_with('s') { "es" } else { "s" };
+    format!("/apis/{CAPI_GROUP}/v1beta2/namespaces/team-a/{}{plural}", kind.to_lowercase())
 }
 
 impl Api {

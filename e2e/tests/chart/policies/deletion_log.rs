@@ -1,7 +1,7 @@
 //! Only the program and Cluster API may write the annotations `deleting` and `replaced`.
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::wait::eventually;
+use e2e::{crds, go, objects::CAPI_GROUP, wait::eventually};
 use serde_json::{Value, json};
 
 use super::{
@@ -39,6 +39,7 @@ pub(crate) async fn only_the_program_and_cluster_api_write_it(cluster: &Cluster,
         of_a_kind(somebody, kind).await.with_context(|| kind.to_owned())?;
     }
     of_others(somebody).await?;
+    of_topologies(cluster, somebody).await.context("topologies")?;
     by_the_programs_own_token(cluster, somebody).await?;
 
     // Each value of the chart changes that.
@@ -127,6 +128,71 @@ async fn of_others(somebody: &Api) -> Result<()> {
         somebody.patch("MachineDeployment", path, &joins(json!({ key: null }))).await?.done()?;
     }
     Ok(())
+}
+
+/// Checks topologies and their classes, whose annotations Cluster API copies to the objects of node groups.
+async fn of_topologies(cluster: &Cluster, somebody: &Api) -> Result<()> {
+    let classes = go::components()?.crds().join(format!("{CAPI_GROUP}_clusterclasses.yaml"));
+    crds::install_files(&cluster.objects, &[classes]).await?;
+    let program = somebody.as_user(PROGRAM);
+    for (kind, workers) in [
+        ("Cluster", "machineDeployments"),
+        ("Cluster", "machinePools"),
+        ("ClusterClass", "machineDeployments"),
+        ("ClusterClass", "machinePools"),
+    ] {
+        let name = format!("with-{}", workers.to_lowercase());
+        for key in [LOG, REPLACED] {
+            let with = |annotations: Value| topology(kind, &name, workers, &annotations);
+            let tried = |object: Value| async move { somebody.try_create(&object).await };
+            tried(with(json!({ "example.com/a": "b" }))).await?.done().context(kind)?;
+            not_copied(&tried(with(json!({ key: "[]" }))).await?).with_context(|| format!("creating a {kind}"))?;
+
+            somebody.create(&with(json!({}))).await?.done()?;
+            let change = |annotations: Value| json!({ "spec": with(annotations)["spec"] });
+            not_copied(&somebody.patch(kind, &name, &change(json!({ key: "[]" }))).await?).context("adding")?;
+            // An annotation that is there already stops no other write.
+            program.patch(kind, &name, &change(json!({ key: "[]" }))).await?.done()?;
+            somebody.patch(kind, &name, &annotated("example.com/a", &json!("b"))).await?.done()?;
+            not_copied(&somebody.patch(kind, &name, &change(json!({ key: "[1]" }))).await?).context("changing")?;
+            somebody.patch(kind, &name, &change(json!({}))).await?.done()?;
+            somebody.delete(kind, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+fn not_copied(answer: &Answer) -> Result<()> {
+    answer.refused(403, "take it out of the topology, which Cluster API would copy")
+}
+
+/// Returns a Cluster or ClusterClass with one kind of workers with these annotations.
+fn topology(kind: &str, name: &str, workers: &str, annotations: &Value) -> Value {
+    let of = |kind: &str| json!({ "templateRef": { "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": kind, "name": "class" } });
+    let metadata = json!({ "annotations": annotations });
+    let spec = if kind == "Cluster" {
+        let workers = json!({ workers: [{ "class": "worker", "name": "workers", "metadata": metadata }] });
+        json!({ "topology": { "classRef": { "name": "class" }, "version": "v1.35.0", "workers": workers } })
+    } else {
+        let templates = json!({
+            "class": "worker",
+            "metadata": metadata,
+            "bootstrap": of("LoopbackConfigTemplate"),
+            "infrastructure": of("DevMachineTemplate"),
+        });
+        let own = [("infrastructure", of("DevClusterTemplate")), ("controlPlane", of("DevControlPlaneTemplate"))];
+        let mut spec = json!({ "workers": { workers: [templates] } });
+        for (field, reference) in own {
+            spec[field] = reference;
+        }
+        spec
+    };
+    json!({
+        "apiVersion": format!("{CAPI_GROUP}/v1beta2"),
+        "kind": kind,
+        "metadata": { "name": name, "namespace": "team-a" },
+        "spec": spec,
+    })
 }
 
 /// Checks writes with the program's own token.

@@ -25,18 +25,23 @@ fn conditions(policy: &Value) -> Vec<&str> {
 fn nothing_is_made_unless_it_is_enabled() {
     assert_eq!(names(&render(&base()), POLICY), [""; 0]);
     let objects = render(&enabled(&base()));
-    let both = ["annotations", "deletion-log"].map(|of| format!("-/capi-autoscaler-provider-team-a-{of}"));
-    assert_eq!((names(&objects, POLICY), names(&objects, BINDING)), (both.to_vec(), both.to_vec()));
-    let actions = |of: usize| of_kind(&objects, BINDING)[of]["spec"]["validationActions"].clone();
-    assert_eq!([actions(0), actions(1)].iter().filter(|it| **it == json!(["Deny"])).count(), 1);
-    assert_eq!([actions(0), actions(1)].iter().filter(|it| **it == json!(["Warn", "Audit"])).count(), 1);
+    let all = ["annotations", "deletion-log", "deletion-log-topologies"];
+    let all = all.map(|of| format!("-/capi-autoscaler-provider-team-a-{of}"));
+    assert_eq!((names(&objects, POLICY), names(&objects, BINDING)), (all.to_vec(), all.to_vec()));
+    let bindings = of_kind(&objects, BINDING);
+    let with = |actions: Value| bindings.iter().filter(|it| it["spec"]["validationActions"] == actions).count();
+    assert_eq!((with(json!(["Deny"])), with(json!(["Warn", "Audit"]))), (2, 1));
 }
 
 #[test]
 fn they_hold_where_the_release_serves_node_groups() {
     let namespaces = |values: &Values| {
         let objects = render(&enabled(values));
-        let bindings = of_kind(&objects, BINDING);
+        // A class of another namespace can be a topology's too.
+        let (everywhere, bindings): (Vec<_>, Vec<_>) = of_kind(&objects, BINDING)
+            .into_iter()
+            .partition(|it| it["metadata"]["name"].to_string().contains("topologies"));
+        assert!(everywhere.iter().all(|it| it["spec"]["matchResources"].is_null()), "{everywhere:?}");
         let selectors: Vec<_> = bindings
             .iter()
             .map(|it| it["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"].clone())
@@ -67,11 +72,14 @@ fn they_follow_the_api_group_and_name_the_service_account() {
         );
         assert!(!policy.to_string().contains("cluster.x-k8s.io/cluster-api-autoscaler"), "{policy}");
     }
-    let log =
-        of_kind(&objects, POLICY).into_iter().find(|policy| conditions(policy).contains(&"not-of-who-may")).unwrap();
-    let who = log["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
-    for user in ["team-a:scaler", "team-a:other", "capi-system:capi-manager"] {
-        assert!(who.contains(&format!("\"system:serviceaccount:{user}\"")), "{user} isn't in {who}");
+    let policies = of_kind(&objects, POLICY);
+    let of_the_log: Vec<_> = policies.iter().filter(|policy| conditions(policy).contains(&"not-of-who-may")).collect();
+    assert_eq!(of_the_log.len(), 2);
+    for log in of_the_log {
+        let who = log["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
+        for user in ["team-a:scaler", "team-a:other", "capi-system:capi-manager"] {
+            assert!(who.contains(&format!("\"system:serviceaccount:{user}\"")), "{user} isn't in {who}");
+        }
     }
 }
 
