@@ -15,6 +15,7 @@ mod lower;
 mod machines;
 mod marking;
 mod named;
+pub mod naming;
 mod placeholders;
 mod policy;
 mod reconcile;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use capi::{ObjectKey, ScalableKind, Uid};
-use nodegroup::{Phase, PlaceholderRef, deletion_log::Entry, writing::SetView};
+use delete_rule::naming::{self, Naming, NodeSeen};
+use nodegroup::{Phase, PlaceholderRef};
 
 use super::{
     answer,
@@ -57,18 +58,23 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
         let text = node.text();
         match index.resolve(query) {
             Resolved::Machine(machine, Some(group)) if group == *id => {
-                let never_joined = PlaceholderRef::parse(text).is_some() && !machine.deleting;
-                let key = &machine.meta.key;
-                let node = || index.shows_node_of(&machine);
-                let has_joined = never_joined && (machine.node_name.is_some() || node());
-                if has_joined && !has_lowered(work, &machine.meta.uid) {
-                    return Err(answer::has_joined(id, &key.name));
+                let (key, uid) = (&machine.meta.key, &machine.meta.uid);
+                let seen = naming::Named {
+                    by_placeholder: PlaceholderRef::parse(text).is_some(),
+                    is_deleting: machine.deleting,
+                    node: match &machine.node_name {
+                        _ if index.shows_node_of(&machine) => NodeSeen::Present,
+                        Some(_) => NodeSeen::Reference,
+                        None => NodeSeen::None,
+                    },
+                };
+                match seen.decide(|| has_lowered(work, uid), || waits_for_rollout(work, uid)) {
+                    Naming::Delete { never_joined } => {
+                        named.machines.insert(key.clone(), (uid.clone(), never_joined));
+                    }
+                    Naming::HasJoined => return Err(answer::has_joined(id, &key.name)),
+                    Naming::WaitsForRollout => waiting = Some(key.name.clone()),
                 }
-                if !machine.deleting && !node() && waits_for_rollout(work, &machine.meta.uid) {
-                    waiting = Some(key.name.clone());
-                    continue;
-                }
-                named.machines.insert(key.clone(), (machine.meta.uid.clone(), never_joined));
             }
             Resolved::Replica(group) if group == *id => {
                 named.replicas.insert(text.to_owned());
@@ -109,13 +115,10 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
 /// Returns true if the size was lowered for a Machine whose deletion by name waits for the end of a rollout.
 fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     let Some((version, sets)) = work.index().sets(&work.id) else { return false };
-    let has_machines = |set: &&SetView| set.object.replicas.unwrap_or_default() > 0;
-    if sets.iter().filter(has_machines).count() <= 1 {
-        return false;
-    }
+    let active = sets.iter().filter(|set| set.object.replicas.unwrap_or_default() > 0).count();
     let Ok(log) = version.log() else { return false };
-    let is_lowered = |entry: &&Entry| entry.phase == Phase::Lowered && !entry.soft;
-    log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(RULE, work.id.kind, &sets).has(entry))
+    let followed = rule::followed(RULE, work.id.kind, &sets);
+    log.get(uid).is_some_and(|entry| naming::waits_for_rollout(entry, &followed, active))
 }
 
 /// Returns true if the size was lowered for a Machine. It goes even if it has joined since.

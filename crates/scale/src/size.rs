@@ -1,6 +1,8 @@
 //! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their results. The rule decides
 //! ([`delete_rule::steps::Resize`], [`delete_rule::steps::Decrease`]).
 
+use delete_rule::naming::Shrinkable;
+use index::ScaleView;
 use nodegroup::{size, writing::NotScalable};
 
 use super::{
@@ -26,22 +28,22 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
     Ok(())
 }
 
-/// Succeeds without a change where only time helps, since an error would fail the caller's loop for all groups
-/// (kubernetes/autoscaler#7928). A success ends the loop as well, so [`nodegroup::instance::of_group`] returns
-/// instances for which the caller doesn't repeat the call.
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
-    if let Err(NotScalable::Excluded(why)) = work.index().scale_view(&work.id) {
-        work.report_size_left(&why);
-        return Ok(());
+    let scalable = work.index().scale_view(&work.id);
+    match &scalable {
+        Err(NotScalable::Excluded(why)) if Shrinkable::Excluded.leaves_size() => {
+            work.report_size_left(why);
+            return Ok(());
+        }
+        Ok(ScaleView { version, rollout: Some(rollout), .. }) if Shrinkable::RollingOut.leaves_size() => {
+            work.report_size_left_in_rollout(version.replicas, &rollout.cause);
+            return Ok(());
+        }
+        Ok(_) | Err(_) => {}
     }
-    let view = work.view()?;
-    // Only time helps (see above).
-    if let Some(rollout) = &view.rollout {
-        work.report_size_left_in_rollout(view.version.replicas, &rollout.cause);
-        return Ok(());
-    }
+    let view = scalable.map_err(|why| answer::not_scalable(&work.id, &why))?;
     let mut decrease = Decrease::new(RULE, view.version, delta, view.bounds, CALLER);
     run::carry_out(work, &mut decrease, |_| caller.is_gone()).await;
     match decrease.end() {
