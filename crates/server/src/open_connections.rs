@@ -99,6 +99,8 @@ struct Open {
 #[derive(Debug)]
 struct Entry {
     source: Source,
+    /// True if it was evicted. It takes no place then, but its bytes count until it is dropped.
+    is_leaving: bool,
     excess: CancellationToken,
     last_call: Arc<AtomicU64>,
     buffered: Option<(Arc<BufferedBytes>, CancellationToken)>,
@@ -126,13 +128,20 @@ impl OpenConnections {
         let mut open = self.open.lock();
         let loses = open.loses(source, self.limits);
         if let Some((number, _)) = loses
-            && let Some(entry) = open.connections.remove(&number)
+            && let Some(entry) = open.connections.get_mut(&number)
         {
+            entry.is_leaving = true;
             entry.excess.cancel();
         }
         open.opened += 1;
         let (number, excess, last_call) = (open.opened, CancellationToken::new(), Arc::default());
-        let entry = Entry { source, excess: excess.clone(), last_call: Arc::clone(&last_call), buffered: None };
+        let entry = Entry {
+            source,
+            is_leaving: false,
+            excess: excess.clone(),
+            last_call: Arc::clone(&last_call),
+            buffered: None,
+        };
         open.connections.insert(number, entry);
         let connection =
             OpenConnection { number, open: Arc::clone(&self.open), calls: Arc::clone(&self.calls), last_call, excess };
@@ -205,14 +214,14 @@ impl Open {
     /// Returns the connection that has to be evicted for a new one of `source`, and its client.
     fn loses(&self, source: Source, limits: Limits) -> Option<(u64, Source)> {
         let mut counts: HashMap<Source, usize> = HashMap::new();
-        for entry in self.connections.values() {
+        for (_, entry) in self.staying() {
             *counts.entry(entry.source).or_default() += 1;
         }
         let of = |source: Source| counts.get(&source).copied().unwrap_or_default();
         if of(source) >= limits.per_peer {
             return self.least_used(|other| other == source);
         }
-        if self.connections.len() < limits.total {
+        if counts.values().sum::<usize>() < limits.total {
             return None;
         }
         let others = counts.iter().filter(|(source, _)| !self.has_authenticated_lately(**source));
@@ -223,9 +232,13 @@ impl Open {
         self.least_used(|other| of(other) == most)
     }
 
+    fn staying(&self) -> impl Iterator<Item = (&u64, &Entry)> {
+        self.connections.iter().filter(|(_, entry)| !entry.is_leaving)
+    }
+
     /// Returns the least recently used connection of these clients; one that has made no call comes first.
     fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(u64, Source)> {
-        let candidates = self.connections.iter().filter(|(_, entry)| is_of(entry.source));
+        let candidates = self.staying().filter(|(_, entry)| is_of(entry.source));
         let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;
         Some((*number, entry.source))
     }
