@@ -145,7 +145,9 @@ impl Index {
         let mut first_sync = self.first_sync.lock();
         let Some(under_way) = first_sync.as_mut() else {
             drop(first_sync);
-            notices.iter().for_each(|notice| self.log_group(notice));
+            for notice in &notices {
+                self.log_group(notice);
+            }
             return;
         };
         notices.iter().for_each(Notice::log_in_detail);
