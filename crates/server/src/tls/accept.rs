@@ -79,7 +79,7 @@ async fn take(
         };
         // A socket without a peer address is already closed.
         let Ok(peer) = stream.peer_addr() else { continue };
-        let silent = handshakes.silent.open(peer.ip()).0;
+        let silent = handshakes.silent.open_in_order(peer.ip(), place.order).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
         tokio::spawn(async move {
             let source = Source::from(peer.ip());
