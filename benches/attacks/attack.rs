@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use tokio::{
     io::AsyncWriteExt as _,
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::{Instant, interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,11 @@ const KINDS: f64 = 10_000.0;
 const SHARING: f64 = 1_000.0;
 const CONNECTIONS: f64 = 1_000.0;
 const SCRAPES: f64 = 128.0;
+/// The number of requests that each scrape sends at once. Their answers are some megabytes: a single one would fit into
+/// the socket buffers of both sides, and leave the server nothing to hold.
+const REQUESTS_OF_A_SCRAPE: usize = 128;
+/// The receive buffer of each connection, in bytes.
+const RECEIVE_BUFFER: u32 = 4_096;
 /// The interval in which a tenant changes its large objects: 25 MiB a second, more than an etcd takes.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
 /// The interval in which closed connections are opened again.
@@ -199,7 +204,8 @@ impl World {
     /// Requests metrics without reading the answers.
     async fn scrapes(&self) {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", self.program.http);
-        self.hold_open(&[(self.program.http, &request)], self.count(SCRAPES)).await;
+        let requests = request.repeat(REQUESTS_OF_A_SCRAPE);
+        self.hold_open(&[(self.program.http, &requests)], self.count(SCRAPES)).await;
     }
 
     async fn hold_open(&self, listeners: &[(SocketAddr, &str)], count: usize) {
@@ -209,7 +215,7 @@ impl World {
             for ((address, sent), held) in listeners.iter().zip(&mut held) {
                 held.retain(is_open);
                 while held.len() < count {
-                    let Ok(mut stream) = TcpStream::connect(address).await else { break };
+                    let Ok(mut stream) = connect(*address).await else { break };
                     let _ = stream.write_all(sent.as_bytes()).await;
                     held.push(stream);
                     self.done.fetch_add(1, Ordering::Relaxed);
@@ -218,6 +224,12 @@ impl World {
             tokio::time::sleep_until(next).await;
         }
     }
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    socket.connect(address).await
 }
 
 /// Returns true unless the other side has closed the connection. None of its answer is read.

@@ -33,6 +33,7 @@ use connect::cause;
 use discovery::{Discovered, LookupError};
 use index::{Change, Index, KindState, Sink};
 use server::Check;
+use text::LogLimit;
 
 /// The time for which a discovered kind may be broken before discovery is repeated.
 const BROKEN: Duration = Duration::from_secs(60);
@@ -47,7 +48,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 const LONGEST_PAUSE_FOR_LOST: Duration = Duration::from_secs(30);
 /// The maximum pause before discovery is repeated if groups name a new kind.
 const BETWEEN_QUESTIONS: Duration = Duration::from_secs(10);
-/// The maximum number of kinds in one log line or check.
+/// The maximum number of kinds in one check, and in the log lines of a minute.
 const NAMED: usize = 10;
 const OTHER_TEMPLATES: &str = "templates/not-followed";
 
@@ -204,6 +205,7 @@ impl<S: TemplateSink> Templates<S> {
         let mut questions =
             Questions { answer: Err(ArcStr::new()), asked: None, pause: FIRST_PAUSE, broken: false, lost: false };
         let mut number = 0;
+        let mut said = LogLimit::new(NAMED);
         loop {
             changed.borrow_and_update();
             let named = self.sink.wanted_kinds();
@@ -233,11 +235,12 @@ impl<S: TemplateSink> Templates<S> {
                     following.insert(kind, followed);
                 }
             }
-            self.report_to_others(&named, &unserved, &following);
+            self.report_to_others(&named, &unserved, &following, &mut said);
             questions.rest(unserved.is_empty());
             questions.lost = unserved.keys().any(|kind| following.contains_key(kind));
             // A kind that isn't served may be installed later.
             let again = if unserved.is_empty() && !questions.broken { None } else { Some(questions.due(false)) };
+            let again = again.into_iter().chain(said.due().map(Instant::from_std)).min();
             let ends = following.values().filter_map(|followed| Some(followed.unnamed_since? + GRACE)).min();
             sleep(BETWEEN_LOOKS).await;
             tokio::select! {
@@ -362,12 +365,14 @@ impl<S: TemplateSink> Templates<S> {
         }
     }
 
-    /// Reports the reason of each kind that isn't followed, and forgets kinds that aren't named any more.
+    /// Reports the reason of each kind that isn't followed, and forgets kinds that aren't named any more. `said` limits
+    /// the log lines: whoever may write a group can name another kind all the time.
     fn report_to_others(
         &self,
         named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
         unserved: &BTreeMap<KindRef, ArcStr>,
         following: &BTreeMap<KindRef, Following>,
+        said: &mut LogLimit<()>,
     ) {
         let mut states = self.states.lock();
         let is_over = |(kind, known): &(&KindRef, &Known)| {
@@ -390,16 +395,14 @@ impl<S: TemplateSink> Templates<S> {
         for kind in over {
             self.sink.set_kind(&kind, None);
         }
-        for (kind, why) in changed.iter().take(NAMED) {
-            tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
-        }
-        if changed.len() > NAMED {
-            tracing::warn!(
-                kinds = changed.len() - NAMED,
-                "infrastructure templates of further kinds that node groups name can't be read"
-            );
+        let now = Instant::now().into_std();
+        for ((), kinds) in said.over(now) {
+            tracing::warn!(kinds, "infrastructure templates of further kinds that node groups name can't be read");
         }
         for (kind, why) in changed {
+            if said.allows((), 1, now) {
+                tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
+            }
             self.sink.set_kind(kind, Some(KindState::Unreadable(why.clone())));
         }
     }

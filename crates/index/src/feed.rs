@@ -6,16 +6,23 @@ use std::{collections::HashSet, sync::Arc};
 
 use capi::ObjectKey;
 use parking_lot::Mutex;
-use shared_informer::{self, Event, Handler};
+use shared_informer::{self, DecodeError, Event, Handler};
+use tokio::time::Instant;
 
 use super::{Index, index_feed::IndexFeed, sink::Sink};
+use text::LogLimit;
 
 /// The feed of one sink with the objects of one kind. A sink has one feed per kind at a time.
 pub struct Feed<T: IndexFeed, S = Index> {
     sink: Arc<S>,
     kind: T::Kind,
     leftovers: Leftovers,
+    /// The lines about objects that can't be decoded: an API server could otherwise cause any number of them.
+    undecodable: Mutex<LogLimit<()>>,
 }
+
+/// The number of lines about undecodable objects in a minute.
+const UNDECODABLE: usize = 10;
 
 /// The objects of an earlier feed that this one hasn't received yet; `None` once the feed has ended.
 type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
@@ -44,13 +51,26 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     /// Creates a feed that replaces one with these `leftovers`.
     #[must_use]
     pub fn new(sink: Arc<S>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
-        Self { sink, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))) }
+        let undecodable = Mutex::new(LogLimit::new(UNDECODABLE));
+        Self { sink, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))), undecodable }
     }
 
     /// Returns the keys of the objects from this feed, for a later feed.
     #[must_use]
     pub fn keys(&self) -> FedKeys<T, S> {
         FedKeys { sink: Arc::clone(&self.sink), kind: self.kind.clone(), leftovers: Arc::clone(&self.leftovers) }
+    }
+
+    /// Logs an object that can't be decoded, with the number of those that weren't logged.
+    fn warn(&self, key: &ObjectKey, error: &DecodeError) {
+        let now = Instant::now().into_std();
+        let mut limit = self.undecodable.lock();
+        let more: u64 = limit.over(now).into_iter().map(|((), more)| more).sum();
+        if limit.allows((), 1, now) {
+            drop(limit);
+            let kind = std::any::type_name::<T>().rsplit(':').next();
+            tracing::warn!(kind, object = %key, more, "object can't be decoded, its last state is kept: {error}");
+        }
     }
 
     /// Applies an object to the sink. `before` is its previous state.
@@ -67,8 +87,7 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
             Err(error) => {
                 let change = T::undecodable(&self.kind, key.clone(), error.message().clone());
                 if change.is_none() && before.and_then(|before| before.content.as_ref().err()) != Some(error) {
-                    let kind = std::any::type_name::<T>().rsplit(':').next();
-                    tracing::warn!(kind, object = %key, "object can't be decoded, its last state is kept: {error}");
+                    self.warn(key, error);
                 }
                 change
             }

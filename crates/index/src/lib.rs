@@ -86,7 +86,11 @@ pub use self::{
     version::{Era, WrittenSize},
 };
 use self::{
-    failed_deletes::FailedDelete, live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of,
+    failed_deletes::FailedDelete,
+    live_state::LiveState,
+    notices::{FirstSync, GroupLines},
+    pinned::Membership,
+    relation::group_of,
 };
 use capi::{KindRef, ObjectKey, ScalableResource, Uid};
 use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
@@ -97,6 +101,8 @@ pub struct Index {
     inner: RwLock<Inner>,
     /// The state of the first sync; `None` before and after it.
     first_sync: Mutex<Option<FirstSync>>,
+    /// The lines of the log about single groups.
+    group_lines: Mutex<GroupLines>,
     /// Notified when the result of [`Index::wanted_kinds`] changes.
     wanted: watch::Sender<()>,
     /// Notified when [`Index::take_pending_deletes`] has another group to return.
@@ -126,6 +132,7 @@ impl Index {
         Self {
             inner: RwLock::new(Inner { live: LiveState::new(rules), pinned: None }),
             first_sync: Mutex::new(None),
+            group_lines: Mutex::default(),
             wanted: watch::Sender::new(()),
             pending_deletes: watch::Sender::new(()),
             observed: watch::Sender::new(()),

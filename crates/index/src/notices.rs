@@ -8,12 +8,17 @@ use nodegroup::{Exclusion, GroupId, Problem, ProblemKind};
 use tokio::time::{Duration, Instant};
 
 use super::{Index, live_state::LiveState, stats::SERVED};
+use text::LogLimit;
 
 /// The interval of summaries during a long first sync, if anything has changed.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);
 
 /// The maximum number of groups that a first sync warns about one by one, since somebody has to fix each of them.
 const WARNED_SINGLY: usize = 10;
+
+/// The maximum number of lines about one group in a minute, unless one change has more: whoever may write a group could
+/// otherwise cause any number of them.
+const LINES_OF_A_GROUP: usize = 32;
 
 /// Returns the number of groups, or of objects excluded for this reason, that a first sync logs in a line each.
 fn logged_singly(excluded: Option<Exclusion>) -> usize {
@@ -46,6 +51,11 @@ impl Notice {
         for note in &self.notes {
             self.log_note(note);
         }
+    }
+
+    /// Returns the number of its lines.
+    fn lines(&self) -> usize {
+        1 + self.problems.len() + self.notes.len()
     }
 
     fn log_state(&self) {
@@ -87,6 +97,19 @@ impl Notice {
     }
 }
 
+/// The lines about single groups in the last minute.
+#[derive(Debug)]
+pub(super) struct GroupLines {
+    limit: LogLimit<GroupId>,
+    summed_up: Instant,
+}
+
+impl Default for GroupLines {
+    fn default() -> Self {
+        Self { limit: LogLimit::new(LINES_OF_A_GROUP), summed_up: Instant::now() }
+    }
+}
+
 /// The groups that have changed in a first sync since the last summary.
 #[derive(Debug)]
 pub(super) struct FirstSync {
@@ -103,7 +126,8 @@ impl Index {
         self
     }
 
-    /// Ends the first sync: logs a summary of the groups. Each later change is a line of its own.
+    /// Ends the first sync: logs a summary of the groups. Each later change is a line of its own, up to a number of
+    /// lines for each group in a minute.
     pub fn end_first_sync(&self) {
         let ended = self.first_sync.lock().take();
         if let Some(ended) = ended {
@@ -114,13 +138,16 @@ impl Index {
     }
 
     pub(super) fn log(&self, notices: Vec<Notice>) {
+        self.sum_up_groups();
         if notices.is_empty() {
             return;
         }
         let mut first_sync = self.first_sync.lock();
         let Some(under_way) = first_sync.as_mut() else {
             drop(first_sync);
-            notices.iter().for_each(Notice::log);
+            for notice in &notices {
+                self.log_group(notice);
+            }
             return;
         };
         notices.iter().for_each(Notice::log_in_detail);
@@ -134,6 +161,38 @@ impl Index {
         self.sum_up(changed);
         let (served, left_out) = self.served_and_left_out();
         tracing::info!(served, left_out, "node groups are being read");
+    }
+
+    /// Logs a change of a group, at level debug beyond the limit.
+    fn log_group(&self, notice: &Notice) {
+        let now = Instant::now().into_std();
+        let is_allowed = self.group_lines.lock().limit.allows(notice.id.clone(), notice.lines(), now);
+        if is_allowed {
+            notice.log();
+        } else {
+            notice.log_in_detail();
+        }
+    }
+
+    /// Logs the number of changes beyond the limit, and the present state of each such group.
+    fn sum_up_groups(&self) {
+        let now = Instant::now();
+        let over = {
+            let mut lines = self.group_lines.lock();
+            if now.saturating_duration_since(lines.summed_up) < SUMMARIES_APART {
+                return;
+            }
+            lines.summed_up = now;
+            lines.limit.over(now.into_std())
+        };
+        let notices: Vec<_> = {
+            let live = &self.inner.read().live;
+            over.into_iter().map(|(id, more)| (live.notice(id), more)).collect()
+        };
+        for (notice, more) in notices {
+            tracing::info!(group = %notice.id, more, "further changes of this node group weren't logged");
+            notice.log();
+        }
     }
 
     /// Logs a line for each kind of change; a change of a single group, or a warning about few groups, has its own

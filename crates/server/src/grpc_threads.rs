@@ -15,7 +15,12 @@ const WAITING: usize = 128;
 
 /// A connection's place on the thread that serves it. Dropping it frees the place.
 #[derive(Debug, Default)]
-pub(super) struct Place(#[expect(dead_code, reason = "its holders are counted")] Arc<()>);
+pub(super) struct Place {
+    #[expect(dead_code, reason = "its holders are counted")]
+    held: Arc<()>,
+    /// Its position in the order in which connections were accepted; 0 if one thread takes all of them.
+    pub(super) order: u64,
+}
 
 /// The sender of connections to a thread.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ pub(super) async fn distribute(
     threads: Vec<ThreadSender>,
     shutdown: CancellationToken,
 ) {
+    let mut order = 0;
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -61,7 +67,8 @@ pub(super) async fn distribute(
         let (Ok(stream), Some(thread)) = (stream.into_std(), threads.iter().min_by_key(|thread| thread.open())) else {
             continue;
         };
-        let place = Place(Arc::clone(&thread.places));
+        order += 1;
+        let place = Place { held: Arc::clone(&thread.places), order };
         // If it fails, the thread has ended, and the program does too.
         if thread.connections.send((stream, place)).await.is_err() {
             return;

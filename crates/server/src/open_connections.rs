@@ -90,15 +90,21 @@ pub(super) struct OpenConnections {
 #[derive(Debug, Default)]
 struct Open {
     opened: u64,
-    /// The connections in the order in which they were opened.
-    connections: BTreeMap<u64, Entry>,
+    /// The connections in the order in which they were accepted, or else opened.
+    connections: BTreeMap<Number, Entry>,
     /// The authenticated clients, with the time of their last authentication.
     authenticated: HashMap<Source, Instant>,
 }
 
+/// The position of a connection in the order in which connections were accepted, if several threads take them, and then
+/// in which they were opened.
+type Number = (u64, u64);
+
 #[derive(Debug)]
 struct Entry {
     source: Source,
+    /// True if it was evicted. It takes no place then, but its bytes count until it is dropped.
+    is_leaving: bool,
     excess: CancellationToken,
     last_call: Arc<AtomicU64>,
     buffered: Option<(Arc<BufferedBytes>, CancellationToken)>,
@@ -107,7 +113,7 @@ struct Entry {
 /// An open connection; dropping it frees its place.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
-    number: u64,
+    number: Number,
     open: Arc<Mutex<Open>>,
     calls: Arc<AtomicU64>,
     last_call: Arc<AtomicU64>,
@@ -122,17 +128,30 @@ impl OpenConnections {
 
     /// Adds a connection. Returns the client whose connection was evicted for it, if any.
     pub(super) fn open(&self, source: impl Into<Source>) -> (OpenConnection, Option<Source>) {
+        self.open_in_order(source, 0)
+    }
+
+    /// Adds a connection that was accepted in this order. A thread may come to a connection late, and it must not evict
+    /// one that was accepted after it while there are older ones.
+    pub(super) fn open_in_order(&self, source: impl Into<Source>, order: u64) -> (OpenConnection, Option<Source>) {
         let source = source.into();
         let mut open = self.open.lock();
         let loses = open.loses(source, self.limits);
         if let Some((number, _)) = loses
-            && let Some(entry) = open.connections.remove(&number)
+            && let Some(entry) = open.connections.get_mut(&number)
         {
+            entry.is_leaving = true;
             entry.excess.cancel();
         }
         open.opened += 1;
-        let (number, excess, last_call) = (open.opened, CancellationToken::new(), Arc::default());
-        let entry = Entry { source, excess: excess.clone(), last_call: Arc::clone(&last_call), buffered: None };
+        let (number, excess, last_call) = ((order, open.opened), CancellationToken::new(), Arc::default());
+        let entry = Entry {
+            source,
+            is_leaving: false,
+            excess: excess.clone(),
+            last_call: Arc::clone(&last_call),
+            buffered: None,
+        };
         open.connections.insert(number, entry);
         let connection =
             OpenConnection { number, open: Arc::clone(&self.open), calls: Arc::clone(&self.calls), last_call, excess };
@@ -203,16 +222,16 @@ impl Calls {
 
 impl Open {
     /// Returns the connection that has to be evicted for a new one of `source`, and its client.
-    fn loses(&self, source: Source, limits: Limits) -> Option<(u64, Source)> {
+    fn loses(&self, source: Source, limits: Limits) -> Option<(Number, Source)> {
         let mut counts: HashMap<Source, usize> = HashMap::new();
-        for entry in self.connections.values() {
+        for (_, entry) in self.staying() {
             *counts.entry(entry.source).or_default() += 1;
         }
         let of = |source: Source| counts.get(&source).copied().unwrap_or_default();
         if of(source) >= limits.per_peer {
             return self.least_used(|other| other == source);
         }
-        if self.connections.len() < limits.total {
+        if counts.values().sum::<usize>() < limits.total {
             return None;
         }
         let others = counts.iter().filter(|(source, _)| !self.has_authenticated_lately(**source));
@@ -223,9 +242,13 @@ impl Open {
         self.least_used(|other| of(other) == most)
     }
 
+    fn staying(&self) -> impl Iterator<Item = (&Number, &Entry)> {
+        self.connections.iter().filter(|(_, entry)| !entry.is_leaving)
+    }
+
     /// Returns the least recently used connection of these clients; one that has made no call comes first.
-    fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(u64, Source)> {
-        let candidates = self.connections.iter().filter(|(_, entry)| is_of(entry.source));
+    fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(Number, Source)> {
+        let candidates = self.staying().filter(|(_, entry)| is_of(entry.source));
         let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;
         Some((*number, entry.source))
     }
@@ -235,7 +258,7 @@ impl Open {
     }
 
     /// Returns the largest connection of the client that holds the most, if all together hold more than `limit` bytes.
-    fn largest(&self, limit: usize) -> Option<(u64, Source)> {
+    fn largest(&self, limit: usize) -> Option<(Number, Source)> {
         let bytes = |entry: &Entry| entry.buffered.as_ref().map_or(0, |(buffered, _)| buffered.bytes());
         let mut sums: HashMap<Source, usize> = HashMap::new();
         for entry in self.connections.values() {
@@ -288,6 +311,15 @@ mod tests {
     #[case::of_equals_the_oldest("abcde", "bcde")]
     fn the_client_with_most_connections_is_evicted(#[case] clients: &str, #[case] stay: &str) {
         assert_eq!(staying(clients), stay);
+    }
+
+    #[test]
+    fn a_connection_that_its_thread_takes_late_evicts_an_older_one() {
+        let connections = OpenConnections::new(LIMITS);
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        let opened = [1, 4, 2, 3].map(|order| connections.open_in_order(peer, order).0);
+        let evicted = opened.each_ref().map(|connection| connection.excess.is_cancelled());
+        assert_eq!(evicted, [true, false, true, false]);
     }
 
     #[test]

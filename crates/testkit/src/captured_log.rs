@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tracing::Dispatch;
+use tracing::{Dispatch, subscriber::DefaultGuard};
 
 /// Enables all levels for the lifetime of the process. tracing caches one maximum level for all subscribers of a
 /// process. If concurrent tests set subscribers, the cached level can become stale, and log lines are lost.
@@ -42,6 +42,15 @@ impl CapturedLog {
         let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone());
         tracing::subscriber::with_default(log.finish(), work);
         captured.take()
+    }
+
+    /// Captures the log of this thread at level info until the guard is dropped.
+    #[must_use]
+    pub fn begin() -> (Self, DefaultGuard) {
+        let captured = Self::default();
+        let writer = captured.clone();
+        let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone());
+        (captured, tracing::subscriber::set_default(log.finish()))
     }
 
     /// Returns the text logged since the last call.

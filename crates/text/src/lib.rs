@@ -1,7 +1,11 @@
 //! Escapes texts from a cluster for people, as text and within JSON. A user who can name an object must not be able
 //! to control a terminal: nothing from a cluster may be printed without this.
 
+mod log_limit;
+
 use std::{borrow::Cow, fmt::Write as _};
+
+pub use log_limit::{LogLimit, PAUSE};
 
 /// Returns the text, and escapes every character that moves the cursor, sets colours, hides text or changes its
 /// direction.

@@ -51,7 +51,24 @@ impl Filter {
     }
 }
 
+fn bytes_of(value: &Value) -> usize {
+    let content = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes_of).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| size_of::<String>() + key.len() + bytes_of(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + content
+}
+
 impl Snapshot {
+    /// Returns the memory of its texts and values, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let redacted: usize = self.redacted.keys().map(|pointer| size_of::<(String, u64)>() + pointer.len()).sum();
+        let managers: usize = self.managers.iter().map(Entry::bytes).sum();
+        bytes_of(&self.value) + redacted + managers
+    }
+
     /// Returns the filtered object.
     #[must_use]
     pub fn value(&self) -> &Value {

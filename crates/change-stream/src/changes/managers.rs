@@ -34,6 +34,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Returns its memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.api_version.len() + self.fields.len()
+    }
+
     fn is_same_manager(&self, other: &Self) -> bool {
         self.by.manager == other.by.manager
             && self.by.operation == other.by.operation

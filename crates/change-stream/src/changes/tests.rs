@@ -242,6 +242,18 @@ fn a_line_of_json_steers_no_terminal_and_says_the_same() {
 }
 
 #[test]
+fn texts_and_field_managers_of_an_object_count_as_its_bytes() {
+    let text = "x".repeat(1 << 20);
+    let bytes = |object: Value| Filter::new(machine(), &[]).snapshot(object).bytes();
+    let empty = bytes(json!({}));
+    assert!(empty < 1_000, "{empty}");
+    assert!(bytes(json!({"spec": {"a": text}})) > 1 << 20);
+    assert!(bytes(json!({"spec": {"a": [{text.clone(): 1}]}})) > 1 << 20);
+    let managers = json!([{"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsV1": {text: {}}}]);
+    assert!(bytes(json!({"metadata": {"managedFields": managers}})) > 1 << 20);
+}
+
+#[test]
 fn ignored_items_of_a_list_are_those_of_the_object() {
     let object = |values: [u8; 4]| json!({"spec": {"x": values}});
     let ignored = ["/spec/x/0", "/spec/x/1"];

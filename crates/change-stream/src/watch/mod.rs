@@ -35,11 +35,13 @@ use crate::notify::{self, DRAIN, Limits, Notifier};
 
 /// The time that outputs have at the end to take the last changes.
 const LAST_CHANGES: Duration = Duration::from_secs(1);
+/// The maximum memory of the objects of one kind, in bytes.
+const MAX_BYTES: usize = 1 << 30;
 /// The number of resources that are checked concurrently.
 const PARALLEL: usize = 4;
 
 /// The intervals and time limits of all parts; tests shorten them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tempo {
     /// The settings of the informers.
     pub informers: Settings,
@@ -47,6 +49,14 @@ pub struct Tempo {
     pub follow: Pace,
     /// The rate and the timeouts of notifications.
     pub notify: notify::Pace,
+}
+
+impl Default for Tempo {
+    /// Whole objects are kept, so more bytes are needed than for the fields that node groups depend on.
+    fn default() -> Self {
+        let informers = Settings { max_bytes: MAX_BYTES, ..Settings::default() };
+        Self { informers, follow: Pace::default(), notify: notify::Pace::default() }
+    }
 }
 
 /// A running watch.

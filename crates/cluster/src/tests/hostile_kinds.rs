@@ -11,6 +11,7 @@ use super::{WORKERS, World, fake::*, scalable};
 use crate::kinds::KINDS_OF_A_NAMESPACE;
 use index::objects::{self, capacity_annotations};
 use server::{CheckState, Checks};
+use testkit::CapturedLog;
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const OTHERS: &str = "templates/not-followed";
@@ -84,6 +85,27 @@ async fn names_that_change_all_the_time_have_discovery_asked_now_and_then() {
     assert!(asked <= 10 + 60 + 8, "{asked} in ten minutes");
     let states = world.workload.index().wanted_kinds();
     assert_eq!(states.len(), 1);
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_change_all_the_time_have_few_lines_a_minute_and_a_sum() {
+    let api = served(0);
+    let world = World::synced(&api).await;
+    let (said, _log) = CapturedLog::begin();
+    for n in 0..200 {
+        for group in 0..20 {
+            api.put("machinedeployments", &format!("m{group}"), &names(GROUP, &format!("MadeUp{n}x{group}")));
+        }
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    let lines = said.take();
+    let lines = lines.lines().filter(|line| line.contains("infrastructure templates of")).count();
+    assert!((10..=11).contains(&lines), "{lines} lines in 20 seconds");
+    time::sleep(Duration::from_secs(61)).await;
+    let sums = said.take();
+    let sums: Vec<_> = sums.lines().filter(|line| line.contains("infrastructure templates of")).collect();
+    assert!(matches!(sums[..], [sum] if sum.contains("of further kinds")), "{sums:?}");
     world.shutdown().await;
 }
 

@@ -7,6 +7,7 @@ use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 use super::objects;
 use crate::{Feed, Index};
+use testkit::CapturedLog;
 
 fn object(name: &str) -> Arc<Object<Node>> {
     let metadata = Metadata { key: ObjectKey::cluster(name), uid: "u".into(), resource_version: "1".into() };
@@ -105,4 +106,19 @@ fn an_object_that_does_not_decode_is_one_that_was_shown() {
     feed.handle(Event::Updated { old: object("a"), new: undecodable("a") });
     assert_eq!(world.nodes(), 1, "what was known of it stays");
     assert_eq!(feed.keys().take(), keys(&["a"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_do_not_decode_have_few_lines_a_minute_and_a_sum() {
+    let world = World::new();
+    let mut feed = world.feed(HashSet::new());
+    let said = CapturedLog::of(|| {
+        for _ in 0..1_000 {
+            feed.handle(Event::Updated { old: object("a"), new: undecodable("a") });
+        }
+    });
+    assert_eq!(said.lines().count(), 10, "{said}");
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    let said = CapturedLog::of(|| feed.handle(Event::Updated { old: object("a"), new: undecodable("a") }));
+    assert!(said.contains("more=990"), "{said}");
 }

@@ -97,3 +97,29 @@ async fn a_first_sync_that_does_not_end_is_summed_up_once_a_minute() {
     assert!(said.contains("node group is served group=MachineDeployment/team-a/pool-2"), "{said}");
     assert!(said.contains("node groups are read served=3"), "{said}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_changes_without_end_has_few_lines_a_minute_and_a_sum() {
+    let index = Index::new(rules());
+    let noisy = |n: usize| {
+        let annotations = json!({"metadata": {"annotations": {"capacity.cluster-autoscaler.kubernetes.io/cpu": format!("wrong-{n}")}}});
+        vec![deployment("noisy", 1, ("0", "3"), &annotations)]
+    };
+    let quiet = |name: &str| vec![deployment(name, 1, ("0", "3"), &json!({}))];
+    let said = CapturedLog::of(|| {
+        for n in 0..1_000 {
+            apply(&index, noisy(n));
+        }
+        apply(&index, quiet("other"));
+    });
+    assert!(said.contains("node group is served group=MachineDeployment/team-a/other"), "{said}");
+    let lines = said.lines().filter(|line| line.contains("noisy")).count();
+    assert!((2..=40).contains(&lines), "{lines} lines");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    // Any change of any group is followed by the sums that are due.
+    let said = CapturedLog::of(|| apply(&index, quiet("another")));
+    assert!(said.contains("of this node group weren't logged group=MachineDeployment/team-a/noisy more=9"), "{said}");
+    assert!(said.contains("wrong-999"), "its state is known: {said}");
+    let said = CapturedLog::of(|| apply(&index, noisy(1_000)));
+    assert!(said.contains("wrong-1000"), "{said}");
+}

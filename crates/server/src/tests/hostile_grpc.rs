@@ -303,12 +303,42 @@ async fn the_largest_connection_is_cut_where_all_hold_too_much() {
     running.end().await;
 }
 
+/// Returns the beginning of a gRPC message of this length.
+fn message(length: u32) -> Bytes {
+    Bytes::from([&[0][..], &length.to_be_bytes()].concat())
+}
+
+#[tokio::test]
+async fn a_connection_that_is_evicted_counts_among_the_bytes_until_it_is_gone() {
+    let limits = GrpcLimits {
+        connections: Limits { per_peer: 1, ..Limits::default() },
+        leave: Duration::from_secs(60 * 60),
+        bytes: ByteLimits { requests: MIB, answers: MIB, total: 3 * MIB / 2 },
+        ..GrpcLimits::default()
+    };
+    let running = serve(limits);
+    let mut old = Client::connect(&running, 65_535).await;
+    let (of_old, mut body_of_old) = old.begins("/reads").await;
+    body_of_old.send_data(message(1 << 20), false).unwrap();
+    running.served.waiting.notified().await;
+    let mut new = Client::connect(&running, 65_535).await;
+    let (of_new, mut body_of_new) = new.begins("/reads").await;
+    body_of_new.send_data(message(1 << 20), false).unwrap();
+    let (cut, (answer, mut body)) = tokio::select! {
+        _ = old.has_ended() => (of_old, (of_new, body_of_new)),
+        _ = new.has_ended() => (of_new, (of_old, body_of_old)),
+    };
+    assert!(read(cut).await.is_err(), "cut");
+    body.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(read(answer).await.unwrap(), b"read");
+    running.end().await;
+}
+
 #[tokio::test]
 async fn requests_count_by_the_length_that_they_announce() {
     let running = serve(GrpcLimits::default());
     let client = Client::connect(&running, 65_535).await;
     let limit = u32::try_from(GrpcLimits::default().bytes.requests).unwrap();
-    let message = |length: u32| Bytes::from([&[0][..], &length.to_be_bytes()].concat());
     let (first, mut body) = client.begins("/reads").await;
     body.send_data(message(limit - 10), false).unwrap();
     running.served.waiting.notified().await;

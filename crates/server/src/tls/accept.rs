@@ -2,11 +2,20 @@
 //! none waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are
 //! counted separately, so that silent ones take no place from others.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
 use rustls::{AlertDescription, CertificateError, Error, server::Acceptor};
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::mpsc,
+    time::{interval, timeout},
+};
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, warn};
@@ -22,11 +31,14 @@ use crate::{
     grpc_threads::Place,
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
 };
+use text::{LogLimit, PAUSE, shortened};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Cluster Autoscaler makes one handshake at a time.
 const HANDSHAKES_AT_ONCE: usize = 64;
 const OF_ONE_ADDRESS: usize = 16;
+/// The maximum length of a logged reason, in characters; a certificate may contain anything.
+const LONGEST_WHY: usize = 600;
 
 /// A connection with a completed handshake, and its peer.
 type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
@@ -49,9 +61,14 @@ async fn take(
     handshakes: Arc<Handshakes>,
     done: mpsc::Sender<Accepted>,
 ) {
+    let mut sums = interval(PAUSE);
     loop {
         let accepted = tokio::select! {
             () = done.closed() => return,
+            _ = sums.tick() => {
+                handshakes.refusals.sum_up(Instant::now());
+                continue;
+            }
             accepted = incoming.next() => accepted,
         };
         let (stream, place) = match accepted {
@@ -62,7 +79,7 @@ async fn take(
         };
         // A socket without a peer address is already closed.
         let Ok(peer) = stream.peer_addr() else { continue };
-        let silent = handshakes.silent.open(peer.ip()).0;
+        let silent = handshakes.silent.open_in_order(peer.ip(), place.order).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
         tokio::spawn(async move {
             let source = Source::from(peer.ip());
@@ -79,7 +96,10 @@ async fn take(
                     let client = client.unwrap_or_else(|| Client::at(peer));
                     drop(done.send(Ok((stream, Peer { source, client, place }))).await);
                 }
-                Err((refused, why)) => refuse(&certificates, &peer.to_string(), refused, &why),
+                Err((refused, why)) => {
+                    certificates.metrics.count_refused(refused);
+                    handshakes.refusals.log(&peer.to_string(), refused, &why, Instant::now());
+                }
             }
         });
     }
@@ -98,12 +118,14 @@ pub(crate) struct Handshakes {
     silent: OpenConnections,
     /// The other clients.
     speaking: OpenConnections,
+    refusals: Refusals,
 }
 
 impl Default for Handshakes {
     fn default() -> Self {
         let limits = Limits { total: HANDSHAKES_AT_ONCE, per_peer: OF_ONE_ADDRESS, ..Limits::default() };
-        Self { silent: OpenConnections::new(limits), speaking: OpenConnections::new(limits) }
+        let refusals = Refusals::default();
+        Self { silent: OpenConnections::new(limits), speaking: OpenConnections::new(limits), refusals }
     }
 }
 
@@ -136,13 +158,40 @@ impl Handshakes {
     }
 }
 
-fn refuse(certificates: &Certificates, peer: &str, refused: Refused, why: &str) {
-    certificates.metrics.count_refused(refused);
-    match refused {
-        // Scanners and TCP probes cause these all day.
-        Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(peer, "no TLS connection: {why}"),
-        Refused::NoCertificate | Refused::Certificate | Refused::Name => {
-            warn!(peer, reason = refused.as_str(), "a client was refused: {why}");
+/// The log of refused clients: the first one of a reason is logged immediately, and those that follow within a minute
+/// are counted. Any Pod that reaches the port could otherwise fill the log.
+#[derive(Debug)]
+struct Refusals(Mutex<LogLimit<&'static str>>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Mutex::new(LogLimit::new(1)))
+    }
+}
+
+impl Refusals {
+    fn log(&self, peer: &str, refused: Refused, why: &str, now: Instant) {
+        let why = shortened(why, LONGEST_WHY);
+        match refused {
+            // Scanners and TCP probes cause these all day.
+            Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(peer, "no TLS connection: {why}"),
+            Refused::NoCertificate | Refused::Certificate | Refused::Name => {
+                let reason = refused.as_str();
+                let is_allowed = self.0.lock().allows(reason, 1, now);
+                if is_allowed {
+                    warn!(peer, reason, "a client was refused: {why}");
+                } else {
+                    debug!(peer, reason, "a client was refused: {why}");
+                }
+            }
+        }
+    }
+
+    /// Logs the counts whose minute is over. It must be called periodically.
+    fn sum_up(&self, now: Instant) {
+        let over = self.0.lock().over(now);
+        for (reason, more) in over {
+            warn!(reason, more, "a client was refused: further ones for the same reason");
         }
     }
 }
@@ -166,5 +215,32 @@ fn classify(error: &io::Error) -> Refused {
             Refused::Certificate
         }
         _ => Refused::Protocol,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+    use testkit::CapturedLog;
+
+    #[test]
+    fn clients_that_are_refused_without_end_have_a_line_and_a_sum_a_minute() {
+        let (refusals, begun) = (Refusals::default(), Instant::now());
+        let why = "a name, ".repeat(10_000);
+        let said = CapturedLog::of(|| {
+            for port in 0..5_000 {
+                refusals.log(&format!("10.0.0.1:{port}"), Refused::Name, &why, begun);
+            }
+            refusals.log("10.0.0.2:1", Refused::NoCertificate, "none", begun);
+            refusals.sum_up(begun);
+            refusals.sum_up(begun + PAUSE);
+            refusals.sum_up(begun + PAUSE * 2);
+        });
+        let lines: Vec<_> = said.lines().collect();
+        let [first, other, sum] = lines[..] else { panic!("{} lines", lines.len()) };
+        assert!(first.contains("peer=\"10.0.0.1:0\"") && first.len() < 1_000, "{first}");
+        assert!(other.contains("10.0.0.2:1"), "{other}");
+        assert!(sum.contains("further ones for the same reason") && sum.contains("more=4999"), "{sum}");
     }
 }

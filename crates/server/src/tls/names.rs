@@ -18,7 +18,7 @@ use x509_parser::{
 
 use super::AllowedClients;
 use crate::connection::Client;
-use text::visible;
+use text::{shortened, visible};
 
 /// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -117,6 +117,9 @@ pub(super) enum NotAllowed {
 /// The maximum length of a client's name in a log, an Event or an answer.
 const LONGEST_NAME: usize = 256;
 
+/// The maximum number of a refused certificate's names that a log quotes.
+const MOST_QUOTED: usize = 8;
+
 /// The maximum length of a SPIFFE id (SPIFFE-ID, section 2.3).
 const LONGEST_URI: usize = 2_048;
 
@@ -165,6 +168,16 @@ pub(super) fn shown(name: &GeneralName<'_>) -> String {
     visible(&text).into_owned()
 }
 
+/// Returns the names for a log. A certificate may have any number of them.
+fn quoted(names: &[GeneralName<'_>]) -> String {
+    if names.is_empty() {
+        return "it has none".to_owned();
+    }
+    let some = names.iter().take(MOST_QUOTED).map(shown).collect::<Vec<_>>().join(", ");
+    let more = if names.len() > MOST_QUOTED { ", …" } else { "" };
+    format!("{}{more}", shortened(&some, LONGEST_NAME))
+}
+
 /// Verifies as `inner` does, and then checks names and keys.
 #[derive(Debug)]
 pub(super) struct NamedClients {
@@ -182,8 +195,7 @@ impl NamedClients {
         let is_in = |list: &[AllowedName]| names.iter().any(|name| list.iter().any(|allowed| allowed.is(name)));
         let refused = |why| Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why)))));
         if !all.is_empty() && !is_in(all) && !is_in(read_only) {
-            let names = names.iter().map(shown).collect::<Vec<_>>().join(", ");
-            return refused(NotAllowed::Names(if names.is_empty() { "it has none".to_owned() } else { names }));
+            return refused(NotAllowed::Names(quoted(names)));
         }
         let key = KeyPin::of(certificate.public_key().raw);
         if !keys.is_empty() && !key.is_some_and(|key| keys.contains(&key)) {
@@ -255,6 +267,15 @@ mod tests {
         // FIPS 180-4, the digest of "abc".
         let abc = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD".parse::<KeyPin>();
         assert_eq!(abc.ok(), KeyPin::of(b"abc"));
+    }
+
+    #[test]
+    fn of_many_names_few_are_quoted() {
+        let long = "n".repeat(200);
+        let names: Vec<_> = (0..1_000).map(|_| GeneralName::DNSName(&long)).collect();
+        assert!(quoted(&names).len() < 300, "{}", quoted(&names));
+        assert_eq!(quoted(&[GeneralName::DNSName("a"), GeneralName::URI("b://c")]), "a, b://c");
+        assert_eq!(quoted(&[]), "it has none");
     }
 
     #[rstest]

@@ -21,6 +21,9 @@ use super::{
 };
 use crate::identity::ResourceVersion;
 
+/// The minimum time between two log lines about nameless items.
+const NAMELESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
 /// The cause of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListCause {
@@ -49,6 +52,9 @@ struct Record {
     objects: usize,
     undecodable: usize,
     nameless: u64,
+    /// The number of nameless items since the last log line about them.
+    unlogged_nameless: u64,
+    nameless_logged: Option<tokio::time::Instant>,
     events: EventCounts,
     lists: ListCounts,
     watch_errors: u64,
@@ -271,8 +277,18 @@ impl Progress {
         record.events.bookmarks += 1;
     }
 
-    pub(super) fn nameless_received(&self, items: u64) {
-        self.record.lock().nameless += items;
+    /// Counts nameless items. Returns the number since the last log line about them if another one is due: a server
+    /// could otherwise cause any number of lines.
+    pub(super) fn nameless_received(&self, items: u64) -> Option<u64> {
+        let mut record = self.record.lock();
+        record.nameless += items;
+        record.unlogged_nameless += items;
+        let is_due = record.nameless_logged.is_none_or(|logged| logged.elapsed() >= NAMELESS_LOGGED_EVERY);
+        if record.unlogged_nameless == 0 || !is_due {
+            return None;
+        }
+        record.nameless_logged = Some(tokio::time::Instant::now());
+        Some(std::mem::take(&mut record.unlogged_nameless))
     }
 
     pub(super) fn undecodable_received(&self) {

@@ -272,6 +272,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
         let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
         let (mut started, mut requested) = (Instant::now(), Duration::MAX);
+        self.skip_nameless(0);
         let open = if let Some(open) = open {
             Ok(open)
         } else {
@@ -408,9 +409,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         answer.map_err(|error| Failure::of_client(&error, self.progress.resource()))
     }
 
+    /// Counts skipped items. Logs the first ones, and then once a minute their sum, for which it also has to be called
+    /// without items.
     pub(super) fn skip_nameless(&self, items: u64) {
-        if items > 0 {
-            self.progress.nameless_received(items);
+        if let Some(items) = self.progress.nameless_received(items) {
             tracing::warn!(
                 resource = self.progress.resource(),
                 items,

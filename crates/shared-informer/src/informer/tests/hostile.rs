@@ -1,6 +1,8 @@
 //! Tests of API servers whose lists, pages, events and watches never end: each is aborted at a limit with a reason,
 //! the known objects stay, and memory stays bounded.
 
+use testkit::CapturedLog;
+
 use super::*;
 
 const MOST: usize = 100;
@@ -260,4 +262,24 @@ async fn a_watch_that_repeats_without_end_is_given_up() {
         watch = call.open();
     }
     panic!("no list takes its place");
+}
+
+/// A new version after each of them hides them from the count of repeated events.
+#[tokio::test(start_paused = true)]
+async fn objects_without_names_that_come_without_end_have_few_lines_a_minute_and_a_sum() {
+    let scene = synced_with(Settings { watch_idle: Duration::from_secs(3600), ..paged() }, &page_of(0, 1)).await;
+    let (said, _log) = CapturedLog::begin();
+    for n in 0..1_000 {
+        scene.watch.put(&json!({}));
+        scene.watch.put(&widget("team-a/w0", 11 + n, 1));
+    }
+    until("all of them", || scene.informer.status().nameless == 1_000).await;
+    let lines = |said: String| said.lines().filter(|line| line.contains("skipped items")).count();
+    assert_eq!(lines(said.take()), 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    scene.watch.put(&json!({}));
+    until("one more", || scene.informer.status().nameless == 1_001).await;
+    let sum = said.take();
+    assert!(sum.contains("items=1000"), "{sum}");
+    assert_eq!(lines(sum), 1);
 }
