@@ -339,7 +339,7 @@ async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller(
         uri: Some(STAGE.into()),
         serial: Some("0a1b".into()),
         peer: Some("192.0.2.7".parse().unwrap()),
-        is_read_only: false,
+        ..Client::default()
     };
     world.increase(&Connection::of(named), STAGE_WORKERS).await.unwrap_err();
     let history = world.provider.tenants.history(&capi::ObjectKey::new(NAMESPACE, "stage"));
