@@ -2,6 +2,8 @@
 //! whichever group it asks for. The workload clusters are reached by real connections, and so the clock is real.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod seeing;
+
 use std::time::Duration;
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
