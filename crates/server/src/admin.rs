@@ -89,14 +89,14 @@ async fn clusters(State(admin): State<Admin>) -> Response {
 
 async fn answer(
     admin: Admin,
-    make: impl FnOnce(&dyn DebugPages) -> Result<Vec<u8>, DebugError> + Send + 'static,
+    ask: impl FnOnce(&dyn DebugPages) -> Result<Vec<u8>, DebugError> + Send + 'static,
 ) -> Response {
     // The semaphore is never closed.
     let Ok(turn) = admin.turn.acquire_owned().await else {
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
     // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
-    let made = tokio::task::spawn_blocking(move || (make(&*admin.pages), turn));
+    let made = tokio::task::spawn_blocking(move || (ask(&*admin.pages), turn));
     match made.await {
         Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, with_permit(json, turn)),
         Ok((Err(error @ DebugError::Query(_)), _)) => page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),

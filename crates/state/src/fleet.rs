@@ -1,4 +1,5 @@
-//! The schema of `/debug/clusters`: the Clusters of a fleet with their callers, and the conditions that people look for.
+//! The schema of `/debug/clusters`: the Clusters of a fleet with their callers, and the conditions that people look
+//! for.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

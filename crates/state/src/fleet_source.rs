@@ -93,7 +93,8 @@ impl FleetStateSource {
     /// Returns the source of a Cluster's state.
     ///
     /// # Errors
-    /// If `cluster` isn't `<namespace>/<name>`, or that Cluster isn't served. The error says how to find those that are.
+    /// If `cluster` isn't `<namespace>/<name>`, or that Cluster isn't served. The error says how to find those that
+    /// are.
     pub fn of(&self, cluster: &str) -> Result<StateSource, String> {
         let key = cluster.split_once('/').filter(|(_, name)| !name.contains('/'));
         let key = key.ok_or_else(|| format!("cluster is {cluster:?}: it must be NAMESPACE/NAME"))?;

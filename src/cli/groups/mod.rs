@@ -37,7 +37,8 @@ pub struct GroupsArgs {
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     pub server: String,
 
-    /// Of a server of a fleet, the Cluster whose node groups are printed; the subcommand clusters prints those there are
+    /// Of a server of a fleet, the Cluster whose node groups are printed; the subcommand clusters prints those there
+    /// are
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub cluster: Option<String>,
 
