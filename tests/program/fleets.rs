@@ -228,13 +228,13 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
         assert!(began.elapsed() < LIMIT, "{status}");
     }
     let admin = app.admin_address().unwrap();
-    let state: state::FleetState =
+    let fleet: state::FleetState =
         serde_json::from_str(&says(admin, &["clusters", "-o", "json"]).await.unwrap()).unwrap();
-    let of_stage = state.clusters.iter().find(|cluster| cluster.name == "stage").unwrap();
+    let of_stage = fleet.clusters.iter().find(|cluster| cluster.name == "stage").unwrap();
     let caller = &of_stage.callers[0];
     assert_eq!((caller.uri.as_deref(), caller.peer.as_deref()), (Some(STAGE), Some("127.0.0.1")), "{of_stage:?}");
     assert!(caller.serial.is_some() && caller.certificate_until.is_some(), "{caller:?}");
-    assert!(state.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
+    assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
 
     let table = says(admin, &["clusters"]).await.unwrap();
     assert!(

@@ -19,6 +19,12 @@ pub(super) struct FleetMetrics {
     served: Arc<dyn ServedClusters>,
 }
 
+/// A gauge of a Cluster: name, help, value. There is no series where there is no value.
+type Gauge = (&'static str, &'static str, fn(&Row) -> Option<i64>);
+
+/// A counter of a Cluster: name, help, value.
+type Count = (&'static str, &'static str, fn(&Row) -> u64);
+
 /// The values of a Cluster.
 struct Row {
     cluster: String,
@@ -75,7 +81,7 @@ impl Collector for FleetMetrics {
         gauge(encoder, "fleet_clusters", "Clusters of the fleet, by standing", sums)?;
 
         let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
-        let gauges: [(&str, &str, fn(&Row) -> Option<i64>); 5] = [
+        let gauges: [Gauge; 5] = [
             ("fleet_cluster_synced", "Whether Refresh of a Cluster succeeds (1) or not (0)", |row| {
                 Some(i64::from(row.synced))
             }),
@@ -95,7 +101,7 @@ impl Collector for FleetMetrics {
         for (name, help, value) in gauges {
             gauge(encoder, name, help, rows.iter().filter_map(|row| Some((row.label(), value(row)?))))?;
         }
-        let counters: [(&str, &str, fn(&Row) -> u64); 2] = [
+        let counters: [Count; 2] = [
             ("fleet_cluster_denied_calls", "Calls of a Cluster's clients that were denied", |row| row.denied),
             (
                 "fleet_cluster_foreign_group_calls",

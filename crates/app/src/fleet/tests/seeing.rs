@@ -51,8 +51,8 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
     let state: FleetState = serde_json::from_slice(&world.source().clusters().unwrap()).unwrap();
     assert!(state.ready, "{:?}", state.checks);
     assert!(state.informers.iter().all(|informer| informer.synced) && !state.informers.is_empty());
-    let names: Vec<_> = state.clusters.iter().map(FleetCluster::id).collect();
-    assert_eq!(names, ["team-a/other", "team-a/stage"]);
+    let ids: Vec<_> = state.clusters.iter().map(FleetCluster::id).collect();
+    assert_eq!(ids, ["team-a/other", "team-a/stage"]);
     for cluster in &state.clusters {
         assert_eq!((cluster.standing, cluster.reason.as_deref()), (ClusterStanding::Served, None), "{cluster:?}");
         assert!(cluster.nodes_synced && cluster.calls.last_refresh_ago.is_some(), "{cluster:?}");
