@@ -3,6 +3,7 @@
 //! end the program with code 2 before anything is started.
 
 mod check;
+mod clusters;
 mod explain;
 mod generate;
 pub mod groups;
@@ -29,6 +30,7 @@ use text::visible_lines;
 
 use check::CheckConfig;
 pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
+use clusters::{ClustersArgs, ClustersConfig};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 pub use generate::{CompletionsArgs, GenerateError, ManArgs};
@@ -60,6 +62,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Print the node groups of a running server as a table
     Groups(Box<GroupsArgs>),
+    /// Print the Clusters of a running server of a fleet as a table
+    Clusters(ClustersArgs),
     /// Show or change what a running server logs
     LogLevel(LogLevelArgs),
     /// Explain node groups: what Cluster Autoscaler is answered about them, where each value comes from, and what is
@@ -126,6 +130,7 @@ impl Cli {
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
+            Command::Clusters(args) => ClustersConfig::try_from(args)?.run()?,
             Command::LogLevel(args) => LogLevelConfig::try_from(args)?.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Check(args) => CheckConfig::try_from(*args)?.run()?,

@@ -28,12 +28,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use app::{App, Config};
-use capi_autoscaler_provider::cli::{Cli, Command};
+use app::App;
+use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
 use clap::Parser as _;
 use serde::Deserialize as _;
 use serde_json::Value;
 use server::Shutdown;
+use tempfile::TempDir;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -70,20 +71,20 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 
 /// Starts a server without an API server, which still has its metrics and the prices of its file.
 async fn offline_server(more: &[&str]) -> (App, Shutdown) {
+    let flags: Vec<_> = ["--all-clusters"].into_iter().chain(more.iter().copied()).collect();
+    let (_files, ServeConfig::One(config)) = offline(&flags) else { panic!("it is a fleet") };
+    let shutdown = Shutdown::new();
+    (App::start(*config, shutdown.clone()).await.unwrap(), shutdown)
+}
+
+/// Returns the configuration of a server without an API server, and the directory of its kubeconfig.
+fn offline(more: &[&str]) -> (TempDir, ServeConfig) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
     fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig("https://127.0.0.1:1")).unwrap();
-    let flags = [
-        "x",
-        "serve",
-        "--all-clusters",
-        "--listen=127.0.0.1:0",
-        "--http-listen=127.0.0.1:0",
-        "--admin-listen=127.0.0.1:0",
-    ];
+    let flags = ["x", "serve", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
     let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(more.iter().copied());
     let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
-    let shutdown = Shutdown::new();
-    (App::start(Config::try_from(*args).unwrap(), shutdown.clone()).await.unwrap(), shutdown)
+    (dir, ServeConfig::try_from(*args).unwrap())
 }

@@ -1,18 +1,20 @@
 //! Compares the metrics that a server exports with the documented ones.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, net::SocketAddr};
 
-use app::App;
+use app::FleetApp;
+use capi_autoscaler_provider::cli::ServeConfig;
 use proto::cloud_provider_client::CloudProviderClient;
+use server::Shutdown;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use super::{documents, first_cells, offline_server, read};
+use super::{documents, first_cells, offline, offline_server, read};
 use testkit::Certificate;
 
-/// Returns the metrics that a server exports, with TLS and without, by the names that a scraper sees.
+/// Returns the metrics that servers export, with TLS and without, and of a fleet, by the names that a scraper sees.
 async fn exported() -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let Certificate { certificate, key } = Certificate::of("provider");
@@ -23,7 +25,27 @@ async fn exported() -> BTreeSet<String> {
         [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
     let more = tls.iter().map(String::as_str).chain(["--otlp-endpoint=http://127.0.0.1:1"]);
     let tls: Vec<_> = more.collect();
-    exported_with(&[]).await.into_iter().chain(exported_with(&tls).await).collect()
+    let authority = format!("--tls-client-ca-file={}", certificate_file.display());
+    let of_fleet = ["--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example", &*authority];
+    let of_fleet: Vec<_> = tls.iter().copied().chain(of_fleet).collect();
+    let one = exported_with(&[]).await.into_iter().chain(exported_with(&tls).await);
+    one.chain(exported_of_fleet(&of_fleet).await).collect()
+}
+
+async fn exported_of_fleet(flags: &[&str]) -> BTreeSet<String> {
+    let (_files, ServeConfig::Fleet(config)) = offline(flags) else { panic!("it isn't a fleet") };
+    let shutdown = Shutdown::new();
+    let server = FleetApp::start(*config, shutdown.clone()).await.unwrap();
+    let text = scrape(server.http_address()).await;
+    shutdown.request();
+    server.finish().await.unwrap();
+    families(&text)
+}
+
+/// Returns the names of the families in an exposition.
+fn families(text: &str) -> BTreeSet<String> {
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    families.map(|(name, _)| name.to_owned()).collect()
 }
 
 async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
@@ -35,16 +57,14 @@ async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
         client.refresh(proto::RefreshRequest {}).await.unwrap_err();
     }
 
-    let text = scrape(&server).await;
+    let text = scrape(server.http_address()).await;
     shutdown.request();
     server.finish().await.unwrap();
-
-    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    families.map(|(name, _)| name.to_owned()).collect()
+    families(&text)
 }
 
-async fn scrape(server: &App) -> String {
-    let mut stream = TcpStream::connect(server.http_address()).await.unwrap();
+async fn scrape(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

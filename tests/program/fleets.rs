@@ -1,6 +1,6 @@
 //! A fleet as its autoscalers meet it: over TLS, by certificates that name their Clusters.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{fs, net::SocketAddr, path::Path, process, sync::Arc, time::Duration};
 
 use app::{FleetApp, StartError};
 use capi_autoscaler_provider::cli::{Cli, Command, ServeConfig};
@@ -108,7 +108,7 @@ fn config(dir: &Path, api: SocketAddr, more: &[String]) -> ServeConfig {
     fs::write(&kubeconfig, sandbox::kubeconfig::kubeconfig(&format!("http://{api}"))).unwrap();
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
     let flags = ["x", "serve", "--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example"];
-    let listeners = ["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--no-events"];
+    let listeners = ["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--no-events"];
     let flags = flags.into_iter().chain(listeners).chain([&*kubeconfig]).chain(more.iter().map(String::as_str));
     let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
     ServeConfig::try_from(*args).unwrap()
@@ -201,4 +201,66 @@ async fn a_fleet_is_never_served_to_clients_without_certificates() {
         assert!(matches!(started, Err(StartError::Unauthenticated)), "without {without}");
     }
     assert!(!dir.path().join("grpc.sock").exists());
+}
+
+/// Runs a subcommand of the program against an admin listener, and returns its output if it succeeds, else its error.
+async fn says(admin: SocketAddr, flags: &[&str]) -> Result<String, String> {
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
+    command.args(flags).args(["--server", &format!("http://{admin}")]).env_clear();
+    let output = timeout(LIMIT, tokio::task::spawn_blocking(move || command.output())).await.unwrap().unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
+    let (dir, servers, clients) = (TempDir::new().unwrap(), Authority::new(), Authority::new());
+    let address = clusters().await.serve().await;
+    let ServeConfig::Fleet(config) = config(dir.path(), address, &tls(dir.path(), &servers, &clients)) else {
+        panic!("it isn't a fleet")
+    };
+    let shutdown = Shutdown::new();
+    let app = FleetApp::start(*config, shutdown.clone()).await.unwrap();
+    let GrpcAddress::Tcp(grpc) = app.grpc_address().clone() else { panic!("it isn't on TCP") };
+    let mut stage = client(&servers, &clients.of_uris(&[STAGE]), grpc);
+    let began = std::time::Instant::now();
+    while let Err(status) = refresh(&mut stage).await {
+        assert!(began.elapsed() < LIMIT, "{status}");
+    }
+    let admin = app.admin_address().unwrap();
+    let fleet: state::FleetState =
+        serde_json::from_str(&says(admin, &["clusters", "-o", "json"]).await.unwrap()).unwrap();
+    let of_stage = fleet.clusters.iter().find(|cluster| cluster.name == "stage").unwrap();
+    let caller = &of_stage.callers[0];
+    assert_eq!((caller.uri.as_deref(), caller.peer.as_deref()), (Some(STAGE), Some("127.0.0.1")), "{of_stage:?}");
+    assert!(caller.serial.is_some() && caller.certificate_until.is_some(), "{caller:?}");
+    assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
+
+    let table = says(admin, &["clusters"]).await.unwrap();
+    assert!(
+        table.starts_with("CLUSTER ") && table.contains("team-a/other") && table.contains("team-a/stage"),
+        "{table}"
+    );
+    let groups = says(admin, &["groups", "--cluster", "team-a/stage"]).await.unwrap();
+    assert!(groups.contains("team-a/stage-workers") && !groups.contains("other-workers"), "{groups}");
+    let error = says(admin, &["groups", "--cluster", "team-a/none"]).await.unwrap_err();
+    assert!(error.contains("Cluster \"team-a/none\" isn't served here: clusters and /debug/clusters list"), "{error}");
+    let error = says(admin, &["groups"]).await.unwrap_err();
+    assert!(error.contains("choose a Cluster by cluster=NAMESPACE/NAME"), "{error}");
+
+    for (path, parts) in [
+        ("/", &["<h1>Clusters</h1>", "team-a/stage", "team-a/other"] as &[&str]),
+        ("/?cluster=team-a/stage", &["<h1>Node groups of team-a/stage</h1>", "team-a/stage-workers"]),
+        ("/groups/MachineDeployment/team-a/stage-workers?cluster=team-a/stage", &["all node groups of team-a/stage"]),
+    ] {
+        let (status, page) = testkit::get(&admin.to_string(), path).await;
+        assert_eq!(status, 200, "{path}: {page}");
+        let page = page.replace("<wbr>", "");
+        for part in parts {
+            assert!(page.contains(part), "{path}: {part}: {page}");
+        }
+    }
+    drop(stage);
+    shutdown.request();
+    timeout(LIMIT, app.finish()).await.unwrap().unwrap();
 }

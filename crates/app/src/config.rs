@@ -78,8 +78,8 @@ pub struct Config {
 /// The configuration of a program that serves the autoscalers of many workload clusters.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// The configuration that a program for one workload cluster has too. Its workload cluster, its scope and its admin
-    /// listener aren't used.
+    /// The configuration that a program for one workload cluster has too. Its workload cluster and its scope aren't
+    /// used.
     pub common: Config,
     /// The selector of the Clusters to serve, by their labels.
     pub selector: LabelSelector,

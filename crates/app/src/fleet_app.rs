@@ -1,8 +1,9 @@
-//! The running program that serves many workload clusters. It differs from [`App`](super::App) by its provider, by
-//! clients that have to show certificates, and by serving no status page.
+//! The running program that serves many workload clusters. It differs from [`App`](super::App) by its provider, and by
+//! clients that have to show certificates.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
+use jiff::Timestamp;
 use shared_informer::Spawner;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -10,13 +11,15 @@ use tracing::info;
 
 use super::{
     Config, DRAIN, FleetConfig, StartError, announce, certificates, checks, fleet::FleetProvider, follow_checks,
-    follow_prices, listeners::Listeners, priced_rules, report_progress, routes, serve_checks, serving::Serving,
-    start_traces,
+    follow_prices, listeners::Listeners, priced_rules, report_progress, routes, serve_admin, serve_checks,
+    serving::Serving, start_traces,
 };
+use page::FleetPage;
 use server::{
     Check, Checks as _, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry,
     serve_many_on_own_threads,
 };
+use state::FleetStateSource;
 
 /// The running program of a fleet. Dropping it stops nothing: request the shutdown, and call [`FleetApp::finish`].
 pub struct FleetApp {
@@ -31,9 +34,9 @@ impl FleetApp {
     /// # Errors
     /// If clients aren't authenticated by certificates, a listener can't be opened, or the kubeconfig is unusable.
     pub async fn start(config: FleetConfig, shutdown: Shutdown) -> Result<Self, StartError> {
-        let config = FleetConfig { common: Config { admin_listen: None, ..config.common }, ..config };
         let common = &config.common;
         announce(common);
+        let started_at = Timestamp::now();
         let files = authenticating(common)?;
         let listeners = Listeners::open(common)?;
         let addresses = listeners.addresses()?;
@@ -62,7 +65,14 @@ impl FleetApp {
         let (routes, health) = routes(provider.service.clone(), common.reflection).await?;
         let health = follow_checks(health, &checks, &registry, shutdown.stopping());
         let pages_ended = CancellationToken::new();
-        let pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
+        let mut pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
+        if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
+            let served = provider.served();
+            let state =
+                Arc::new(FleetStateSource::new(provider.fleet.clone(), served, Some(certificates.clone()), started_at));
+            let people = Arc::new(FleetPage::new(Arc::clone(&state)));
+            pages.push(serve_admin(listener, (state as _, people as _), common, address, &pages_ended));
+        }
         addresses.log();
         let (threads, stopping) = (config.grpc_threads, shutdown.stopping());
         let grpc = serve_many_on_own_threads(listeners.grpc, certificates, routes, threads, stopping, DRAIN)?;
@@ -81,6 +91,12 @@ impl FleetApp {
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.serving.addresses.http
+    }
+
+    /// Returns the address of the status page and the debug state; `None` if there is none.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.serving.addresses.admin
     }
 
     /// Waits for a shutdown request; then lets running calls and commands finish, and ends all tasks.

@@ -44,9 +44,9 @@ use page::StatusPage;
 use prices::{PriceFile, PriceMetrics};
 use proto::cloud_provider_server::CloudProvider;
 use server::{
-    AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics, SharedRegistry,
-    Shutdown, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router, log_level_router, new_registry,
-    probe_router, serve_http, serve_on_own_thread, standard_services,
+    AllowedHosts, Certificates, Check, Checks, DebugPages, GrpcAddress, GrpcThreadError, Health, ReadinessMetrics,
+    SharedRegistry, Shutdown, StatusPages, TlsFiles, TlsMetrics, admin_router, cloud_provider, http_router,
+    log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
 };
 use state::{StateSource, StatusSources};
 use traces::{OtlpEndpoint, TraceMetrics, Traces};
@@ -105,13 +105,9 @@ impl App {
         let pages_ended = CancellationToken::new();
         let mut pages = serve_checks(listeners.probes, listeners.http, checks, registry, &pages_ended);
         if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
-            let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
             let people = Arc::new(StatusPage::new(Arc::clone(&state)));
-            let mut debug = admin_router(Arc::clone(&state) as _, people, hosts.clone());
-            if let Some(log) = config.log {
-                debug = debug.merge(log_level_router(log.levels, hosts));
-            }
-            pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
+            let admin = (Arc::clone(&state) as Arc<dyn DebugPages>, people as Arc<dyn StatusPages>);
+            pages.push(serve_admin(listener, admin, &config, address, &pages_ended));
         }
         addresses.log();
         let with_tls = certificates.is_some();
@@ -276,6 +272,22 @@ fn serve_checks(
     }
     pages.push(tokio::spawn(serve_http(http, http_router(checks, registry), ended.clone())));
     pages
+}
+
+/// Serves the status page and the debug state, and the control of the log.
+fn serve_admin(
+    listener: TcpListener,
+    (debug, people): (Arc<dyn DebugPages>, Arc<dyn StatusPages>),
+    config: &Config,
+    address: SocketAddr,
+    ended: &CancellationToken,
+) -> JoinHandle<io::Result<()>> {
+    let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts.clone() };
+    let mut pages = admin_router(debug, people, hosts.clone());
+    if let Some(log) = &config.log {
+        pages = pages.merge(log_level_router(Arc::clone(&log.levels), hosts));
+    }
+    tokio::spawn(serve_http(listener, pages, ended.clone()))
 }
 
 /// Returns the readiness checks of a cluster or a fleet. After a shutdown request, one of them is pending.

@@ -21,7 +21,7 @@ mod workload;
 mod workload_nodes;
 
 pub use self::{
-    fleet::{Fleet, FleetOptions, Left, Member, Tenants},
+    fleet::{Fleet, FleetOptions, Left, Member, MemberSync, Tenants},
     management::{Management, ManagementOptions},
     metrics::InformerMetrics,
     workload::{Workload, WorkloadOptions},

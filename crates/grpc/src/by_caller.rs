@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::{
     CallLogOptions, RpcMetrics, Service,
@@ -34,6 +34,9 @@ pub trait Services: Send + Sync + 'static {
     /// # Errors
     /// A caller without a Cluster, or whose Cluster doesn't allow this access now.
     fn of(&self, caller: Option<&Client>, access: Access) -> Result<Service, Status>;
+
+    /// A call of this client was denied.
+    fn denied(&self, caller: Option<&Client>);
 }
 
 /// The service of many workload clusters.
@@ -58,6 +61,9 @@ impl ByCaller {
             let took = self.metrics.begin(rpc).answered(status.code());
             let (subject, metadata) = (request.get_ref().subject(), request.metadata());
             let (code, message) = (status.code(), status.message());
+            if code == Code::PermissionDenied {
+                self.services.denied(client);
+            }
             self.call_log.record(Answered { rpc, code, took, subject, message, metadata }, Instant::now());
         }
         found

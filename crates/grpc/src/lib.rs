@@ -14,6 +14,8 @@ mod subject;
 mod template;
 #[cfg(test)]
 mod tests;
+mod unknown_groups;
+mod wire;
 
 use std::{
     collections::HashMap,
@@ -21,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout};
+use nodegroup::{GPU_LABEL, GroupId, rollout};
 use opentelemetry::context::FutureExt as _;
 use prost_types::Any;
 use tonic::{Code, Request, Response, Status};
@@ -31,6 +33,7 @@ pub use self::{
     call_log::CallLogOptions,
     calls::{Calls, Refreshed},
     metrics::RpcMetrics,
+    unknown_groups::UnknownGroups,
 };
 use self::{
     call_log::{Answered, CallLog},
@@ -38,9 +41,10 @@ use self::{
     pins::Pins,
     pricing::Moment,
     subject::Subject,
+    wire::{group_to_wire, instance_to_wire},
 };
-use index::{Freshness, Index, NodeQuery, PinnedGroup};
-use proto::{cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState};
+use index::{Freshness, Index, NodeQuery};
+use proto::cloud_provider_server::CloudProvider;
 use scale::{NodeName, Scale, ScaleError};
 use server::{Client, Connection};
 
@@ -59,6 +63,8 @@ pub struct Service {
     pins: Arc<Pins>,
     /// True if clients are called by their certificate, not by the name that let them in.
     names_certificates: bool,
+    /// The receiver of calls for groups that the index doesn't have.
+    unknown_groups: Option<Arc<dyn UnknownGroups>>,
 }
 
 impl Service {
@@ -73,7 +79,17 @@ impl Service {
     ) -> Self {
         let call_log = Arc::new(CallLog::new(log));
         let (calls, pins) = (Calls::default(), Arc::default());
-        Self { index, scale, freshness, metrics, call_log, calls, pins, names_certificates: false }
+        Self {
+            index,
+            scale,
+            freshness,
+            metrics,
+            call_log,
+            calls,
+            pins,
+            names_certificates: false,
+            unknown_groups: None,
+        }
     }
 
     /// Records writes with the URI of the client's certificate, its serial number and the client's address, where the
@@ -117,6 +133,11 @@ impl Service {
             metadata: request.metadata(),
         };
         self.call_log.record(answered, Instant::now());
+        if code_of(result) == Code::NotFound
+            && let Some(group) = parse(request.get_ref().subject())
+        {
+            self.report_unknown(&group, caller_of(request).map(Connection::client));
+        }
     }
 
     /// Answers a write of a group. Its command is logged by the scale module.
@@ -144,12 +165,16 @@ impl Service {
         };
         let span = self.call_log.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
-        let name = |client: Client| if self.names_certificates { client.certified() } else { client.name };
-        let scale = self.scale.requested_by(client.map(name));
+        let name = |client: &Client| if self.names_certificates { client.certified() } else { client.name.clone() };
+        let scale = self.scale.requested_by(client.as_ref().map(name));
+        let group = id.clone();
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
         let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);
         call.answered(code);
+        if code == Code::NotFound {
+            self.report_unknown(&group, client.as_ref());
+        }
         span.end(code_name(code), result.as_ref().err().map(|status| status.message().to_owned()));
         result.map(|()| Response::new(T::default()))
     }
@@ -349,8 +374,9 @@ impl CloudProvider for Service {
         // Refresh begins each loop of the caller.
         self.call_log.sum_up(Instant::now());
         self.read(Rpc::Refresh, &request, |_| {
-            let result = self.refresh_now(caller_of(&request));
-            self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
+            let caller = caller_of(&request);
+            let result = self.refresh_now(caller);
+            self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()), caller);
             result
         })
     }
@@ -463,33 +489,5 @@ fn status_of(error: &ScaleError) -> Status {
         ScaleError::Aborted(_) => Status::aborted(message),
         ScaleError::PermissionDenied(_) => Status::permission_denied(message),
         ScaleError::Unavailable(_) => Status::unavailable(message),
-    }
-}
-
-fn group_to_wire(group: &PinnedGroup) -> proto::NodeGroup {
-    let (min, max) = (group.bounds.min, group.bounds.max);
-    proto::NodeGroup {
-        id: group.text.to_string(),
-        min_size: min,
-        max_size: max,
-        debug: format!("{} (min: {min}, max: {max})", group.text),
-    }
-}
-
-fn instance_to_wire(instance: Instance) -> proto::Instance {
-    let state = match instance.state {
-        InstanceState::Creating => WireState::InstanceCreating,
-        InstanceState::Running => WireState::InstanceRunning,
-        InstanceState::Deleting => WireState::InstanceDeleting,
-    };
-    let error = instance.error.filter(|_| instance.sends_error);
-    let error_info = error.map(|error| proto::InstanceErrorInfo {
-        error_code: error.code.to_owned(),
-        error_message: error.message,
-        instance_error_class: error.class.number(),
-    });
-    proto::Instance {
-        id: instance.id,
-        status: Some(proto::InstanceStatus { instance_state: state.into(), error_info }),
     }
 }

@@ -50,6 +50,7 @@ mod size_writes;
 mod snapshot;
 mod stats;
 mod tag;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -83,6 +84,7 @@ pub use self::{
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     tag::Tag,
+    tally::Sizes,
     version::{Era, WrittenSize},
 };
 use self::{

@@ -25,6 +25,7 @@ use super::{
     node_key::{NodeByMachine, NodeByProviderId},
     observations::{Observations, Resources},
     relation::TemplateKey,
+    tally::Tally,
 };
 
 /// All known objects with their relations.
@@ -69,6 +70,8 @@ pub(super) struct LiveState {
     pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
+    /// The groups by the numbers that they count in, as of the last log.
+    pub(super) tally: Tally,
     /// The groups whose deletions may have progressed.
     pub(super) pending_deletes: BTreeSet<GroupId>,
     /// The groups whose size was written, overwritten or held back.
@@ -117,6 +120,7 @@ impl LiveState {
             prices: CheapestUnits::default(),
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
+            tally: Tally::default(),
             pending_deletes: BTreeSet::new(),
             observed: BTreeSet::new(),
             membership_changed: true,
@@ -150,6 +154,7 @@ impl LiveState {
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
+            ("tally", self.tally.is_empty()),
             ("prices", self.prices.is_empty()),
             ("deleted_groups", self.deleted_groups.is_empty()),
         ];

@@ -288,7 +288,11 @@ impl LiveState {
             return Vec::new();
         }
         let changed = std::mem::take(&mut self.changed);
-        changed.into_iter().map(|id| self.notice(id)).collect()
+        let notices: Vec<_> = changed.into_iter().map(|id| self.notice(id)).collect();
+        for notice in &notices {
+            self.tally.count(&notice.id, notice.excluded, !notice.problems.is_empty());
+        }
+        notices
     }
 
     fn notice(&self, id: GroupId) -> Notice {

@@ -68,6 +68,13 @@ impl Router {
         self.state.lock().followed.is_filled(cluster)
     }
 
+    /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, with an index or without.
+    #[must_use]
+    pub fn cluster_of(&self, group: &GroupId) -> Option<ObjectKey> {
+        let name = self.state.lock().cluster_of(group)?;
+        Some(ObjectKey { namespace: group.key.namespace.clone(), name })
+    }
+
     /// Returns the number of objects that belong to no Cluster.
     #[must_use]
     pub fn unrouted(&self) -> usize {

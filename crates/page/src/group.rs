@@ -29,9 +29,8 @@ pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> O
     let (object, path) = (row.object, path_of(row.object.id()));
     let title = format!("{} – {}", object.id(), row.conditions.first().map_or("", |it| it.title()));
     let page = Page { title: &title, path: &path, view, state };
-    let back = View { refresh: view.refresh, ..View::default() };
     Some(page.around(&html! {
-        nav aria-label="Back" { a href={ "/" (back.query()) } { "‹ all node groups" } }
+        nav aria-label="Back" { a href={ "/" (view.home().query()) } { "‹ all node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } } }
         h1 { (id(object.id())) }
         p class="states" { @for condition in &row.conditions { (badge(*condition)) " " } }
         @if !state.ready {

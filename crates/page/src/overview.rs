@@ -29,7 +29,8 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
     };
     let page = Page { title: &title, path: "/", view, state };
     page.around(&html! {
-        h1 { "Node groups" }
+        @if view.cluster.is_some() { nav aria-label="Back" { a href={ "/" (view.top().query()) } { "‹ all Clusters" } } }
+        h1 { "Node groups" @if let Some(cluster) = &view.cluster { " of " (Foreign(cluster)) } }
         (standing(state))
         // The clusters are above the groups if one is broken, and otherwise below them, since that table may be long.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
@@ -77,7 +78,7 @@ fn called(state: &State) -> Markup {
     }
 }
 
-fn sync_check(check: &SyncCheck) -> Markup {
+pub(super) fn sync_check(check: &SyncCheck) -> Markup {
     html! {
         code { (Foreign(&check.name)) }
         @if let Some(reason) = &check.reason { ": " span class="reason" { (Foreign(reason)) } }
@@ -86,7 +87,7 @@ fn sync_check(check: &SyncCheck) -> Markup {
 }
 
 /// Renders the validity of the certificate, and its problem if there is one.
-fn certificate(tls: &TlsState, now: Now) -> Markup {
+pub(super) fn certificate(tls: &TlsState, now: Now) -> Markup {
     let until = |what: &str, moment: &str| {
         let left = now.seconds_since(moment).map(i64::wrapping_neg);
         let (severity, word) = match left {
@@ -143,7 +144,7 @@ fn is_fine(informer: &InformerState) -> bool {
     informer.synced && informer.reason.is_none()
 }
 
-fn informers(informers: &[InformerState]) -> Markup {
+pub(super) fn informers(informers: &[InformerState]) -> Markup {
     let ago = |seconds: Option<u64>| seconds.map_or_else(|| "never".to_owned(), |it| format!("{} ago", span(it)));
     html! {
         table role="table" class="folds" {
@@ -191,20 +192,20 @@ fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
             ul class="counts" aria-label="Groups by state" {
                 @for (condition, count) in listing.counts.iter().filter(|(_, count)| *count > 0) {
                     li {
-                        a href={ "/" (View { refresh: view.refresh, ..View::default() }.showing(Filter::Only(*condition)).query()) } { (badge(*condition)) }
+                        a href={ "/" (view.home().showing(Filter::Only(*condition)).query()) } { (badge(*condition)) }
                         " " (count)
                     }
                 }
             }
             (form(view))
             @if listing.rows.is_empty() {
-                p { "Nothing to show." @if *view != View::default() { " " a href="/" { "Show all node groups" } } }
+                p { "Nothing to show." @if *view != view.below() { " " a href={ "/" (view.below().query()) } { "Show all node groups" } } }
             } @else {
                 p class="found" {
                     (listing.found) @if listing.found == 1 { " row" } @else { " rows" }
                     @if listing.pages > 1 { ", page " (listing.page) " of " (listing.pages) }
                 }
-                (table(&listing.rows))
+                (table(&listing.rows, view))
                 (pager(listing.page, listing.pages, "/", view))
             }
         }
@@ -214,6 +215,7 @@ fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
 fn form(view: &View) -> Markup {
     html! {
         form method="get" action="/" role="search" {
+            @if let Some(cluster) = &view.cluster { input type="hidden" name="cluster" value=(cluster); }
             label { "Name or cluster" input type="search" name="q" value=(view.text) maxlength="600"; }
             label { "State"
                 select name="state" {
@@ -231,7 +233,7 @@ fn form(view: &View) -> Markup {
     }
 }
 
-fn table(rows: &[Row<'_>]) -> Markup {
+fn table(rows: &[Row<'_>], view: &View) -> Markup {
     html! {
         table role="table" class="folds groups" {
             thead role="rowgroup" { tr role="row" {
@@ -239,16 +241,16 @@ fn table(rows: &[Row<'_>]) -> Markup {
                     th role="columnheader" scope="col" { (heading) }
                 }
             } }
-            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row)) } } }
+            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view)) } } }
         }
     }
 }
 
-fn row_of(row: &Row<'_>) -> Markup {
+fn row_of(row: &Row<'_>, view: &View) -> Markup {
     let object = row.object;
     html! {
         th role="rowheader" scope="row" {
-            a href=(path_of(object.id())) { (id(object.id())) }
+            a href={ (path_of(object.id())) (view.below().query()) } { (id(object.id())) }
             @if !object.cluster().is_empty() { div class="aside" { "Cluster " (Foreign(object.cluster())) } }
         }
         (cell("State", "states", &states(row)))

@@ -53,7 +53,7 @@ impl Page<'_> {
                 }
                 body {
                     header {
-                        p class="name" { a href={ "/" (View { refresh: view.refresh, ..View::default() }.query()) } { "capi-autoscaler-provider" } }
+                        p class="name" { a href={ "/" (view.top().query()) } { "capi-autoscaler-provider" } }
                         p class="about" {
                             "read " time datetime=(state.taken_at) { (clock(&state.taken_at)) }
                             " · version " (state.program.version) ", up " (span(up)) " · "

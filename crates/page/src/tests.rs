@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod fleet;
+
 use rstest::rstest;
 
 use super::{group, notice, overview, view::View};

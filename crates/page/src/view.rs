@@ -25,6 +25,8 @@ pub(super) struct View {
     pub(super) page: usize,
     /// The number of seconds after which the page is refreshed.
     pub(super) refresh: Option<u32>,
+    /// The Cluster of a fleet, `<namespace>/<name>`; `None` for the page of all, and without a fleet.
+    pub(super) cluster: Option<String>,
 }
 
 /// The rows to show.
@@ -97,7 +99,14 @@ impl Filter {
 
 impl Default for View {
     fn default() -> Self {
-        Self { text: String::new(), filter: Filter::default(), order: Order::default(), page: 1, refresh: None }
+        Self {
+            text: String::new(),
+            filter: Filter::default(),
+            order: Order::default(),
+            page: 1,
+            refresh: None,
+            cluster: None,
+        }
     }
 }
 
@@ -129,11 +138,13 @@ impl View {
                         .filter(|page| *page > 0)
                         .ok_or_else(|| WrongQuery(format!("page is {value:?}: it must be a number from 1 on")))?;
                 }
+                ("cluster", "") => view.cluster = None,
+                ("cluster", cluster) => view.cluster = Some(shortened(cluster)),
                 ("refresh", "") => view.refresh = None,
                 ("refresh", seconds) => view.refresh = Some(refresh(seconds)?),
                 _ => {
                     return Err(WrongQuery(format!(
-                        "parameter {name:?} isn't known: known are q, state, sort, page and refresh"
+                        "parameter {name:?} isn't known: known are q, state, sort, page, refresh and cluster"
                     )));
                 }
             }
@@ -145,6 +156,9 @@ impl View {
     pub(super) fn query(&self) -> String {
         let default = Self::default();
         let mut query = Serializer::new(String::new());
+        if let Some(cluster) = &self.cluster {
+            query.append_pair("cluster", cluster);
+        }
         if self.text != default.text {
             query.append_pair("q", &self.text);
         }
@@ -162,6 +176,26 @@ impl View {
         }
         let query = query.finish();
         if query.is_empty() { query } else { format!("?{query}") }
+    }
+
+    /// Returns the view of all rows of the same Cluster.
+    pub(super) fn home(&self) -> Self {
+        Self { refresh: self.refresh, cluster: self.cluster.clone(), ..Self::default() }
+    }
+
+    /// Returns the view of a page below: of the same Cluster, and nothing else.
+    pub(super) fn below(&self) -> Self {
+        Self { cluster: self.cluster.clone(), ..Self::default() }
+    }
+
+    /// Returns the view of all Clusters of the fleet, or of all rows without one.
+    pub(super) fn top(&self) -> Self {
+        Self { refresh: self.refresh, ..Self::default() }
+    }
+
+    /// Returns the view of a Cluster of the fleet.
+    pub(super) fn of_cluster(&self, cluster: String) -> Self {
+        Self { cluster: Some(cluster), ..self.top() }
     }
 
     pub(super) fn on_page(&self, page: usize) -> Self {
@@ -225,6 +259,7 @@ mod tests {
     #[case::sort("?sort=id")]
     #[case::page("?page=7")]
     #[case::refresh("?refresh=10")]
+    #[case::cluster("?cluster=team-a%2Fstage&q=a")]
     #[case::everything("?q=a&state=rolling-out&sort=size&page=2&refresh=60")]
     fn a_view_and_its_query_are_the_same(#[case] query: &str) {
         assert_eq!(View::parse(query.trim_start_matches('?')).unwrap().query(), query);
@@ -232,7 +267,7 @@ mod tests {
 
     #[test]
     fn empty_form_fields_parse_as_the_default_view() {
-        assert_eq!(View::parse("q=&state=&sort=&page=&refresh=").unwrap(), View::default());
+        assert_eq!(View::parse("q=&state=&sort=&page=&refresh=&cluster=").unwrap(), View::default());
     }
 
     #[rstest]
@@ -242,7 +277,7 @@ mod tests {
     #[case("page=-1", "page is \"-1\"")]
     #[case("refresh=0", "refresh is \"0\": it must be a number of seconds from 2 to 3600")]
     #[case("refresh=1e9", "refresh is \"1e9\"")]
-    #[case("script=1", "parameter \"script\" isn't known: known are q, state, sort, page and refresh")]
+    #[case("script=1", "parameter \"script\" isn't known: known are q, state, sort, page, refresh and cluster")]
     fn an_invalid_query_parameter_is_an_error_that_names_the_parameter(#[case] query: &str, #[case] expected: &str) {
         let error = View::parse(query).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");

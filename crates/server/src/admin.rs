@@ -1,7 +1,7 @@
-//! The admin listener: the status page for people, and `/debug/state`, the whole live state for their tools. It shows
-//! more than probes do (names of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag
-//! says otherwise, and never answers a request that a page of another site makes. It must hold no secrets and change
-//! nothing.
+//! The admin listener: the status page for people, and for their tools `/debug/state`, the whole live state, and
+//! `/debug/clusters`, the Clusters of a fleet. It shows more than probes do (names of Machines and Nodes, messages of
+//! API servers), so it stays on loopback unless a flag says otherwise, and never answers a request that a page of
+//! another site makes. It must hold no secrets and change nothing.
 
 use std::sync::Arc;
 
@@ -25,6 +25,9 @@ use super::{
 /// The path of the live state.
 pub const STATE_PATH: &str = "/debug/state";
 
+/// The path of the Clusters of a fleet.
+pub const CLUSTERS_PATH: &str = "/debug/clusters";
+
 pub(super) const JSON: &str = "application/json";
 
 /// The data behind the pages of the admin listener.
@@ -34,6 +37,12 @@ pub trait DebugPages: Send + Sync {
     /// # Errors
     /// If the query can't be understood, or the answer can't be written.
     fn state(&self, query: &str) -> Result<Vec<u8>, DebugError>;
+
+    /// Returns the Clusters of a fleet as JSON.
+    ///
+    /// # Errors
+    /// If there is no fleet, or the answer can't be written.
+    fn clusters(&self) -> Result<Vec<u8>, DebugError>;
 }
 
 /// The reason why there is no answer.
@@ -57,8 +66,10 @@ struct Admin {
 /// Returns the pages of the listener, for requests that name one of `hosts`. Other paths answer 404, and methods other
 /// than GET and HEAD answer 405.
 pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AllowedHosts) -> Router {
-    let debug =
-        Router::new().route(STATE_PATH, get(state)).with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });
+    let debug = Router::new()
+        .route(STATE_PATH, get(state))
+        .route(CLUSTERS_PATH, get(clusters))
+        .with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });
     let people = Router::new()
         .route("/", get(status))
         .route("/groups/{kind}/{namespace}/{name}", get(status))
@@ -69,12 +80,23 @@ pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, ho
 }
 
 async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+    answer(admin, move |pages| pages.state(&query.unwrap_or_default())).await
+}
+
+async fn clusters(State(admin): State<Admin>) -> Response {
+    answer(admin, |pages| pages.clusters()).await
+}
+
+async fn answer(
+    admin: Admin,
+    ask: impl FnOnce(&dyn DebugPages) -> Result<Vec<u8>, DebugError> + Send + 'static,
+) -> Response {
     // The semaphore is never closed.
     let Ok(turn) = admin.turn.acquire_owned().await else {
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
     // An answer that was begun is completed even if its client is gone, and keeps its turn until then.
-    let made = tokio::task::spawn_blocking(move || (admin.pages.state(&query.unwrap_or_default()), turn));
+    let made = tokio::task::spawn_blocking(move || (ask(&*admin.pages), turn));
     match made.await {
         Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, with_permit(json, turn)),
         Ok((Err(error @ DebugError::Query(_)), _)) => page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 
 /// A connection, in the extensions of its requests. It is held by the connection itself, by requests under way, and for
 /// a while after this program has closed the connection, since the caller goes on over another one.
@@ -26,6 +27,8 @@ pub struct Client {
     pub uri: Option<ArcStr>,
     /// The serial number of its certificate, in hexadecimal digits.
     pub serial: Option<ArcStr>,
+    /// The last moment of its certificate's validity.
+    pub until: Option<Timestamp>,
     /// The address that it connects from, which may be that of a proxy.
     pub peer: Option<IpAddr>,
     /// True if it may only read.
@@ -88,6 +91,12 @@ impl KnownConnection {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.strong_count() > 0
+    }
+
+    /// Returns the client while the connection is open.
+    #[must_use]
+    pub fn client(&self) -> Option<Client> {
+        self.0.upgrade().map(|client| Client::clone(&client))
     }
 
     /// Returns true if it is the same connection.

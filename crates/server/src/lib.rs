@@ -28,7 +28,7 @@ mod unix_socket;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{DebugError, DebugPages, STATE_PATH, admin_router};
+pub use admin::{CLUSTERS_PATH, DebugError, DebugPages, STATE_PATH, admin_router};
 pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use connection::{Client, Connection, KnownConnection};

@@ -238,7 +238,7 @@ pub(super) fn clusters(statuses: Vec<(&'static str, Status)>, now: Instant) -> V
         .collect()
 }
 
-fn informer(status: Status, now: Instant) -> InformerState {
+pub(super) fn informer(status: Status, now: Instant) -> InformerState {
     let ago = |then: Option<Instant>| then.map(|then| now.saturating_duration_since(then).as_secs());
     InformerState {
         resource: status.resource,

@@ -1,6 +1,7 @@
-//! The live state for other programs: the typed, versioned schema of `/debug/state`. The server writes these types and
-//! `groups` reads them, so that the two can't drift apart. The schema must never hold a secret. A field must keep its
-//! meaning within a schema version; fields may be added, and readers ignore unknown ones.
+//! The live state for other programs: the typed, versioned schema of `/debug/state`, and of a fleet's
+//! `/debug/clusters`. The server writes these types, and `groups` and `clusters` read them, so that the two can't drift
+//! apart. The schema must never hold a secret. A field must keep its meaning within a schema version; fields may be
+//! added, and readers ignore unknown ones.
 //!
 //! Metrics, state and [`explain`] are all built from [`index::GroupSnapshot`] and the types of [`nodegroup`], which
 //! implement every rule. The report of `explain` has its own schema. It carries each overridden value, which would make
@@ -10,6 +11,8 @@
 mod collect;
 mod convert;
 pub mod explain;
+mod fleet;
+mod fleet_source;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +20,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::collect::{Selection, StateSource, StatusSources};
+pub use self::{
+    collect::{Selection, StateSource, StatusSources},
+    fleet::{CallerState, ClusterCondition, ClusterStanding, FleetCluster, FleetState},
+    fleet_source::{FleetStateSource, ServedCluster, ServedClusters},
+};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;

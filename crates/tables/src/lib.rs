@@ -1,10 +1,12 @@
-//! The table of node groups. Texts from clusters must be escaped.
+//! The tables of node groups and of a fleet's Clusters. Texts from clusters must be escaped.
 
+mod clusters;
 mod layout;
 mod trouble;
 
 use std::fmt::Write as _;
 
+pub use self::clusters::clusters;
 use self::layout::{lay_out, shown};
 use state::explain::amount::{bytes, cores};
 use state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template};

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::{DEFAULT_SERVER, UsageError};
-use server::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH};
-use state::{SCHEMA_VERSION, State};
+use connect::ClusterRef;
+use server::{CLUSTERS_PATH, LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH};
+use state::{FleetState, SCHEMA_VERSION, State};
 use text::visible;
 
 /// The maximum size of an answer: more than 100,000 instances need, and less than would exhaust a machine's memory.
@@ -143,18 +144,33 @@ impl Client {
         Self { http: HttpClient::builder(TokioExecutor::new()).build_http(), server, timeout }
     }
 
-    /// Returns the state of the server, with or without the instances of each group.
+    /// Returns the state of the server, or of a Cluster if it serves a fleet, with or without the instances of each
+    /// group.
     ///
     /// # Errors
-    /// If the server doesn't answer in time and in this program's schema.
-    pub async fn state(&self, instances: bool) -> Result<State, ClientError> {
-        let query = format!("instances={instances}");
-        let body = self.ask(Method::GET, (STATE_PATH, &query), String::new()).await?;
-        let Versioned { schema_version } = self.read(&body)?;
+    /// If the server doesn't answer in time and in this program's schema, or doesn't serve that Cluster.
+    pub async fn state(&self, cluster: Option<&ClusterRef>, instances: bool) -> Result<State, ClientError> {
+        let mut query = form_urlencoded::Serializer::new(format!("instances={instances}"));
+        query.extend_pairs(cluster.map(|cluster| ("cluster", cluster.to_string())));
+        let body = self.ask(Method::GET, (STATE_PATH, &query.finish()), String::new()).await?;
+        self.read_versioned(&body)
+    }
+
+    /// Returns the Clusters of a server that serves a fleet.
+    ///
+    /// # Errors
+    /// If the server doesn't answer in time and in this program's schema, or serves no fleet.
+    pub async fn clusters(&self) -> Result<FleetState, ClientError> {
+        let body = self.ask(Method::GET, (CLUSTERS_PATH, ""), String::new()).await?;
+        self.read_versioned(&body)
+    }
+
+    fn read_versioned<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, ClientError> {
+        let Versioned { schema_version } = self.read(body)?;
         if schema_version != SCHEMA_VERSION {
             return Err(ClientError::Schema { server: self.server.clone(), theirs: schema_version });
         }
-        self.read(&body)
+        self.read(body)
     }
 
     /// Returns the filter of the server's log, after `change` if there is one.

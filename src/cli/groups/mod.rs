@@ -19,8 +19,10 @@ pub use self::{
 use super::{
     UsageError,
     printing::{self, PrintError},
+    usage::given,
     values::duration,
 };
+use connect::{ClusterRef, ClusterRefError};
 
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
@@ -34,6 +36,11 @@ pub struct GroupsArgs {
     /// URL of the server's admin listener (its --admin-listen)
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     pub server: String,
+
+    /// Of a server of a fleet, the Cluster whose node groups are printed; the subcommand clusters prints those there
+    /// are
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub cluster: Option<String>,
 
     /// Only node groups of this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
@@ -81,6 +88,7 @@ pub enum Output {
 #[derive(Clone, Debug)]
 pub struct GroupsConfig {
     server: ServerUrl,
+    cluster: Option<ClusterRef>,
     filter: Filter,
     output: Output,
     watch: bool,
@@ -113,8 +121,17 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
         let span = |flag, text: &str| {
             duration(text).map_err(|reason| UsageError::Flag { flag, value: text.to_owned(), reason })
         };
+        let cluster = match given(args.cluster.as_deref()) {
+            Some(text) => Some(text.parse().map_err(|error: ClusterRefError| UsageError::Flag {
+                flag: "--cluster",
+                value: text.to_owned(),
+                reason: error.to_string(),
+            })?),
+            None => None,
+        };
         Ok(Self {
             server,
+            cluster,
             interval: span("--interval", &args.interval)?,
             timeout: span("--timeout", &args.timeout)?,
             filter: Filter { ids: args.ids, namespace: args.namespace, all: args.all, instances: args.instances },
@@ -136,7 +153,7 @@ impl GroupsConfig {
             if self.watch {
                 return watch::watch(&self, &client).await;
             }
-            let state = self.filter.apply(client.state(self.filter.instances).await?)?;
+            let state = self.filter.apply(client.state(self.cluster.as_ref(), self.filter.instances).await?)?;
             for warning in output::warnings(&state, &self.filter) {
                 eprintln!("warning: {warning}");
             }

@@ -69,7 +69,7 @@ struct Frame {
 }
 
 async fn frame(config: &GroupsConfig, client: &Client) -> Result<Frame, GroupsError> {
-    let state = config.filter.apply(client.state(config.filter.instances).await?)?;
+    let state = config.filter.apply(client.state(config.cluster.as_ref(), config.filter.instances).await?)?;
     let text = output::render(&state, config.output, &config.filter)?;
     let key = match config.output {
         Output::Table | Output::Wide => text.clone(),

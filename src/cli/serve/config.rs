@@ -14,7 +14,11 @@ use super::{
     fleet::{self, Fleet},
     socket, tls,
 };
-use crate::cli::{UsageError, usage::Flag, values::duration};
+use crate::cli::{
+    UsageError,
+    usage::{Flag, given},
+    values::duration,
+};
 use app::{Config, FleetConfig, LogHandle};
 use index::GroupSeries;
 use scale::{AtMinSize, MachinePoolDeletes, ScaleOptions};
@@ -52,11 +56,16 @@ impl TryFrom<ServeArgs> for ServeConfig {
     }
 }
 
-/// The configuration of one workload cluster, which is all that the other subcommands look at.
+/// The configuration of one workload cluster, which is all that the other subcommands look at; of a fleet it is the one
+/// that `--cluster` names.
 impl TryFrom<ServeArgs> for Config {
     type Error = UsageError;
 
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
+        let is_of_fleet = given(args.fleet.fleet_selector.as_deref()).is_some();
+        if is_of_fleet && given(args.index.cluster.as_deref()).is_some() {
+            return common(&args, Some(Fleet::scope()));
+        }
         match ServeConfig::try_from(args)? {
             ServeConfig::One(config) => Ok(*config),
             ServeConfig::Fleet(config) => {

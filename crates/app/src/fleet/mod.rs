@@ -3,9 +3,11 @@
 //! must never open a socket or read a file.
 
 mod identity;
+mod metrics;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod unexpected;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,11 +15,15 @@ use prometheus_client::registry::Registry;
 use shared_informer::Spawner;
 
 pub use self::identity::{TrustDomain, TrustDomainError};
-use self::tenants::{Parts, Tenants};
+use self::{
+    metrics::FleetMetrics,
+    tenants::{Parts, Tenants},
+};
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, ManagementOptions};
 use connect::Clients;
 use grpc::{ByCaller, CallLogOptions, RpcMetrics};
 use scale::{EventRecorder, ScaleMetrics, ScaleOptions};
+use state::ServedClusters;
 use traces::Traces;
 
 /// The options of a fleet's provider.
@@ -83,8 +89,14 @@ impl FleetProvider {
         let fleet = Fleet::start(management.clone(), fleet, Arc::clone(&tenants) as _, tasks);
         tenants.answer_for(fleet.clone());
         registry.register_collector(Box::new(InformerMetrics::of_fleet(fleet.clone())));
+        registry.register_collector(Box::new(FleetMetrics::new(fleet.clone(), Arc::clone(&tenants) as _)));
         let service = ByCaller::new(Arc::clone(&tenants) as _, rpc_metrics, log);
         Self { management, fleet, tenants, service }
+    }
+
+    /// Returns the Clusters that are served, or were until lately, as they are shown.
+    pub(super) fn served(&self) -> Arc<dyn ServedClusters> {
+        Arc::clone(&self.tenants) as _
     }
 
     /// Lets the running commands of all Clusters finish, for at most `limit`.

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use capi::ObjectKey;
@@ -13,11 +13,15 @@ use shared_informer::Spawner;
 use tokio::task::JoinSet;
 use tonic::Status;
 
-use super::identity::TrustDomain;
+use super::{
+    identity::TrustDomain,
+    unexpected::{Counts, ForeignGroups, Unexpected},
+};
 use cluster::{Fleet, Management, Member};
 use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
 use server::Client;
+use state::{ServedCluster, ServedClusters};
 
 /// The parts that the tenants share.
 pub(super) struct Parts {
@@ -44,6 +48,7 @@ struct Tenant {
     member: Member,
     scale: Scale,
     service: Service,
+    unexpected: Arc<Unexpected>,
 }
 
 impl Parts {
@@ -56,7 +61,25 @@ impl Parts {
         let scale =
             Scale::new(Arc::clone(index), api, Arc::clone(&watched) as _, *options, metrics, events.clone(), tasks);
         let service = Service::new(Arc::clone(index), scale.clone(), watched, rpc_metrics.clone(), log.clone());
-        Tenant { member: member.clone(), scale, service: service.naming_certificates() }
+        let unexpected = Arc::<Unexpected>::default();
+        let foreign = ForeignGroups { member: member.clone(), unexpected: Arc::clone(&unexpected) };
+        let service = service.naming_certificates().reporting_unknown_groups(Arc::new(foreign));
+        Tenant { member: member.clone(), scale, service, unexpected }
+    }
+}
+
+impl Tenant {
+    /// Returns the Cluster as it is shown.
+    fn shown(&self) -> ServedCluster {
+        let Counts { denied, foreign, last: last_unexpected, .. } = self.unexpected.counts();
+        ServedCluster {
+            member: self.member.clone(),
+            calls: self.service.calls().clone(),
+            history: self.scale.history().clone(),
+            denied,
+            foreign,
+            last_unexpected,
+        }
     }
 }
 
@@ -129,6 +152,25 @@ impl Services for Tenants {
                 "Cluster {cluster} isn't served: it has to exist, and its labels have to match --fleet-selector"
             ))),
         }
+    }
+
+    fn denied(&self, caller: Option<&Client>) {
+        let Ok(cluster) = self.cluster_of(caller) else { return };
+        if let Some(tenant) = self.by_cluster.read().get(&cluster) {
+            tenant.unexpected.denied(Instant::now());
+        }
+    }
+}
+
+impl ServedClusters for Tenants {
+    fn clusters(&self) -> Vec<ServedCluster> {
+        let mut clusters: Vec<_> = self.by_cluster.read().values().map(Tenant::shown).collect();
+        clusters.sort_by(|a, b| a.member.cluster().cmp(b.member.cluster()));
+        clusters
+    }
+
+    fn cluster(&self, cluster: &ObjectKey) -> Option<ServedCluster> {
+        self.by_cluster.read().get(cluster).map(Tenant::shown)
     }
 }
 

@@ -2,6 +2,8 @@
 //! whichever group it asks for. The workload clusters are reached by real connections, and so the clock is real.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod seeing;
+
 use std::time::Duration;
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -339,7 +341,7 @@ async fn a_write_is_recorded_with_cluster_certificate_and_address_of_its_caller(
         uri: Some(STAGE.into()),
         serial: Some("0a1b".into()),
         peer: Some("192.0.2.7".parse().unwrap()),
-        is_read_only: false,
+        ..Client::default()
     };
     world.increase(&Connection::of(named), STAGE_WORKERS).await.unwrap_err();
     let history = world.provider.tenants.history(&capi::ObjectKey::new(NAMESPACE, "stage"));

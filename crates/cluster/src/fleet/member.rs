@@ -3,9 +3,9 @@
 
 use std::{fmt, sync::Arc};
 
-use capi::{Machine, ObjectKey, Uid};
-use nodegroup::{Rules, Scope, ScopeSpec};
-use shared_informer::{AsOf, Settings, Spawner};
+use capi::{Keys, Machine, ObjectKey, Uid};
+use nodegroup::{GroupId, Rules, Scope, ScopeSpec};
+use shared_informer::{AsOf, Settings, Spawner, Status};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -21,6 +21,10 @@ use crate::{
 use connect::{ClusterRef, WorkloadSource};
 use index::{Freshness, Index};
 use scale::WatchedMachines;
+use server::{Check, Checks};
+
+/// The name of the check of a Cluster's own parts besides its Nodes.
+const CLUSTER: &str = "fleet/cluster";
 
 /// The parts of a fleet that its Clusters share.
 #[derive(Clone)]
@@ -32,6 +36,17 @@ pub(super) struct Common {
     pub(super) rules: Arc<Rules>,
     pub(super) informers: Settings,
     pub(super) spawner: Spawner,
+}
+
+/// The sync of a Cluster's own parts.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct MemberSync {
+    /// True if its workload cluster's Nodes are followed, in sync or not.
+    pub is_connected: bool,
+    /// The reason why its Nodes aren't in sync.
+    pub nodes: Option<String>,
+    /// The reason why its Refresh fails though the core kinds are in sync, which may be that of its Nodes.
+    pub problem: Option<String>,
 }
 
 /// A Cluster that is served, or was.
@@ -117,13 +132,52 @@ impl Member {
         self.inner.standing.left()
     }
 
+    /// Returns the annotation keys in force.
+    #[must_use]
+    pub fn keys(&self) -> &Keys {
+        &self.inner.common.rules.keys
+    }
+
+    /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, whether it is this one, another one or
+    /// one that isn't served.
+    #[must_use]
+    pub fn cluster_of(&self, group: &GroupId) -> Option<ObjectKey> {
+        self.inner.common.sink.cluster_of(group)
+    }
+
+    /// Returns the statuses of the informers that feed its index, with the cluster they watch.
+    #[must_use]
+    pub fn informers(&self) -> Vec<(&'static str, Status)> {
+        let management = self.inner.common.core.management().factory().statuses();
+        let management = management.into_iter().map(|status| ("management", status));
+        let workload = self.inner.nodes.informers();
+        management.chain(workload.into_iter().map(|status| ("workload", status))).collect()
+    }
+
+    /// Returns the sync of its own parts. Its own problem is known once the core kinds are in sync.
+    #[must_use]
+    pub fn sync(&self, is_core_in_sync: bool) -> MemberSync {
+        let Inner { nodes, common, .. } = &*self.inner;
+        let health = nodes.health();
+        let is_connected = health.is_ok();
+        let nodes = common.core.problem(health);
+        let problem = if is_core_in_sync { self.problem(nodes.clone()) } else { None };
+        MemberSync { is_connected, nodes, problem }
+    }
+
     /// Returns the reason why its own index isn't in sync, given that the core kinds are.
     pub(super) fn own_problem(&self) -> Option<String> {
-        let Inner { cluster, index, nodes, at_start, common, .. } = &*self.inner;
+        let Inner { nodes, common, .. } = &*self.inner;
+        self.problem(common.core.problem(nodes.health()))
+    }
+
+    /// Returns the reason why its own index isn't in sync, given the problem of its Nodes.
+    fn problem(&self, nodes: Option<String>) -> Option<String> {
+        let Inner { cluster, index, at_start, common, .. } = &*self.inner;
         if common.sink.is_left_out(cluster) {
             return Some(format!("the namespace {} can't be read", cluster.namespace));
         }
-        if let Some(why) = common.core.problem(nodes.health()) {
+        if let Some(why) = nodes {
             return Some(format!("{NODES}: {why}"));
         }
         if !common.sink.is_filled(cluster) {
@@ -158,6 +212,28 @@ impl Freshness for Member {
             return Err(format!("Cluster {cluster} isn't served any more: {why}"));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+}
+
+/// The checks of its Refresh: those of the fleet are about all Clusters.
+impl Checks for Member {
+    fn checks(&self) -> Vec<Check> {
+        let core = &self.inner.common.core;
+        let checks = core.problems(|| vec![(NODES, self.inner.nodes.health())]).into_iter();
+        let mut checks: Vec<_> = checks
+            .map(|(name, problem)| match problem {
+                None => Check::ready(name),
+                Some(why) => Check::pending(name, why),
+            })
+            .collect();
+        if let Some(why) = self.left() {
+            checks.push(Check::pending(CLUSTER, format!("it isn't served any more: {why}")));
+        } else if checks.iter().all(Check::is_ready)
+            && let Some(why) = self.problem(None)
+        {
+            checks.push(Check::pending(CLUSTER, why));
+        }
+        checks
     }
 }
 

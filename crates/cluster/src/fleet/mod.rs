@@ -24,7 +24,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{member::Common, sink::FleetSink, templates::FleetTemplates};
-pub use self::{member::Member, standing::Left};
+pub use self::{
+    member::{Member, MemberSync},
+    standing::Left,
+};
 use super::{
     core_kinds::CoreKinds,
     management::Management,
@@ -205,6 +208,14 @@ impl Fleet {
     /// Applies the operator's prices to all Clusters.
     pub fn set_prices(&self, prices: &Arc<PriceList>) {
         self.inner.common.sink.set_prices(prices);
+    }
+
+    /// Returns the reason why the kinds that all Clusters need aren't in sync.
+    #[must_use]
+    pub fn core_problem(&self) -> Option<String> {
+        let problems = self.inner.common.core.problems(Vec::new).into_iter();
+        let problems: Vec<_> = problems.filter_map(|(name, problem)| Some(format!("{name}: {}", problem?))).collect();
+        (!problems.is_empty()).then(|| problems.join("; "))
     }
 
     /// Returns the statuses of the management cluster's informers.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use capi::{Cluster, Meta, ObjectKey, Uid};
-use nodegroup::{LabelSelector, PriceList};
+use nodegroup::{GroupId, LabelSelector, PriceList};
 use parking_lot::Mutex;
 use shared_informer::Projection;
 use tokio::sync::watch;
@@ -97,6 +97,11 @@ impl FleetSink {
     /// Returns true if all objects of a Cluster have arrived in its index.
     pub(super) fn is_filled(&self, cluster: &ObjectKey) -> bool {
         self.router.is_filled(cluster)
+    }
+
+    /// Returns the Cluster of a MachineDeployment, MachineSet or MachinePool, whether it is served or not.
+    pub(super) fn cluster_of(&self, group: &GroupId) -> Option<ObjectKey> {
+        self.router.cluster_of(group)
     }
 
     /// Returns true if a Cluster's namespace can't be read.

@@ -6,8 +6,20 @@ use prometheus_client::registry::Registry;
 use tonic::Request;
 
 use super::*;
+use crate::UnknownGroups;
 use proto::cloud_provider_server::CloudProvider as _;
 use server::{Client, Connection};
+
+/// The reported calls for groups that the index doesn't have: the group and the client.
+#[derive(Default)]
+struct Reported(Mutex<Vec<(String, String)>>);
+
+impl UnknownGroups for Reported {
+    fn asked_for(&self, group: &GroupId, client: Option<&Client>) {
+        let client = client.map(|client| client.name.to_string()).unwrap_or_default();
+        self.0.lock().push((group.to_string(), client));
+    }
+}
 
 fn asked_by<T>(connection: &Connection, message: T) -> Request<T> {
     let mut request = Request::new(message);
@@ -89,4 +101,20 @@ async fn the_history_names_the_client_of_each_written_or_refused_change() {
     let _ = service.node_group_delete_nodes(asked_by(&autoscaler, delete)).await;
     let history = world.scale.history().of(&GroupId::parse(WORKERS).unwrap());
     assert!(history[0].text.ends_with(" (asked for by cluster-autoscaler)"), "{history:?}");
+}
+
+#[tokio::test]
+async fn calls_for_unknown_groups_are_reported_with_their_client_and_other_failures_are_not() {
+    let (world, reported) = (World::new(2, &["a", "b"]), Arc::<Reported>::default());
+    let service = service(&world).reporting_unknown_groups(Arc::clone(&reported) as _);
+    let autoscaler = client("cluster-autoscaler", false);
+    service.refresh(asked_by(&autoscaler, proto::RefreshRequest {})).await.unwrap();
+    for id in [UNKNOWN, WORKERS, "no id"] {
+        let size = proto::NodeGroupTargetSizeRequest { id: id.to_owned() };
+        let _ = service.node_group_target_size(asked_by(&autoscaler, size)).await;
+        let increase = proto::NodeGroupIncreaseSizeRequest { delta: 100, id: id.to_owned() };
+        service.node_group_increase_size(asked_by(&autoscaler, increase)).await.unwrap_err();
+    }
+    let expected = (UNKNOWN.to_owned(), "cluster-autoscaler".to_owned());
+    assert_eq!(*reported.0.lock(), [expected.clone(), expected]);
 }

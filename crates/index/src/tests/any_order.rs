@@ -9,7 +9,7 @@ use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{Change, Detail, Index, KindState, NodeQuery};
+use crate::{Change, Detail, Index, KindState, NodeQuery, Sizes};
 
 /// An entity of a small world: absent, undecodable, or one of its variants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -347,7 +347,9 @@ fn miscounted(index: &Index) -> Option<String> {
         }
     }
     drop(inner);
-    for group in index.snapshot(None, Detail::Instances).groups {
+    let snapshot = index.snapshot(None, Detail::Instances);
+    let mut sizes = Sizes { machines: snapshot.machines as u64, nodes: snapshot.nodes as u64, ..Sizes::default() };
+    for group in snapshot.groups {
         let mut counts = InstanceCounts::default();
         for instance in group.instances().into_iter().flatten().map(|owned| owned.instance) {
             match instance.state {
@@ -357,9 +359,18 @@ fn miscounted(index: &Index) -> Option<String> {
             }
             counts.failed += u64::from(instance.error.is_some());
         }
+        let (is_served, is_in_need) = match &group.standing {
+            Ok(served) => (true, !served.definition.problems.is_empty()),
+            Err(excluded) => (false, excluded.reason.is_error() || !excluded.problems.is_empty()),
+        };
+        sizes.groups += u64::from(is_served);
+        sizes.in_need += u64::from(is_in_need);
         if group.counts != counts {
             found = Some(format!("{}: {:?}, but {counts:?}", group.id, group.counts));
         }
+    }
+    if index.sizes() != sizes {
+        found = Some(format!("{:?}, but {sizes:?}", index.sizes()));
     }
     found
 }

@@ -27,6 +27,10 @@ impl DebugPages for Echo {
     fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
         if query == "bad" { Err(DebugError::Query("bad isn't known".to_owned())) } else { Ok(query.into()) }
     }
+
+    fn clusters(&self) -> Result<Vec<u8>, DebugError> {
+        Ok(b"all clusters".to_vec())
+    }
 }
 
 impl StatusPages for Echo {
@@ -113,6 +117,8 @@ async fn a_request_that_names_no_host_or_two_is_misdirected(#[case] lines: &[&st
 #[case::delete("DELETE", "/debug/state", 405)]
 #[case::options("OPTIONS", "/debug/state", 405)]
 #[case::bad_query("GET", "/debug/state?bad", 400)]
+#[case::clusters("GET", "/debug/clusters", 200)]
+#[case::post_to_clusters("POST", "/debug/clusters", 405)]
 #[case::another_page("GET", "/metrics", 404)]
 #[case::the_status_page("GET", "/?q=a", 200)]
 #[case::head_of_it("HEAD", "/", 200)]

@@ -4,6 +4,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -140,6 +141,7 @@ pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClien
         name: name[..end].into(),
         uri: only_uri(names),
         serial: Some(serial_of(&certificate)),
+        until: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok(),
         peer: None,
         is_read_only: reads.is_some(),
     })

@@ -28,7 +28,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
 
     let client = Client::new(format!("http://{address}").parse().unwrap(), Duration::from_secs(20));
-    let state = client.state(true).await.unwrap();
+    let state = client.state(None, true).await.unwrap();
     let view = View { all: true, ..View::default() };
     let lines = [
         "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
@@ -47,7 +47,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     assert!(text.contains("MachineDeployment/team-a/broken   its object can't be read\n"), "{text}");
     assert!(text.ends_with("(and 1 MachineSet that its MachineDeployment scales)\n"), "{text}");
 
-    let without = client.state(false).await.unwrap();
+    let without = client.state(None, false).await.unwrap();
     assert!(without.groups.iter().all(|group| group.instances.is_none()));
     assert_eq!(without.groups[0].counts, state.groups[0].counts);
     let filter = Filter { ids: vec!["broken".to_owned()], ..Filter::default() };

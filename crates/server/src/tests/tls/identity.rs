@@ -97,6 +97,8 @@ fn a_client_is_identified_by_its_only_uri(#[case] names: &[&str], #[case] expect
     let der = der(&pair);
     let serial = X509Certificate::from_der(&der).unwrap().1.raw_serial_as_string().replace(':', "");
     assert_eq!(client.serial.as_deref(), Some(&*serial));
+    let not_after = X509Certificate::from_der(&der).unwrap().1.validity().not_after.timestamp();
+    assert_eq!(client.until.map(jiff::Timestamp::as_second), Some(not_after));
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Metrics of a fleet, computed on each scrape: a fixed few series for each Cluster that is served, at a cost that
+//! doesn't depend on its size.
+
+use std::{fmt, sync::Arc, time::Instant};
+
+use jiff::Timestamp;
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+
+use cluster::Fleet;
+use metric_families::{count, counter, gauge};
+use state::{ServedCluster, ServedClusters};
+
+/// The label of a Cluster's series: `<namespace>/<name>`. The labels `namespace` and `cluster` mean other things.
+const CLUSTER: &str = "workload_cluster";
+
+/// The collector for the Clusters of a fleet.
+pub(super) struct FleetMetrics {
+    fleet: Fleet,
+    served: Arc<dyn ServedClusters>,
+}
+
+/// A gauge of a Cluster: name, help, value. There is no series where there is no value.
+type Gauge = (&'static str, &'static str, fn(&Row) -> Option<i64>);
+
+/// A counter of a Cluster: name, help, value.
+type Count = (&'static str, &'static str, fn(&Row) -> u64);
+
+/// The values of a Cluster.
+struct Row {
+    cluster: String,
+    synced: bool,
+    groups: i64,
+    problems: i64,
+    denied: u64,
+    foreign: u64,
+    last_refresh: Option<i64>,
+    certificate_until: Option<i64>,
+}
+
+impl FleetMetrics {
+    pub(super) fn new(fleet: Fleet, served: Arc<dyn ServedClusters>) -> Self {
+        Self { fleet, served }
+    }
+}
+
+impl fmt::Debug for FleetMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetMetrics")
+    }
+}
+
+impl Row {
+    fn of(cluster: &ServedCluster, is_core_in_sync: bool, now: Instant) -> Self {
+        let ServedCluster { member, calls, denied, foreign, .. } = cluster;
+        let sizes = member.index().sizes();
+        let age = |at: Instant| count(now.saturating_duration_since(at).as_secs());
+        Self {
+            cluster: member.cluster().to_string(),
+            synced: is_core_in_sync && member.sync(true).problem.is_none(),
+            groups: count(sizes.groups),
+            problems: count(sizes.in_need),
+            denied: *denied,
+            foreign: *foreign,
+            last_refresh: calls.last_refresh().map(|last| age(last.at)),
+            certificate_until: calls.callers().iter().filter_map(|client| client.until).min().map(Timestamp::as_second),
+        }
+    }
+
+    fn label(&self) -> [(&'static str, &str); 1] {
+        [(CLUSTER, &self.cluster)]
+    }
+}
+
+impl Collector for FleetMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (encoder, now, is_core_in_sync) = (&mut encoder, Instant::now(), self.fleet.core_problem().is_none());
+        let clusters = self.served.clusters();
+        let (leaving, served): (Vec<_>, Vec<_>) = clusters.iter().partition(|cluster| cluster.member.left().is_some());
+        let sums = [("leaving", leaving.len()), ("served", served.len())];
+        let sums = sums.map(|(standing, number)| ([("standing", standing)], count(number as u64)));
+        gauge(encoder, "fleet_clusters", "Clusters of the fleet, by standing", sums)?;
+
+        let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
+        let gauges: [Gauge; 5] = [
+            ("fleet_cluster_synced", "Whether Refresh of a Cluster succeeds (1) or not (0)", |row| {
+                Some(i64::from(row.synced))
+            }),
+            ("fleet_cluster_node_groups", "Node groups of a Cluster", |row| Some(row.groups)),
+            ("fleet_cluster_node_groups_with_problem", "Node groups of a Cluster that have a problem", |row| {
+                Some(row.problems)
+            }),
+            ("fleet_cluster_last_refresh_seconds", "Seconds since Refresh of a Cluster was last answered", |row| {
+                row.last_refresh
+            }),
+            (
+                "fleet_cluster_client_certificate_expiry_timestamp_seconds",
+                "First end of the certificates of a Cluster's connected clients, in Unix time",
+                |row| row.certificate_until,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            gauge(encoder, name, help, rows.iter().filter_map(|row| Some((row.label(), value(row)?))))?;
+        }
+        let counters: [Count; 2] = [
+            ("fleet_cluster_denied_calls", "Calls of a Cluster's clients that were denied", |row| row.denied),
+            (
+                "fleet_cluster_foreign_group_calls",
+                "Calls of a Cluster's clients for node groups of other Clusters",
+                |row| row.foreign,
+            ),
+        ];
+        for (name, help, value) in counters {
+            counter(encoder, name, help, rows.iter().map(|row| (row.label(), value(row))))?;
+        }
+        Ok(())
+    }
+}

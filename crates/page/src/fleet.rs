@@ -1,0 +1,169 @@
+//! The first page of a fleet: its Clusters, those in need first, each with a link to the page of its node groups.
+
+use maud::{Markup, html};
+
+use super::{
+    condition::Severity,
+    moment::{Now, span},
+    overview::{certificate, informers, pager, sync_check},
+    shell::{Foreign, Page, cell, labelled},
+    view::{ROWS, View},
+};
+use state::{CallerState, ClusterCondition, FleetCluster, FleetState, State, SyncState};
+
+/// A Cluster with its conditions.
+type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
+
+/// Renders the first page of a fleet.
+pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
+    let all = fleet.in_need_first();
+    let wrong = all.iter().filter(|row| severity(first(row)) == Severity::Bad).count();
+    let title = match (fleet.ready, wrong) {
+        (false, _) => "Not in sync – Clusters".to_owned(),
+        (true, 0) => "Clusters".to_owned(),
+        (true, wrong) => format!("{wrong} to look at – Clusters"),
+    };
+    // The head and the header of all pages are those of a state.
+    let state = State { program: fleet.program.clone(), taken_at: fleet.taken_at.clone(), ..State::default() };
+    let page = Page { title: &title, path: "/", view, state: &state };
+    page.around(&html! {
+        h1 { "Clusters" }
+        (standing(fleet))
+        (listing(&all, view, Now::at(&fleet.taken_at)))
+        section aria-label="Management cluster" {
+            h2 { "Management cluster" }
+            (informers(&fleet.informers))
+        }
+    })
+}
+
+/// Renders the summary for a person on call: sync state and certificate.
+fn standing(fleet: &FleetState) -> Markup {
+    let waiting: Vec<_> = fleet.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
+    html! {
+        section class="standing" aria-label="At a glance" {
+            div class="card" {
+                h2 { "In sync" }
+                p { @if fleet.ready { (labelled(Severity::Good, "yes")) } @else { (labelled(Severity::Bad, "no: Refresh is refused")) } }
+                @if !waiting.is_empty() { ul { @for check in waiting { li { (sync_check(check)) } } } }
+            }
+            @if let Some(tls) = &fleet.tls {
+                div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&fleet.taken_at))) }
+            }
+        }
+    }
+}
+
+fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
+    let text = view.text.to_lowercase();
+    let found: Vec<_> = all.iter().filter(|(cluster, _)| cluster.id().to_lowercase().contains(&text)).collect();
+    let pages = found.len().div_ceil(ROWS).max(1);
+    let page = view.page.min(pages);
+    html! {
+        section aria-label="Clusters" {
+            ul class="counts" aria-label="Clusters by state" {
+                @for (condition, count) in counts(all) { li { (badge(condition)) " " (count) } }
+            }
+            form method="get" action="/" role="search" {
+                label { "Namespace or name" input type="search" name="q" value=(view.text) maxlength="600"; }
+                @if let Some(seconds) = view.refresh { input type="hidden" name="refresh" value=(seconds); }
+                button type="submit" { "Show" }
+            }
+            @if found.is_empty() {
+                p { "Nothing to show." @if *view != View::default() { " " a href="/" { "Show all Clusters" } } }
+            } @else {
+                p class="found" {
+                    (found.len()) @if found.len() == 1 { " row" } @else { " rows" }
+                    @if pages > 1 { ", page " (page) " of " (pages) }
+                }
+                (table(found.into_iter().skip((page - 1) * ROWS).take(ROWS), view, now))
+                (pager(page, pages, "/", view))
+            }
+        }
+    }
+}
+
+/// Returns the number of Clusters by their most urgent condition.
+fn counts(all: &[Row<'_>]) -> Vec<(ClusterCondition, usize)> {
+    let mut counts: Vec<(ClusterCondition, usize)> = Vec::new();
+    // They are sorted by that condition.
+    for row in all {
+        match counts.last_mut() {
+            Some((condition, count)) if *condition == first(row) => *count += 1,
+            Some(_) | None => counts.push((first(row), 1)),
+        }
+    }
+    counts
+}
+
+fn table<'a>(rows: impl Iterator<Item = &'a Row<'a>>, view: &View, now: Now) -> Markup {
+    html! {
+        table role="table" class="folds groups" {
+            thead role="rowgroup" { tr role="row" {
+                @for heading in ["Cluster", "State", "Refresh", "Node groups", "Problems", "Machines", "Nodes", "Caller"] {
+                    th role="columnheader" scope="col" { (heading) }
+                }
+            } }
+            tbody role="rowgroup" { @for row in rows { tr role="row" { (row_of(row, view, now)) } } }
+        }
+    }
+}
+
+fn row_of((cluster, conditions): &Row<'_>, view: &View, now: Now) -> Markup {
+    let id = cluster.id();
+    let refresh = cluster.calls.last_refresh_ago.map_or_else(|| "never".to_owned(), |ago| format!("{} ago", span(ago)));
+    html! {
+        th role="rowheader" scope="row" {
+            a href={ "/" (view.of_cluster(id.clone()).query()) } { (Foreign(&id)) }
+        }
+        (cell("State", "states", &html! {
+            @for condition in conditions { (badge(*condition)) " " }
+            @if let Some(why) = cluster.reason.as_ref().or(cluster.calls.last_refresh_refused.as_ref()) {
+                div class="aside reason" { (Foreign(why)) }
+            }
+            @if cluster.denied_calls > 0 { div class="aside" { (cluster.denied_calls) " calls denied" } }
+            @if cluster.foreign_group_calls > 0 {
+                div class="aside" { (cluster.foreign_group_calls) " calls for node groups of other Clusters" }
+            }
+        }))
+        (cell("Refresh", "number", &refresh))
+        @for (heading, count) in [
+            ("Node groups", cluster.groups), ("Problems", cluster.problems), ("Machines", cluster.machines),
+            ("Nodes", cluster.nodes),
+        ] {
+            (cell(heading, if count == 0 { "number few none" } else { "number few" }, &count))
+        }
+        (cell("Caller", "", &html! { @for caller in &cluster.callers { div { (caller_of(caller, now)) } } }))
+    }
+}
+
+fn caller_of(caller: &CallerState, now: Now) -> Markup {
+    html! {
+        @if let Some(peer) = &caller.peer { (Foreign(peer)) }
+        @if let Some(until) = &caller.certificate_until { " certificate ends " (now.ago(until)) }
+        @if let Some(serial) = &caller.serial { div class="aside" { code { (Foreign(serial)) } } }
+    }
+}
+
+fn first((_, conditions): &Row<'_>) -> ClusterCondition {
+    conditions.first().copied().unwrap_or(ClusterCondition::Well)
+}
+
+fn badge(condition: ClusterCondition) -> Markup {
+    labelled(severity(condition), condition.title())
+}
+
+fn severity(condition: ClusterCondition) -> Severity {
+    match condition {
+        ClusterCondition::NotConnected
+        | ClusterCondition::NotInSync
+        | ClusterCondition::Refused
+        | ClusterCondition::CertificateExpired => Severity::Bad,
+        ClusterCondition::UnexpectedCalls
+        | ClusterCondition::NotCalled
+        | ClusterCondition::CertificateEndsSoon
+        | ClusterCondition::Problems => Severity::Odd,
+        ClusterCondition::Leaving => Severity::Quiet,
+        ClusterCondition::Well => Severity::Good,
+    }
+}

@@ -1,0 +1,177 @@
+//! Reads the live state of a fleet: that of all Clusters, at a cost that grows with their number alone, or that of one.
+
+use std::{sync::Arc, time::Instant};
+
+use capi::ObjectKey;
+use jiff::Timestamp;
+
+use super::{
+    CallerState, ClusterStanding, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection, StateSource,
+    StatusSources, collect::CLUSTER, convert,
+};
+use cluster::{Fleet, Member, MemberSync};
+use grpc::Calls;
+use index::Sizes;
+use scale::History;
+use server::{Certificates, Check, Checks as _, Client, DebugError, DebugPages};
+
+/// A Cluster of a fleet, with the sources of its state. It is a handle: a copy costs little.
+#[derive(Clone)]
+pub struct ServedCluster {
+    /// The Cluster.
+    pub member: Member,
+    /// The last calls of its autoscaler.
+    pub calls: Calls,
+    /// The last writes and refusals.
+    pub history: History,
+    /// The number of calls that were denied.
+    pub denied: u64,
+    /// The number of calls for node groups of other Clusters.
+    pub foreign: u64,
+    /// The time of the last of either.
+    pub last_unexpected: Option<Instant>,
+}
+
+/// The Clusters of a fleet that are served, or were until lately.
+pub trait ServedClusters: Send + Sync {
+    /// Returns all of them, by namespace and name.
+    fn clusters(&self) -> Vec<ServedCluster>;
+
+    /// Returns one of them.
+    fn cluster(&self, cluster: &ObjectKey) -> Option<ServedCluster>;
+}
+
+/// The source of the live state of a fleet.
+#[derive(Clone)]
+pub struct FleetStateSource {
+    fleet: Fleet,
+    served: Arc<dyn ServedClusters>,
+    certificates: Option<Certificates>,
+    started_at: Timestamp,
+}
+
+impl FleetStateSource {
+    /// Returns the source of a fleet's state, for a program that was started at `started_at`.
+    #[must_use]
+    pub fn new(
+        fleet: Fleet,
+        served: Arc<dyn ServedClusters>,
+        certificates: Option<Certificates>,
+        started_at: Timestamp,
+    ) -> Self {
+        Self { fleet, served, certificates, started_at }
+    }
+
+    /// Returns the state of all Clusters.
+    #[must_use]
+    pub fn read(&self) -> FleetState {
+        let (now, core) = (Instant::now(), self.fleet.core_problem());
+        let clusters = self.served.clusters();
+        let clusters = clusters.iter().map(|cluster| converted(cluster, core.as_deref(), now)).collect();
+        let mut informers: Vec<_> =
+            self.fleet.informers().into_iter().map(|(_, status)| convert::informer(status, now)).collect();
+        informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
+        FleetState { informers, clusters, ..self.read_bare() }
+    }
+
+    /// Returns the state without any Cluster.
+    #[must_use]
+    pub fn read_bare(&self) -> FleetState {
+        let checks = self.fleet.checks();
+        FleetState {
+            schema_version: SCHEMA_VERSION,
+            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
+            taken_at: Timestamp::now().to_string(),
+            ready: checks.iter().all(Check::is_ready),
+            checks: checks.into_iter().map(convert::check).collect(),
+            tls: self.certificates.as_ref().map(|it| convert::tls(it.standing())),
+            informers: Vec::new(),
+            clusters: Vec::new(),
+        }
+    }
+
+    /// Returns the source of a Cluster's state.
+    ///
+    /// # Errors
+    /// If `cluster` isn't `<namespace>/<name>`, or that Cluster isn't served. The error says how to find those that
+    /// are.
+    pub fn of(&self, cluster: &str) -> Result<StateSource, String> {
+        let key = cluster.split_once('/').filter(|(_, name)| !name.contains('/'));
+        let key = key.ok_or_else(|| format!("cluster is {cluster:?}: it must be NAMESPACE/NAME"))?;
+        let found = self.served.cluster(&ObjectKey::new(key.0, key.1)).ok_or_else(|| {
+            format!(
+                "Cluster {cluster:?} isn't served here: clusters and /debug/clusters list those that are; one has to \
+                 exist, and its labels have to match --fleet-selector"
+            )
+        })?;
+        let ServedCluster { member, calls, history, .. } = found;
+        let sources = StatusSources { history, calls, certificates: self.certificates.clone() };
+        Ok(StateSource::of_member(member, self.started_at).with_sources(sources))
+    }
+}
+
+impl DebugPages for FleetStateSource {
+    fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
+        let (of_cluster, rest): (Vec<_>, Vec<_>) =
+            form_urlencoded::parse(query.as_bytes()).partition(|(name, _)| name == CLUSTER);
+        let Some((_, cluster)) = of_cluster.last() else {
+            let why = "this server serves a fleet: choose a Cluster by cluster=NAMESPACE/NAME; clusters and \
+                       /debug/clusters list them";
+            return Err(DebugError::Query(why.to_owned()));
+        };
+        let source = self.of(cluster).map_err(DebugError::Query)?;
+        let rest = form_urlencoded::Serializer::new(String::new()).extend_pairs(rest).finish();
+        let selection = Selection::parse(&rest).map_err(DebugError::Query)?;
+        Ok(source.json(&selection)?)
+    }
+
+    fn clusters(&self) -> Result<Vec<u8>, DebugError> {
+        Ok(serde_json::to_vec(&self.read())?)
+    }
+}
+
+fn converted(cluster: &ServedCluster, core: Option<&str>, now: Instant) -> FleetCluster {
+    let ServedCluster { member, calls, denied, foreign, last_unexpected, history: _ } = cluster;
+    let sync = member.sync(core.is_none());
+    let nodes_synced = sync.is_connected && sync.nodes.is_none();
+    let (standing, reason) = standing(member, sync, core);
+    let Sizes { groups, in_need, machines, nodes } = member.index().sizes();
+    FleetCluster {
+        namespace: member.cluster().namespace.to_string(),
+        name: member.cluster().name.to_string(),
+        standing,
+        reason,
+        calls: convert::calls(calls, now),
+        callers: calls.callers().iter().map(caller).collect(),
+        nodes_synced,
+        groups,
+        machines,
+        nodes,
+        problems: in_need,
+        denied_calls: *denied,
+        foreign_group_calls: *foreign,
+        last_unexpected_call_ago: last_unexpected.map(|at| now.saturating_duration_since(at).as_secs()),
+    }
+}
+
+/// Returns the standing of a Cluster with its reason, given the problem of the core kinds.
+fn standing(member: &Member, sync: MemberSync, core: Option<&str>) -> (ClusterStanding, Option<String>) {
+    if let Some(why) = member.left() {
+        return (ClusterStanding::Leaving, Some(why.to_string()));
+    }
+    match (core, sync) {
+        (Some(why), _) => (ClusterStanding::NotInSync, Some(why.to_owned())),
+        (None, MemberSync { is_connected: false, nodes: Some(why), .. }) => (ClusterStanding::NotConnected, Some(why)),
+        (None, MemberSync { problem: Some(why), .. }) => (ClusterStanding::NotInSync, Some(why)),
+        (None, MemberSync { problem: None, .. }) => (ClusterStanding::Served, None),
+    }
+}
+
+fn caller(client: &Client) -> CallerState {
+    CallerState {
+        uri: client.uri.as_ref().map(ToString::to_string),
+        serial: client.serial.as_ref().map(ToString::to_string),
+        peer: client.peer.map(|peer| peer.to_string()),
+        certificate_until: client.until.map(|until| until.to_string()),
+    }
+}

@@ -1,0 +1,66 @@
+//! The table of a fleet's Clusters.
+
+use jiff::Timestamp;
+
+use super::{
+    layout::{lay_out, shown},
+    none,
+};
+use state::{ClusterCondition, FleetCluster, FleetState};
+
+/// A Cluster with its conditions.
+type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
+
+/// A column: its heading, true if it holds numbers, and its cell.
+type Column = (&'static str, bool, fn(&Row<'_>) -> String);
+
+const COLUMNS: [Column; 8] = [
+    ("CLUSTER", false, |(cluster, _)| shown(&cluster.id())),
+    ("STATE", false, |(_, conditions)| {
+        conditions.iter().map(|condition| condition.title()).collect::<Vec<_>>().join(", ")
+    }),
+    ("REFRESH", true, |(cluster, _)| cluster.calls.last_refresh_ago.map_or_else(none, |ago| format!("{ago}s ago"))),
+    ("GROUPS", true, |(cluster, _)| cluster.groups.to_string()),
+    ("PROBLEMS", true, |(cluster, _)| cluster.problems.to_string()),
+    ("MACHINES", true, |(cluster, _)| cluster.machines.to_string()),
+    ("NODES", true, |(cluster, _)| cluster.nodes.to_string()),
+    ("CERTIFICATE", false, |(cluster, _)| {
+        cluster.certificate_until().map_or_else(none, |until: Timestamp| format!("until {}", until.strftime("%F")))
+    }),
+];
+
+const WIDE: [Column; 4] = [
+    ("CALLER", false, |(cluster, _)| of_callers(cluster, |caller| caller.peer.as_deref())),
+    ("SERIAL", false, |(cluster, _)| of_callers(cluster, |caller| caller.serial.as_deref())),
+    ("DENIED", true, |(cluster, _)| cluster.denied_calls.to_string()),
+    ("FOREIGN", true, |(cluster, _)| cluster.foreign_group_calls.to_string()),
+];
+
+/// Renders the Clusters of a fleet for people, those in need first, and below them the reasons. Each line ends with a
+/// newline and has no trailing space.
+#[must_use]
+pub fn clusters(state: &FleetState, wide: bool) -> String {
+    if state.clusters.is_empty() {
+        return "no Clusters: one has to match --fleet-selector by its labels\n".to_owned();
+    }
+    let rows = state.in_need_first();
+    let columns: Vec<_> = COLUMNS.iter().chain(WIDE.iter().filter(|_| wide)).collect();
+    let headings: Vec<_> = columns.iter().map(|(heading, is_number, _)| (*heading, *is_number)).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|(.., cell)| cell(row)).collect());
+    let table = lay_out(&headings, cells);
+    let why = |cluster: &FleetCluster| {
+        let why = cluster.reason.as_ref().or(cluster.calls.last_refresh_refused.as_ref())?;
+        Some(vec![shown(&cluster.id()), shown(why)])
+    };
+    let reasons: Vec<_> = rows.iter().filter_map(|(cluster, _)| why(cluster)).collect();
+    if reasons.is_empty() {
+        return table;
+    }
+    [table, lay_out(&[("CLUSTER", false), ("WHY", false)], reasons.into_iter())].join("\n")
+}
+
+/// Returns a value of each caller.
+fn of_callers<'a>(cluster: &'a FleetCluster, value: impl Fn(&'a state::CallerState) -> Option<&'a str>) -> String {
+    let values: Vec<_> = cluster.callers.iter().map(|caller| value(caller).map_or_else(none, shown)).collect();
+    if values.is_empty() { none() } else { values.join(", ") }
+}

@@ -1,0 +1,111 @@
+//! `clusters`: asks a running server of a fleet for its Clusters and prints them, those in need first, for people or
+//! scripts. It must use the server's admin listener and nothing else, as `groups` does.
+
+#[cfg(test)]
+mod tests;
+
+use std::{io, time::Duration};
+
+use clap::Args;
+
+use super::{
+    UsageError,
+    groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
+    printing,
+    usage::given,
+    values::duration,
+};
+use state::{FleetState, SyncState};
+use text::visible;
+
+/// The flags of `clusters`, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct ClustersArgs {
+    /// URL of the server's admin listener (its --admin-listen)
+    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    pub server: String,
+
+    /// Only Clusters of this namespace
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Output format
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
+
+    /// Time to wait for an answer: a Go duration
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub timeout: String,
+}
+
+/// The configuration of `clusters`.
+#[derive(Clone, Debug)]
+pub(super) struct ClustersConfig {
+    server: ServerUrl,
+    namespace: Option<String>,
+    output: Output,
+    timeout: Duration,
+}
+
+impl TryFrom<ClustersArgs> for ClustersConfig {
+    type Error = UsageError;
+
+    fn try_from(args: ClustersArgs) -> Result<Self, UsageError> {
+        let timeout = duration(&args.timeout).map_err(|reason| UsageError::Flag {
+            flag: "--timeout",
+            value: args.timeout.clone(),
+            reason,
+        })?;
+        Ok(Self {
+            server: ServerUrl::of_flag(&args.server)?,
+            namespace: given(args.namespace.as_deref()).map(str::to_owned),
+            output: args.output,
+            timeout,
+        })
+    }
+}
+
+impl ClustersConfig {
+    /// Asks and prints.
+    ///
+    /// # Errors
+    /// If the server can't be asked, or serves no fleet.
+    pub(super) fn run(self) -> Result<(), GroupsError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let state = runtime.block_on(Client::new(self.server.clone(), self.timeout).clusters())?;
+        let state = self.chosen(state);
+        for warning in self.warnings(&state) {
+            eprintln!("warning: {warning}");
+        }
+        printing::print(&mut io::stdout().lock(), &self.render(&state)?)?;
+        Ok(())
+    }
+
+    /// Returns the state with the Clusters of the namespace alone.
+    fn chosen(&self, mut state: FleetState) -> FleetState {
+        state.clusters.retain(|cluster| self.namespace.as_ref().is_none_or(|wanted| *wanted == cluster.namespace));
+        state
+    }
+
+    /// Returns the state as text, ending with a newline.
+    fn render(&self, state: &FleetState) -> Result<String, GroupsError> {
+        Ok(match self.output {
+            Output::Table => tables::clusters(state, false),
+            Output::Wide => tables::clusters(state, true),
+            Output::Json => printing::json(state)?,
+            Output::Yaml => printing::yaml(state)?,
+        })
+    }
+
+    /// Returns the reasons why the output is incomplete.
+    fn warnings(&self, state: &FleetState) -> Vec<String> {
+        let nothing = self.namespace.as_ref().filter(|_| state.clusters.is_empty()).map(|namespace| {
+            format!("no Cluster in namespace {namespace:?}: correct --namespace, or leave it out to see all there are")
+        });
+        let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending).map(|check| {
+            let why = check.reason.as_deref().unwrap_or("no reason given");
+            format!("not in sync: {}: {}", visible(&check.name), visible(why))
+        });
+        nothing.into_iter().chain(pending).collect()
+    }
+}

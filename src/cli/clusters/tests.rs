@@ -1,0 +1,149 @@
+//! Tests of the table of Clusters for people, as a whole, and of its schema.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use clap::Parser as _;
+use rstest::rstest;
+
+use super::*;
+use crate::cli::{Cli, Command};
+use state::{CallerState, CallsState, ClusterStanding, FleetCluster, InformerState, SyncCheck, TlsState};
+
+fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
+    let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
+    let Command::Clusters(args) = cli.command else { panic!("it isn't clusters") };
+    ClustersConfig::try_from(args)
+}
+
+fn cluster(namespace: &str, name: &str) -> FleetCluster {
+    FleetCluster {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        calls: CallsState { last_refresh_ago: Some(7), last_refresh_refused: None },
+        callers: vec![CallerState {
+            uri: Some(format!("spiffe://prod.example/ns/{namespace}/cluster/{name}")),
+            serial: Some("0a1b".to_owned()),
+            peer: Some("192.0.2.7".to_owned()),
+            certificate_until: Some("2027-03-04T05:06:07Z".to_owned()),
+        }],
+        nodes_synced: true,
+        groups: 2,
+        machines: 12,
+        nodes: 11,
+        ..FleetCluster::default()
+    }
+}
+
+fn fleet() -> FleetState {
+    let lost = FleetCluster {
+        standing: ClusterStanding::NotConnected,
+        reason: Some("no such Secret\u{1b}[2J".to_owned()),
+        calls: CallsState::default(),
+        callers: Vec::new(),
+        nodes: 0,
+        problems: 1,
+        ..cluster("team-b", "lost")
+    };
+    FleetState {
+        schema_version: state::SCHEMA_VERSION,
+        taken_at: "2026-01-01T00:00:00Z".to_owned(),
+        ready: true,
+        clusters: vec![cluster("team-a", "prod"), lost],
+        ..FleetState::default()
+    }
+}
+
+#[test]
+fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
+    let lines = [
+        "CLUSTER       STATE                                 REFRESH   GROUPS   PROBLEMS   MACHINES   NODES   CERTIFICATE",
+        "team-b/lost   not connected, not called, problems         -        2          1         12       0   -",
+        "team-a/prod   well                                   7s ago        2          0         12      11   until \
+         2027-03-04",
+        "",
+        "CLUSTER       WHY",
+        "team-b/lost   no such Secret\\u{1b}[2J",
+    ];
+    assert_eq!(config(&[]).unwrap().render(&fleet()).unwrap(), lines.join("\n") + "\n");
+    let wide = config(&["-o", "wide"]).unwrap().render(&fleet()).unwrap();
+    let line = wide.lines().nth(2).unwrap();
+    assert!(line.ends_with("until 2027-03-04   192.0.2.7   0a1b          0         0"), "{wide}");
+}
+
+#[test]
+fn json_and_yaml_are_the_whole_schema() {
+    for form in ["json", "yaml"] {
+        let text = config(&["-o", form]).unwrap().render(&fleet()).unwrap();
+        assert_eq!(serde_yaml::from_str::<FleetState>(&text).unwrap(), fleet(), "{form}");
+        assert!(!text.contains('\u{1b}'), "{form}: {text}");
+    }
+}
+
+#[rstest]
+#[case::no_namespace(&[], 2, &[])]
+#[case::of_one(&["-n", "team-a"], 1, &[])]
+#[case::of_none(&["-n", "nowhere"], 0, &["no Cluster in namespace \"nowhere\": correct --namespace"])]
+fn a_namespace_chooses_its_clusters(#[case] flags: &[&str], #[case] number: usize, #[case] said: &[&str]) {
+    let config = config(flags).unwrap();
+    let state = config.chosen(fleet());
+    assert_eq!(state.clusters.len(), number);
+    let warnings = config.warnings(&state);
+    assert_eq!(warnings.len(), said.len(), "{warnings:?}");
+    for (warning, said) in warnings.iter().zip(said) {
+        assert!(warning.starts_with(said), "{warning}");
+    }
+}
+
+#[test]
+fn a_fleet_without_clusters_and_one_out_of_sync_say_so() {
+    let config = config(&[]).unwrap();
+    let check = SyncCheck {
+        name: "management/clusters".to_owned(),
+        state: SyncState::Pending,
+        reason: Some("forbidden\u{1b}".to_owned()),
+    };
+    let state = FleetState { clusters: Vec::new(), checks: vec![check], ..fleet() };
+    assert_eq!(config.render(&state).unwrap(), "no Clusters: one has to match --fleet-selector by its labels\n");
+    assert_eq!(config.warnings(&state), ["not in sync: management/clusters: forbidden\\u{1b}"]);
+}
+
+#[rstest]
+#[case::server(&["--server", "ftp://a"], "--server (or CAPI_AUTOSCALER_SERVER): \"ftp://a\" can't be used")]
+#[case::time(&["--timeout", "0s"], "--timeout: \"0s\" can't be used: it has to be longer than 0")]
+fn wrong_flags_are_named(#[case] flags: &[&str], #[case] expected: &str) {
+    let error = config(flags).unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn every_field_of_the_schema_is_documented() {
+    let mut state = fleet();
+    let text = || Some(String::new());
+    state.clusters[0].last_unexpected_call_ago = Some(1);
+    state.clusters[0].reason = text();
+    state.clusters[0].calls.last_refresh_refused = text();
+    state.tls = Some(TlsState { server_until: String::new(), clients_until: text(), failing: text() });
+    state.informers = vec![InformerState::default()];
+    let mut found = Vec::new();
+    names(&serde_json::to_value(&state).unwrap(), &mut found);
+    let page = include_str!("../../../docs/reference/debug-state.md");
+    let undocumented: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert_eq!(undocumented, Vec::<&String>::new());
+    assert!(found.iter().any(|name| name == "certificateUntil"), "{found:?}");
+}
+
+fn names(value: &serde_json::Value, found: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                found.push(name.clone());
+                names(value, found);
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
+    }
+}
