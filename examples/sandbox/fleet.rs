@@ -153,11 +153,11 @@ impl<'a> Demonstration<'a> {
     fn play(&self, plan: &Plan, clusters: &Clusters) -> anyhow::Result<Playing> {
         let (sender, reports) = mpsc::unbounded_channel();
         if self.callers == Callers::Here {
-            let play = callers::play(plan.clone(), move |report| {
+            let playing = callers::play(plan.clone(), move |report| {
                 // The reader may have ended.
                 let _ = sender.send(report);
             });
-            return Ok(Playing { reports, process: None, task: Some(tokio::spawn(play)) });
+            return Ok(Playing { reports, process: None, task: Some(tokio::spawn(playing)) });
         }
         fs::write(clusters.folder().join(PLAN), serde_json::to_vec(plan)?)?;
         let mut command = Command::new(std::env::current_exe()?);

@@ -84,7 +84,7 @@ pub struct ClusterOf {
 pub struct Clusters {
     management: ApiServer,
     workloads: ApiServers,
-    clusters: Vec<ClusterOf>,
+    all: Vec<ClusterOf>,
     simulation: Option<Simulation>,
     folder: TempDir,
 }
@@ -116,7 +116,7 @@ impl Clusters {
         let start = || Simulation::start_clusters(management.api(), &apis, clock, settings);
         let simulation = controllers.then(start);
         let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(StartError::Kubeconfig)?;
-        let started = Self { management, workloads, clusters: built, simulation, folder };
+        let started = Self { management, workloads, all: built, simulation, folder };
         started.management.write_kubeconfig(started.management_kubeconfig()).map_err(StartError::Kubeconfig)?;
         Ok(started)
     }
@@ -130,7 +130,7 @@ impl Clusters {
     /// Returns the Clusters.
     #[must_use]
     pub fn clusters(&self) -> &[ClusterOf] {
-        &self.clusters
+        &self.all
     }
 
     /// Returns the controllers, if they run.
@@ -177,8 +177,8 @@ impl Clusters {
 
     /// Ends the controllers and all APIs, and removes the files.
     pub async fn stop(self) {
-        let Self { management, workloads, clusters, simulation, folder } = self;
-        drop(clusters);
+        let Self { management, workloads, all, simulation, folder } = self;
+        drop(all);
         if let Some(simulation) = simulation {
             simulation.stop().await;
         }

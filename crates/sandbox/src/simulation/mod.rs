@@ -147,11 +147,11 @@ fn obey(command: Command, engine: &mut Engine, waiting: &mut Vec<oneshot::Sender
 }
 
 /// Waits for a change of any of these; returns false if one of them has ended.
-async fn any_changed(changes: &mut [watch::Receiver<u64>]) -> bool {
-    if changes.is_empty() {
+async fn any_changed(all: &mut [watch::Receiver<u64>]) -> bool {
+    if all.is_empty() {
         return std::future::pending().await;
     }
-    let (changed, ..) = select_all(changes.iter_mut().map(|one| Box::pin(one.changed()))).await;
+    let (changed, ..) = select_all(all.iter_mut().map(|one| Box::pin(one.changed()))).await;
     changed.is_ok()
 }
 
