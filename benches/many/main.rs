@@ -1,6 +1,6 @@
 //! A fleet at full size: the release binary serves many Clusters of a sandbox in this process, to autoscalers in a
-//! process of their own. One Cluster by the same code stands beside it, and processes that serve one Cluster each. Linux
-//! only, run by hand:
+//! process of their own. One Cluster by the same code stands beside it, and processes that serve one Cluster each.
+//! Linux only, run by hand:
 //!
 //! ```console
 //! cargo bench --bench fleet                                                             # 1,000 Clusters of 6 Nodes
@@ -8,8 +8,8 @@
 //! cargo bench --bench fleet -- --clusters 20 --processes 3 --turn 1 --turns 1 --rest 1  # some seconds
 //! ```
 //!
-//! It fails when the number of watches grows with that of Clusters, when an answer names anything of another Cluster, or,
-//! at full size, when a target is missed.
+//! It fails when the number of watches grows with that of Clusters, when an answer names anything of another Cluster,
+//! or, at full size, when a target is missed.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -41,28 +41,28 @@ use self::{
 /// The options of the bench.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Args {
-    /// How many Clusters there are.
+    /// The number of Clusters.
     #[arg(long, default_value_t = 1_000)]
     clusters: usize,
-    /// How many Machines each of them has.
+    /// The number of Machines of each.
     #[arg(long, default_value_t = 6)]
     machines: usize,
-    /// How many processes of one Cluster each are compared with a fleet of as many; none if it is 0.
+    /// The number of processes of one Cluster each that a fleet of as many is compared with; 0 for none.
     #[arg(long, default_value_t = 50)]
     processes: usize,
-    /// How many calls all autoscalers make in a second, if they can.
+    /// The number of calls that all autoscalers make in a second, if they can.
     #[arg(long, default_value_t = 5_000)]
     rate: usize,
-    /// How many events are timed.
+    /// The number of events that are timed.
     #[arg(long, default_value_t = 2_000)]
     events: usize,
-    /// How long a turn with or without an attack is, in seconds.
+    /// The duration of a turn with or without an attack, in seconds.
     #[arg(long, default_value_t = 5)]
     turn: u64,
-    /// How many turns there are of each.
+    /// The number of turns of each.
     #[arg(long, default_value_t = 4)]
     turns: usize,
-    /// How long the process rests before its memory is read, in seconds.
+    /// The time for which the process rests before its memory is read, in seconds.
     #[arg(long, default_value_t = 8)]
     rest: u64,
     /// Play the autoscalers of this folder: the process of its own.

@@ -1,5 +1,5 @@
-//! The Cluster Autoscalers of a fleet, for a process of their own: each has the certificate of its Cluster, and makes the
-//! calls of an idle loop again and again. Each looks for what belongs to another Cluster, which it must never find.
+//! The Cluster Autoscalers of a fleet, for a process of their own: each has the certificate of its Cluster, and makes
+//! the calls of an idle loop again and again. Each looks for what belongs to another Cluster, which it must never find.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! The demonstration of a fleet: one management API, a workload API for each Cluster, the program, and the autoscalers of
-//! all Clusters. Some workload APIs may be ill; what belongs to one Cluster must never be seen by another.
+//! The demonstration of a fleet: one management API, a workload API for each Cluster, the program, and the autoscalers
+//! of all Clusters. Some workload APIs may be ill; what belongs to one Cluster must never be seen by another.
 
 use std::{
     fs,

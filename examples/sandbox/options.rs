@@ -22,11 +22,11 @@ pub(crate) struct Options {
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) clusters: Option<u16>,
 
-    /// How many Machines each group has. Default: 10 with --groups, 6 with --clusters
+    /// Give each group so many Machines. Default: 10 with --groups, 6 with --clusters
     #[arg(long, value_name = "M")]
     pub(crate) machines: Option<usize>,
 
-    /// How many of 100 workload clusters have an API that is dead, silent, slow or hostile
+    /// Let so many percent of the workload clusters have an API that is dead, silent, slow or hostile
     #[arg(long, value_name = "PERCENT", default_value_t = 0, requires = "clusters",
           value_parser = clap::value_parser!(u8).range(0..=90))]
     pub(crate) ill: u8,

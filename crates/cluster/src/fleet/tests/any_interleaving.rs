@@ -1,5 +1,5 @@
-//! Property test: whatever happens to objects and Clusters, and in whatever order their events arrive, each Cluster that
-//! is served ends with the index that its own objects alone give, and one that has left keeps its last state.
+//! Property test: whatever happens to objects and Clusters, and in whatever order their events arrive, each Cluster
+//! that is served ends with the index that its own objects alone give, and one that has left keeps its last state.
 
 use capi::{ObjectKey, ScalableKind};
 use index::RoutedKind;
