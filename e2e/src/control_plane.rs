@@ -96,6 +96,11 @@ impl ControlPlane {
         Self::start_with(components, contract, Installed::Nothing, NewNodes::Tainted, lists).await
     }
 
+    /// Starts the servers of another workload cluster, as [`Self::start_workload`] does.
+    pub async fn another_workload(&self) -> Result<Self> {
+        Self::start_workload(Arc::clone(&self.settings.components)).await
+    }
+
     async fn start_with(
         components: Arc<Components>,
         contract: Contract,

@@ -15,6 +15,7 @@ pub mod controllers;
 pub mod crds;
 pub mod existing;
 pub mod fixtures;
+pub mod fleet;
 pub mod go;
 pub mod granted;
 pub mod groups;

@@ -29,7 +29,7 @@ use super::{
 };
 
 /// The times of the sandbox: short, but long enough to be visible.
-const TIMES: Times = Times {
+pub(crate) const TIMES: Times = Times {
     react: Duration::ZERO,
     bootstrap: Duration::from_millis(100),
     provision: Duration::from_millis(300),
@@ -43,6 +43,8 @@ const TIMES: Times = Times {
 /// The longest wait for templates.
 const TEMPLATES_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The number of Machines of a group, unless it is given.
+const MACHINES: usize = 10;
 /// The max number of node groups in a table.
 const MOST_ROWS: usize = 30;
 
@@ -90,7 +92,7 @@ async fn start_sandbox(options: &Options, node_groups: &Path) -> anyhow::Result<
     }
     let fleet = (options.groups > 0).then(|| Fleet {
         groups: options.groups,
-        machines: options.machines,
+        machines: options.machines.unwrap_or(MACHINES),
         namespace: "team-a".to_owned(),
         cluster: "prod".to_owned(),
     });

@@ -1,6 +1,9 @@
 //! A sandbox to try the program without clusters: `cargo run --release --example sandbox`.
 
+mod callers;
+mod certificates;
 mod demo;
+mod fleet;
 mod options;
 mod scenario;
 mod waiting;
@@ -14,7 +17,14 @@ use server::Shutdown;
 async fn main() -> ExitCode {
     let options = options::Options::parse();
     let done = async {
+        if let Some(folder) = &options.callers {
+            return callers::process(folder).await;
+        }
         let shutdown = Shutdown::on_signals()?;
+        if let Some(clusters) = options.clusters {
+            let demonstration = fleet::Demonstration::new(&options, clusters.into(), fleet::Callers::Process);
+            return demonstration.run(&shutdown, &mut io::stdout()).await;
+        }
         let node_groups = Path::new(env!("CARGO_MANIFEST_DIR")).join("../node-groups");
         demo::run(&options, &node_groups, &shutdown, &mut io::stdout()).await
     };

@@ -1,8 +1,16 @@
 //! Tests of the demonstration's output.
 
+#[path = "../../examples/sandbox/callers.rs"]
+#[allow(dead_code, reason = "a process of their own isn't started here")]
+mod callers;
+#[path = "../../examples/sandbox/certificates.rs"]
+mod certificates;
 #[path = "../../examples/sandbox/demo.rs"]
 mod demo;
+#[path = "../../examples/sandbox/fleet.rs"]
+mod fleet;
 #[path = "../../examples/sandbox/options.rs"]
+#[allow(dead_code, reason = "that of a process of their own")]
 mod options;
 #[path = "../../examples/sandbox/scenario.rs"]
 mod scenario;
@@ -16,6 +24,7 @@ use std::{
 
 use capi_autoscaler_provider::cli::Cli;
 use clap::Parser as _;
+use fleet::{Callers, Demonstration};
 use options::Options;
 use regex::Regex;
 use server::Shutdown;
@@ -102,4 +111,47 @@ async fn the_commands_to_try_next_are_commands_of_the_program(
         assert!(command.starts_with(expected), "{command}");
         Cli::try_parse_from(["x"].into_iter().chain(command.split_whitespace())).unwrap();
     }
+}
+
+/// Runs the demonstration of a fleet.
+async fn run_fleet(flags: &[&str], shutdown: &Shutdown, out: &mut (dyn Write + Send)) {
+    let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
+    let clusters = usize::from(options.clusters.unwrap());
+    Demonstration::new(&options, clusters, Callers::Here).run(shutdown, out).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_with_ill_clusters_is_served_and_nothing_crosses() {
+    let mut out = Vec::new();
+    run_fleet(&["--once", "--clusters=5", "--machines=2", "--ill=40"], &Shutdown::new(), &mut out).await;
+    let text = String::from_utf8(out).unwrap();
+    for expected in [
+        "1 of them are dead",
+        "1 of them are hostile",
+        " 4 served, with 4 groups and 8 Machines; ",
+        "team-000/c0 grows to 4 Nodes; nobody else does",
+        "team-000/c0 asks for the group of team-000/c1: NOT_FOUND",
+        "team-000/c1 opts out: its next Refresh is denied",
+        "team-000/c1 opts in again, and is served",
+        "No autoscaler has seen anything of another Cluster",
+    ] {
+        assert!(text.contains(expected), "no {expected} in {text}");
+    }
+}
+
+#[rstest::rstest]
+#[case::with_the_program(&["--clusters=2", "--machines=1"], "To try next")]
+#[case::without_it(&["--clusters=2", "--machines=1", "--api-only"], "To start the program")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_serves_the_fleet_is_one_of_the_program(
+    #[case] flags: &[&str],
+    #[case] heading: &'static str,
+) {
+    let shutdown = Shutdown::new();
+    let mut out = EndsAt { text: heading, printed: String::new(), shutdown: shutdown.clone() };
+    run_fleet(flags, &shutdown, &mut out).await;
+    let command = out.printed.lines().find_map(|line| line.trim().strip_prefix("cargo run --release -- "));
+    let command = command.unwrap_or_else(|| panic!("{}", out.printed)).split(" #").next().unwrap_or_default();
+    assert!(command.starts_with("serve --management-kubeconfig"), "{command}");
+    Cli::try_parse_from(["x"].into_iter().chain(command.split_whitespace())).unwrap();
 }

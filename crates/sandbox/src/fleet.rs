@@ -37,15 +37,45 @@ pub struct Fleet {
     pub cluster: String,
 }
 
+/// The differences between the fleets of one management cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Variation {
+    /// The beginning of the groups' names.
+    pub(crate) prefix: String,
+    /// A label of the Cluster.
+    pub(crate) label: Option<(String, String)>,
+    /// The number of uids that are taken.
+    pub(crate) uids: u64,
+}
+
+/// Defines the kind of the fleets' templates.
+pub(crate) fn define_templates(management: &Api) -> Result<(), LoadError> {
+    let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
+    management.load_values(vec![kind]).map(drop)
+}
+
 impl Fleet {
     /// Creates the fleet in two APIs; `management` must have Cluster API's kinds.
     pub fn build(&self, management: &Api, workload: &Api, contract: Contract) -> Result<(), LoadError> {
+        define_templates(management)?;
+        self.load(management, workload, contract, &Variation::default()).map(drop)
+    }
+
+    /// Creates the fleet beside others, and returns the number of uids that are taken then. The kind of the templates
+    /// must be defined.
+    pub(crate) fn load(
+        &self,
+        management: &Api,
+        workload: &Api,
+        contract: Contract,
+        variation: &Variation,
+    ) -> Result<u64, LoadError> {
         let now = management.clock().now();
         let settings = Settings { contract, times: Times::ZERO };
-        let mut maker = Maker { fleet: self, now, settings, names: Names::default(), made: 0 };
+        let made = variation.uids;
+        let mut maker = Maker { fleet: self, variation, now, settings, names: Names::default(), made };
         let cluster = maker.cluster();
-        let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
-        management.load_values(vec![kind, Value::clone(&cluster)])?;
+        management.load_values(vec![Value::clone(&cluster)])?;
         // Controllers can only remove a propagated annotation if `managedFields` shows that they have written it.
         let controllers = management.as_manager(propagation::MANAGER);
         for group in 0..self.groups {
@@ -53,12 +83,13 @@ impl Fleet {
             controllers.load_values(managed)?;
             workload.load_values(nodes)?;
         }
-        Ok(())
+        Ok(maker.made)
     }
 }
 
 struct Maker<'a> {
     fleet: &'a Fleet,
+    variation: &'a Variation,
     now: Timestamp,
     settings: Settings,
     names: Names,
@@ -84,12 +115,16 @@ impl Maker<'_> {
     }
 
     fn cluster(&mut self) -> Arc<Value> {
-        let cluster = self.born(json!({
+        let mut cluster = json!({
             "apiVersion": self.settings.contract.api_version(),
             "kind": "Cluster",
             "metadata": { "name": self.fleet.cluster, "namespace": self.fleet.namespace },
             "spec": { "clusterNetwork": {} },
-        }));
+        });
+        if let Some((key, value)) = &self.variation.label {
+            cluster.set(&object::label(key), json!(value));
+        }
+        let cluster = self.born(cluster);
         let plan = cluster::plan(&cluster, &self.context());
         after(&plan, &cluster)
     }
@@ -122,7 +157,7 @@ impl Maker<'_> {
     }
 
     fn deployment(&self, number: usize) -> Value {
-        let name = format!("group-{number:04}");
+        let name = format!("{}group-{number:04}", self.variation.prefix);
         json!({
             "apiVersion": self.settings.contract.api_version(),
             "kind": "MachineDeployment",

@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod clock;
+pub mod clusters;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod controllers;

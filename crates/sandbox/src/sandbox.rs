@@ -119,20 +119,8 @@ impl Sandbox {
     /// Returns the kubeconfig Secret of each Cluster.
     fn secrets(&self) -> Vec<Value> {
         let kubeconfig = self.workload.kubeconfig();
-        let secret = |(namespace, cluster): (String, String)| {
-            json!({
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {
-                    "name": format!("{cluster}-kubeconfig"),
-                    "namespace": namespace,
-                    "labels": { keys::CLUSTER_NAME: cluster },
-                },
-                "type": "cluster.x-k8s.io/secret",
-                "stringData": { "value": kubeconfig },
-            })
-        };
-        self.all_clusters().into_iter().map(secret).collect()
+        let clusters = self.all_clusters().into_iter();
+        clusters.map(|(namespace, cluster)| kubeconfig_secret(&namespace, &cluster, &kubeconfig)).collect()
     }
 
     /// Returns namespace and name of each Cluster.
@@ -189,7 +177,22 @@ impl Sandbox {
     }
 }
 
-async fn serve(cluster: &'static str, api: Api, address: SocketAddr) -> Result<ApiServer, StartError> {
+/// Returns the Secret with the kubeconfig of a Cluster's workload cluster.
+pub(crate) fn kubeconfig_secret(namespace: &str, cluster: &str, kubeconfig: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": format!("{cluster}-kubeconfig"),
+            "namespace": namespace,
+            "labels": { keys::CLUSTER_NAME: cluster },
+        },
+        "type": "cluster.x-k8s.io/secret",
+        "stringData": { "value": kubeconfig },
+    })
+}
+
+pub(crate) async fn serve(cluster: &'static str, api: Api, address: SocketAddr) -> Result<ApiServer, StartError> {
     let settings = ServerSettings { address, ..ServerSettings::default() };
     ApiServer::start_with(api, settings).await.map_err(|source| StartError::Listen { cluster, address, source })
 }

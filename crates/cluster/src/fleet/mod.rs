@@ -6,6 +6,8 @@ mod member;
 mod sink;
 mod standing;
 mod templates;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -12,7 +12,7 @@ use super::{
     handle::{self, Received},
     route::{Query, Route},
 };
-use crate::{api::Api, faults::Faults, requests::Requests};
+use crate::api::Api;
 
 /// An API that answers in the caller's task. The body of a watch is driven by its reader. There are no faults here: the
 /// simulator that transports the requests can lose, delay and change them.
@@ -25,14 +25,7 @@ impl InProcess {
     /// Serves this API; of the settings, only the bookmark interval is used.
     #[must_use]
     pub fn new(api: Api, settings: ServerSettings) -> Self {
-        let server = Server {
-            api,
-            address: SocketAddr::from(([127, 0, 0, 1], 443)),
-            settings,
-            faults: Faults::new(),
-            requests: Requests::new(),
-            ended: CancellationToken::new(),
-        };
+        let server = Server::new(api, SocketAddr::from(([127, 0, 0, 1], 443)), settings, CancellationToken::new());
         Self { server: Arc::new(server) }
     }
 

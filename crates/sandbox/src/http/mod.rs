@@ -26,6 +26,7 @@ mod handle;
 mod in_process;
 mod json_path;
 mod list;
+mod many;
 mod route;
 mod schemas;
 mod table;
@@ -37,6 +38,7 @@ pub use answer::{Answer, Body, Cut};
 use answer::{refusal_answer, typed};
 use handle::{Received, target_of, user_agent};
 pub use in_process::InProcess;
+pub use many::{ApiServers, ServedApi};
 use route::{Query, Route, token_of};
 
 /// The maximum size of a body, which is that of a real API server.
@@ -84,16 +86,15 @@ impl ApiServer {
     /// Serves an API with other settings.
     pub async fn start_with(api: Api, settings: ServerSettings) -> io::Result<Self> {
         let listener = TcpListener::bind(settings.address).await?;
-        let server = Arc::new(Server {
-            api,
-            address: listener.local_addr()?,
-            settings,
-            faults: Faults::new(),
-            requests: Requests::new(),
-            ended: CancellationToken::new(),
-        });
+        let ended = CancellationToken::new();
+        let server = Arc::new(Server::new(api, listener.local_addr()?, settings, ended.clone()));
         let tasks = TaskTracker::new();
-        tasks.spawn(accept(Arc::clone(&server), listener, tasks.clone()));
+        let answering = Arc::clone(&server);
+        let service = move |request| {
+            let server = Arc::clone(&answering);
+            async move { serve(&server, request).await }
+        };
+        tasks.spawn(accept(service, listener, ended, tasks.clone()));
         Ok(Self { server, tasks })
     }
 
@@ -152,15 +153,25 @@ impl Drop for ApiServer {
     }
 }
 
-async fn accept(server: Arc<Server>, listener: TcpListener, tasks: TaskTracker) {
+impl Server {
+    fn new(api: Api, address: SocketAddr, settings: ServerSettings, ended: CancellationToken) -> Self {
+        Self { api, address, settings, faults: Faults::new(), requests: Requests::new(), ended }
+    }
+}
+
+async fn accept<S, F>(service: S, listener: TcpListener, ended: CancellationToken, tasks: TaskTracker)
+where
+    S: Fn(http::Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<Answer, Cut>> + Send + 'static,
+{
     loop {
         let accepted = tokio::select! {
-            () = server.ended.cancelled() => return,
+            () = ended.cancelled() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, _)) => {
-                tasks.spawn(connection(Arc::clone(&server), stream));
+                tasks.spawn(connection(service.clone(), stream, ended.clone()));
             }
             // The likely cause is too many open files, some of which will be closed.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -168,20 +179,19 @@ async fn accept(server: Arc<Server>, listener: TcpListener, tasks: TaskTracker) 
     }
 }
 
-async fn connection(server: Arc<Server>, stream: TcpStream) {
+async fn connection<S, F>(service: S, stream: TcpStream, ended: CancellationToken)
+where
+    S: Fn(http::Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Result<Answer, Cut>> + Send + 'static,
+{
     // A small answer must not wait for the next one.
     let _ = stream.set_nodelay(true);
-    let ended = server.ended.clone();
-    let service = service_fn(move |request| {
-        let server = Arc::clone(&server);
-        async move { serve(&server, request).await }
-    });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new());
     tokio::select! {
         () = ended.cancelled() => {}
         // The client sees an error on its connection itself.
-        _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+        _ = builder.serve_connection(TokioIo::new(stream), service_fn(service)) => {}
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::{
     port::{Change, Port},
     queue::{Key, Kind, Queue},
+    workloads::{Workloads, nodes},
 };
 use crate::{
     api::{Api, ChangeKind, Refusal, Resource},
@@ -33,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine {
     management: Port,
-    workload: Port,
+    workloads: Workloads,
     clock: Clock,
     settings: Settings,
     names: Names,
@@ -43,11 +44,6 @@ pub(super) struct Engine {
     pools: HashMap<String, machine_pool::Steps>,
     /// The objects that wait for their Cluster to be unpaused, by the Cluster's namespace and name.
     paused: HashMap<(String, String), BTreeSet<Key>>,
-}
-
-/// Returns the resource of the workload cluster's Nodes.
-fn nodes() -> Resource {
-    Resource::core("nodes")
 }
 
 /// Returns a kind in the version in which the controllers write it.
@@ -60,11 +56,11 @@ fn resource(kind: Kind, contract: Contract) -> Resource {
 }
 
 impl Engine {
-    pub(super) fn new(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
+    pub(super) fn new(management: &Api, workloads: Workloads, clock: Clock, settings: Settings) -> Self {
         let kinds = Kind::ALL.map(|kind| resource(kind, settings.contract)).to_vec();
         Self {
             management: Port::new(management.as_manager(propagation::MANAGER), kinds),
-            workload: Port::new(workload.as_manager("kubelets"), vec![nodes()]),
+            workloads,
             clock,
             settings,
             names: Names::default(),
@@ -88,8 +84,9 @@ impl Engine {
         }
     }
 
-    pub(super) fn subscribe(&self) -> [watch::Receiver<u64>; 2] {
-        [self.management.subscribe(), self.workload.subscribe()]
+    /// Returns receivers of the changes of the management cluster, and of the workload clusters.
+    pub(super) fn subscribe(&self) -> (watch::Receiver<u64>, Vec<watch::Receiver<u64>>) {
+        (self.management.subscribe(), self.workloads.subscribe())
     }
 
     /// Takes at most `most` steps that are due now. Returns true if none is left.
@@ -138,7 +135,7 @@ impl Engine {
                 }
             }
         }
-        for change in self.workload.changes() {
+        for change in self.workloads.changes() {
             match change {
                 Change::Object(_, node) => self.node_changed(&node),
                 Change::Anything(_) => {
@@ -213,7 +210,7 @@ impl Engine {
             self.queue.add_at(time, key.clone());
         }
         for write in &plan.writes {
-            match self.write(write) {
+            match self.write(&object, write) {
                 Ok(()) => {}
                 // Somebody else has changed the object, which has been taken in: reconcile again.
                 Err(refusal) if refusal.code == 409 && refusal.reason == "Conflict" => {
@@ -252,7 +249,7 @@ impl Engine {
                     self.management.get(&sets, object.namespace(), name)
                 });
                 let name = object.text("/status/nodeRef/name").unwrap_or_else(|| object.name());
-                let node = self.workload.get(&nodes(), "", name);
+                let node = self.workloads.of(object).and_then(|workload| workload.get(&nodes(), "", name));
                 let course = machine::Course::of_label(object, self.settings.times);
                 let inputs = machine::Inputs {
                     machine: object,
@@ -269,8 +266,9 @@ impl Engine {
             Kind::MachinePool => {
                 let template = template(object);
                 let ids = object["spec"]["providerIDList"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                let nodes: Vec<_> =
-                    ids.filter_map(|id| self.workload.get(&nodes(), "", machine_pool::node_name(id))).collect();
+                let workload = self.workloads.of(object);
+                let node = |id| workload?.get(&nodes(), "", machine_pool::node_name(id));
+                let nodes: Vec<_> = ids.filter_map(node).collect();
                 let inputs = machine_pool::Inputs { pool: object, template: template.as_deref(), nodes: &nodes };
                 let mut steps = self.pools.remove(object.uid()).unwrap_or_default();
                 let plan = machine_pool::plan(&inputs, &mut steps, context);
@@ -280,15 +278,18 @@ impl Engine {
         }
     }
 
-    fn write(&self, write: &Write) -> Result<(), Refusal> {
+    /// Executes a write of an object's plan.
+    fn write(&self, object: &Value, write: &Write) -> Result<(), Refusal> {
         let port = |side: Side| match side {
-            Side::Management => &self.management,
-            Side::Workload => &self.workload,
+            Side::Management => Ok(&self.management),
+            Side::Workload => self.workloads.of(object).ok_or_else(|| {
+                Refusal::new(404, "NotFound", format!("{} belongs to no workload cluster", object.name()))
+            }),
         };
         match write {
-            Write::Create(side, object) => port(*side).create(object),
-            Write::Change(side, before, after) => port(*side).change(before, after),
-            Write::Delete(side, object) => port(*side).delete(object),
+            Write::Create(side, object) => port(*side)?.create(object),
+            Write::Change(side, before, after) => port(*side)?.change(before, after),
+            Write::Delete(side, object) => port(*side)?.delete(object),
         }
     }
 }

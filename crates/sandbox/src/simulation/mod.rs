@@ -4,18 +4,20 @@
 mod engine;
 mod port;
 pub(crate) mod queue;
+mod workloads;
 
 #[cfg(test)]
 mod tests;
 
+use futures::future::select_all;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
-use self::engine::Engine;
-pub(crate) use self::port::referred;
+use self::{engine::Engine, workloads::Workloads};
+pub(crate) use self::{port::referred, workloads::WorkloadApis};
 use crate::{
     api::Api,
     clock::Clock,
@@ -46,7 +48,7 @@ impl Simulation {
     /// `workload`. The controllers begin with a reconcile of all existing objects.
     #[must_use]
     pub fn start(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
-        let mut engine = Engine::new(management, workload, clock.clone(), settings);
+        let mut engine = Engine::new(management, Workloads::shared(workload), clock.clone(), settings);
         engine.add_all();
         Self::run(engine, clock)
     }
@@ -55,7 +57,13 @@ impl Simulation {
     /// only when they change: for fleets.
     #[must_use]
     pub(crate) fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
-        Self::run(Engine::new(management, workload, clock.clone(), settings), clock)
+        Self::run(Engine::new(management, Workloads::shared(workload), clock.clone(), settings), clock)
+    }
+
+    /// Starts the controllers as [`Simulation::start_settled`] does, with a workload cluster for each Cluster.
+    #[must_use]
+    pub(crate) fn start_clusters(management: &Api, workloads: &WorkloadApis, clock: Clock, settings: Settings) -> Self {
+        Self::run(Engine::new(management, Workloads::of_clusters(workloads), clock.clone(), settings), clock)
     }
 
     fn run(engine: Engine, clock: Clock) -> Self {
@@ -97,14 +105,14 @@ impl Drop for Simulation {
 }
 
 async fn follow(mut engine: Engine, clock: Clock, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let [mut management, mut workload] = engine.subscribe();
+    let (mut management, mut workloads) = engine.subscribe();
     let mut waiting = Vec::new();
     loop {
         while let Ok(command) = commands.try_recv() {
             obey(command, &mut engine, &mut waiting);
         }
         mark_seen(&mut management);
-        mark_seen(&mut workload);
+        workloads.iter_mut().for_each(mark_seen);
         if !engine.work(SLICE) {
             tokio::task::yield_now().await;
             continue;
@@ -125,7 +133,7 @@ async fn follow(mut engine: Engine, clock: Clock, mut commands: mpsc::UnboundedR
                 None => return,
             },
             changed = management.changed() => if changed.is_err() { return },
-            changed = workload.changed() => if changed.is_err() { return },
+            is_served = any_changed(&mut workloads) => if !is_served { return },
             () = due => {}
         }
     }
@@ -136,6 +144,15 @@ fn obey(command: Command, engine: &mut Engine, waiting: &mut Vec<oneshot::Sender
         Command::Settle(done) => waiting.push(done),
         Command::Times(times) => engine.set_times(times),
     }
+}
+
+/// Waits for a change of any of these; returns false if one of them has ended.
+async fn any_changed(all: &mut [watch::Receiver<u64>]) -> bool {
+    if all.is_empty() {
+        return std::future::pending().await;
+    }
+    let (changed, ..) = select_all(all.iter_mut().map(|one| Box::pin(one.changed()))).await;
+    changed.is_ok()
 }
 
 fn mark_seen(changes: &mut watch::Receiver<u64>) {

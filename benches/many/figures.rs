@@ -1,0 +1,110 @@
+//! The figures of a fleet, and their targets.
+
+use std::time::Duration;
+
+use crate::{
+    Args,
+    turns::{Calls, Compared},
+    world::Watches,
+};
+
+/// The highest ratios: of an event's cost to that with one Cluster, and of others' p99 under two attacks.
+const EVENT: f64 = 1.2;
+const DEAD: f64 = 1.2;
+const ENDLESS: f64 = 2.0;
+
+/// The measurements of one fleet; memory is in KiB.
+pub(crate) struct Figures {
+    pub(crate) ready: Duration,
+    pub(crate) nodes: Duration,
+    pub(crate) served: Duration,
+    pub(crate) resident: u64,
+    pub(crate) peak: u64,
+    pub(crate) watches: Watches,
+    pub(crate) plain: Calls,
+    pub(crate) dead: Compared,
+    pub(crate) endless: Compared,
+    pub(crate) event: Duration,
+}
+
+/// The targets of a size.
+struct Targets {
+    resident: u64,
+    p99: u32,
+    ready: Duration,
+    nodes: Duration,
+}
+
+/// Returns the targets, which are those of two sizes.
+fn targets(args: &Args) -> Option<Targets> {
+    let seconds = Duration::from_secs;
+    match (args.clusters, args.machines) {
+        (1_000, 6) => Some(Targets { resident: 180 << 10, p99: 2_000, ready: seconds(3), nodes: seconds(15) }),
+        (100, 1_000) => Some(Targets { resident: 170 << 10, p99: 5_000, ready: seconds(11), nodes: seconds(20) }),
+        _ => None,
+    }
+}
+
+pub(crate) fn print(args: &Args, one: &Figures, all: &Figures) {
+    let targets = targets(args);
+    let target = |text: &dyn Fn(&Targets) -> String| targets.as_ref().map(text).unwrap_or_default();
+    let row = |name: &str, one: String, all: String, target: String| {
+        println!("{name:<44} {one:>16} {all:>16}  {target}");
+    };
+    let (machines, clusters) = (args.machines, args.clusters);
+    println!("Clusters of {machines} Machines each");
+    row("", "1 Cluster".to_owned(), format!("{clusters} Clusters"), "target".to_owned());
+    let mib = |kib: u64| format!("{} MiB", kib / 1024);
+    row("resident, all connected", mib(one.resident), mib(all.resident), target(&|it| mib(it.resident)));
+    row("peak", mib(one.peak), mib(all.peak), String::new());
+    let watches = |watches: &Watches| format!("{} + {}", watches.management, watches.workload);
+    row("watches: management + each workload", watches(&one.watches), watches(&all.watches), "the same".to_owned());
+    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+    row("ready", seconds(one.ready), seconds(all.ready), target(&|it| seconds(it.ready)));
+    row("all Nodes watched", seconds(one.nodes), seconds(all.nodes), target(&|it| seconds(it.nodes)));
+    row("all autoscalers served", seconds(one.served), seconds(all.served), String::new());
+    let rate = |calls: &Calls| format!("{:.0}/s", calls.per_second);
+    row("calls", rate(&one.plain), rate(&all.plain), String::new());
+    let micros = |micros: u32| format!("{micros} µs");
+    row("median", micros(one.plain.median), micros(all.plain.median), String::new());
+    row("p99", micros(one.plain.p99), micros(all.plain.p99), target(&|it| micros(it.p99)));
+    let event = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6);
+    let ratio = format!("{:.2} of {EVENT}", event_ratio(one, all));
+    row("processor time of an event", event(one.event), event(all.event), ratio);
+    for (name, limit, compared) in [("30 % dead APIs", DEAD, &all.dead), ("an endless client", ENDLESS, &all.endless)] {
+        let (without, under) = (micros(compared.without.p99), micros(compared.under.p99));
+        row(
+            &format!("others' p99 without and with {name}"),
+            without,
+            under,
+            format!("{:.2} of {limit}", compared.ratio()),
+        );
+    }
+    println!("the endless client made {:.0} calls/s", all.endless.attack);
+}
+
+fn event_ratio(one: &Figures, all: &Figures) -> f64 {
+    all.event.as_secs_f64() / one.event.as_secs_f64().max(f64::EPSILON)
+}
+
+/// Returns the violated limits. Times and memory have targets at full size only; counts at any.
+pub(crate) fn missed(args: &Args, one: &Figures, all: &Figures) -> Vec<String> {
+    let mut missed = Vec::new();
+    let mut check = |is_met: bool, what: &str| {
+        if !is_met {
+            missed.push(format!("missed: {what}"));
+        }
+    };
+    check(all.watches.management == one.watches.management, "as many watches of the management cluster as with one");
+    check(all.watches.workload == 1, "one watch for each workload cluster");
+    if let Some(targets) = targets(args) {
+        check(all.resident <= targets.resident, "resident memory");
+        check(all.ready <= targets.ready, "the time until it is ready");
+        check(all.nodes <= targets.nodes, "the time until all Nodes are watched");
+        check(all.plain.p99 <= targets.p99, "the p99");
+        check(event_ratio(one, all) <= EVENT, "the cost of an event");
+        check(all.dead.ratio() <= DEAD, "others' p99 beside dead APIs");
+        check(all.endless.ratio() <= ENDLESS, "others' p99 beside an endless client");
+    }
+    missed
+}

@@ -1,0 +1,139 @@
+//! The clusters of the bench, and the certificates of their autoscalers.
+
+use std::{fs, future::Future, net::SocketAddr, time::Duration};
+
+use sandbox::{
+    Settings, Times,
+    clock::Clock,
+    clusters::{ClusterOf, Clusters, ClustersOptions},
+    faults::{Effect, Fault, WatchFault},
+    requests::Request,
+};
+use tokio::runtime::Runtime;
+
+use crate::{
+    callers::{Autoscaler, Plan},
+    certificates::{Authority, HOST},
+};
+
+/// The label of the Clusters to serve.
+pub(crate) const LABEL: (&str, &str) = ("autoscaler", "fleet");
+/// Of ten Clusters, the number of those that may be dead, and aren't measured.
+const DEAD: usize = 3;
+
+/// Clusters without controllers, which nothing but the bench changes.
+pub(crate) struct World<'a> {
+    runtime: &'a Runtime,
+    clusters: Clusters,
+    pub(crate) plan: Plan,
+}
+
+/// The number of watches that were opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watches {
+    pub(crate) management: usize,
+    /// The most for one workload cluster.
+    pub(crate) workload: usize,
+}
+
+fn is_watch(request: &Request) -> bool {
+    request.verb == "watch" && request.status == Some(200)
+}
+
+/// Returns true if the workload API of a Cluster is one that dies.
+fn dies(number: usize) -> bool {
+    // The first one is needed alive.
+    (1..=DEAD).contains(&(number % 10))
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn start(runtime: &'a Runtime, count: usize, machines: usize) -> Self {
+        let options = ClustersOptions {
+            settings: Settings { times: Times::ZERO, ..Settings::default() },
+            clock: Clock::real(),
+            management: SocketAddr::from(([127, 0, 0, 1], 0)),
+            clusters: count,
+            machines,
+            label: (LABEL.0.to_owned(), LABEL.1.to_owned()),
+            controllers: false,
+        };
+        let clusters = runtime.block_on(Clusters::start(options)).expect("a sandbox");
+        let authority = Authority::new().expect("an authority");
+        authority.write_server(clusters.folder()).expect("a folder for certificates");
+        let all = clusters.clusters();
+        let callers = all.iter().enumerate().map(|(number, cluster)| {
+            let pair = authority.client(&cluster.namespace, &cluster.name).expect("a certificate");
+            Autoscaler {
+                namespace: cluster.namespace.clone(),
+                cluster: cluster.name.clone(),
+                certificate: pair.certificate,
+                key: pair.key,
+                foreign: (count > 1).then(|| foreign(&all[(number + 1) % count])),
+                is_measured: !dies(number),
+                is_endless: false,
+            }
+        });
+        let plan = Plan {
+            provider: SocketAddr::from(([127, 0, 0, 1], 0)),
+            host: HOST.to_owned(),
+            authority: authority.pem.clone(),
+            pause: Duration::ZERO,
+            report: Duration::ZERO,
+            callers: callers.collect(),
+        };
+        Self { runtime, clusters, plan }
+    }
+
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub(crate) fn sandbox(&self) -> &Clusters {
+        &self.clusters
+    }
+
+    pub(crate) fn clusters(&self) -> &[ClusterOf] {
+        self.clusters.clusters()
+    }
+
+    /// Writes a plan to a folder of its own, and returns the folder.
+    pub(crate) fn write(&self, name: &str, plan: &Plan) -> std::path::PathBuf {
+        let folder = self.clusters.folder().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join(crate::callers::PLAN), serde_json::to_vec(plan).expect("JSON")).expect("a file");
+        folder
+    }
+
+    /// Returns true if the Nodes of all Clusters are watched.
+    pub(crate) fn all_are_watched(&self) -> bool {
+        self.clusters().iter().all(|cluster| cluster.workload.requests().count(is_watch) > 0)
+    }
+
+    /// Returns the number of watches that were opened so far.
+    pub(crate) fn watches(&self) -> Watches {
+        let of_cluster = |cluster: &ClusterOf| cluster.workload.requests().count(is_watch);
+        Watches {
+            management: self.clusters.management().requests().count(is_watch),
+            workload: self.clusters().iter().map(of_cluster).max().unwrap_or_default(),
+        }
+    }
+
+    /// Lets the APIs of three of ten workload clusters be dead, or alive again.
+    pub(crate) fn kill_some(&self, is_on: bool) {
+        for (_, cluster) in self.clusters().iter().enumerate().filter(|(number, _)| dies(*number)) {
+            let faults = cluster.workload.faults();
+            faults.clear();
+            if is_on {
+                faults.add(Fault::new(Effect::CutBefore));
+                faults.add(Fault::watch(WatchFault::CutAfter(0)));
+            }
+        }
+    }
+}
+
+/// Returns name and providerID of a Node of a Cluster.
+fn foreign(cluster: &ClusterOf) -> (String, String) {
+    let node = &cluster.nodes()[0];
+    let text = |pointer: &str| node.pointer(pointer).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+    (text("/metadata/name"), text("/spec/providerID"))
+}

@@ -1,0 +1,108 @@
+//! Property test: whatever happens to objects and Clusters, and in whatever order their events arrive, each Cluster
+//! that is served ends with the index that its own objects alone give, and one that has left keeps its last state.
+
+use capi::{ObjectKey, ScalableKind};
+use index::RoutedKind;
+use proptest::{collection::vec, prelude::*};
+
+use super::world::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Adds or updates an object, or replaces it by another one of its name.
+    Set {
+        id: Id,
+        state: State,
+        replaces: bool,
+    },
+    Delete(Id),
+    /// Lists a kind again: what wasn't delivered is lost.
+    Relist(RoutedKind),
+    /// Delivers some events of a kind.
+    Deliver(RoutedKind, usize),
+    /// Lets those Clusters join that are selected.
+    Join,
+    LeaveOut(bool),
+    /// Delivers everything, and compares.
+    Settle,
+}
+
+fn namespace() -> impl Strategy<Value = &'static str> {
+    prop_oneof![4 => Just("team-a"), 1 => Just("team-b")]
+}
+
+fn kind() -> impl Strategy<Value = RoutedKind> {
+    (0..KINDS.len()).prop_map(|n| KINDS[n])
+}
+
+fn id() -> impl Strategy<Value = Id> {
+    let cluster = (namespace(), prop_oneof![Just("stage"), Just("other")]);
+    let kind = prop_oneof![1 => Just(DEPLOYMENTS), 2 => Just(SETS), 1 => Just(POOLS), 3 => Just(MACHINES)];
+    prop_oneof![
+        2 => cluster.prop_map(|(namespace, name)| (CLUSTERS, ObjectKey::new(namespace, name))),
+        5 => (kind, namespace(), 0..3)
+            .prop_map(|(kind, namespace, n)| (kind, ObjectKey::new(namespace, format!("o{n}")))),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let weighted = prop::bool::weighted;
+    let set = (id(), any::<u8>(), weighted(0.1), weighted(0.8), weighted(0.7)).prop_map(
+        |(id, choice, replaces, decodes, is_selected)| {
+            let names = names(id.0, choice);
+            Step::Set { id, state: State { names, decodes, is_selected }, replaces }
+        },
+    );
+    prop_oneof![
+        20 => set,
+        3 => id().prop_map(Step::Delete),
+        1 => kind().prop_map(Step::Relist),
+        8 => (kind(), 1..6_usize).prop_map(|(kind, count)| Step::Deliver(kind, count)),
+        4 => Just(Step::Join),
+        1 => any::<bool>().prop_map(Step::LeaveOut),
+        1 => Just(Step::Settle),
+    ]
+}
+
+/// Returns one of the ways in which an object of this kind names its Cluster.
+fn names(kind: RoutedKind, choice: u8) -> Names {
+    use ScalableKind::{MachineDeployment, MachinePool, MachineSet};
+    let owner = match (kind, choice % 3) {
+        (RoutedKind::Machine, 0) => Some((MachineSet, "o0")),
+        (RoutedKind::Machine, 1) => Some((MachinePool, "o1")),
+        (RoutedKind::Scalable(MachineSet), 0 | 1) => Some((MachineDeployment, "o0")),
+        (RoutedKind::Machine | RoutedKind::Cluster | RoutedKind::Scalable(_), _) => None,
+    };
+    match choice / 3 % 6 {
+        0 | 1 => Names::InSpec("stage"),
+        2 => Names::InSpec("other"),
+        3 => Names::ByLabel("stage"),
+        _ => Names::Owner(owner),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_cluster_is_served_from_the_index_of_its_own_objects(steps in vec(step(), 0..120)) {
+        let mut world = World::new();
+        for step in steps {
+            match step {
+                Step::Set { id, state, replaces } => {
+                    if replaces {
+                        world.replace(&id);
+                    }
+                    world.set(&id, state);
+                }
+                Step::Delete(id) => world.delete(&id),
+                Step::Relist(kind) => world.relist(kind),
+                Step::Deliver(kind, count) => world.deliver(kind, count),
+                Step::Join => world.join(),
+                Step::LeaveOut(is_left_out) => world.leave_out(is_left_out),
+                Step::Settle => world.settle(),
+            }
+        }
+        world.settle();
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of a fleet's sink, fed by informers of a test's own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod any_interleaving;
+mod informer;
+mod world;

@@ -1,0 +1,279 @@
+//! A management cluster with a fleet's sink: informers of each kind, and the Clusters that joined as the fleet's task
+//! lets them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use capi::{Context, Machine, ObjectKey, ScalableKind, ScalableResource, Uid};
+use nodegroup::{Rules, Scope, ScopeSpec};
+use serde_json::{Value, json};
+
+use super::{
+    super::{sink::FleetSink, standing::Standing},
+    informer::{Fake, Informer},
+};
+use crate::core_kinds::CoreSink as _;
+use index::{Change, Detail, Index, IndexFeed as _, RoutedKind, objects};
+
+pub(super) const CLUSTERS: RoutedKind = RoutedKind::Cluster;
+pub(super) const DEPLOYMENTS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineDeployment);
+pub(super) const SETS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineSet);
+pub(super) const POOLS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachinePool);
+pub(super) const MACHINES: RoutedKind = RoutedKind::Machine;
+pub(super) const KINDS: [RoutedKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
+
+pub(super) type Id = (RoutedKind, ObjectKey);
+
+/// The place of an object's Cluster in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Names {
+    InSpec(&'static str),
+    ByLabel(&'static str),
+    /// Nowhere; it may have an owner.
+    Owner(Option<(ScalableKind, &'static str)>),
+}
+
+/// The state of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) names: Names,
+    pub(super) decodes: bool,
+    /// True if a Cluster has the label of the selector.
+    pub(super) is_selected: bool,
+}
+
+struct Joined {
+    uid: Uid,
+    index: Arc<Index>,
+    standing: Arc<Standing>,
+}
+
+pub(super) struct World {
+    sink: Arc<FleetSink>,
+    informers: BTreeMap<RoutedKind, Box<dyn Informer>>,
+    /// The objects that exist.
+    objects: BTreeMap<Id, State>,
+    joined: BTreeMap<ObjectKey, Joined>,
+    /// The indexes of Clusters that have left, with the last state of each.
+    left: Vec<(Arc<Index>, Vec<String>)>,
+    left_out: BTreeSet<String>,
+    version: u64,
+    /// The number of objects of a name that others have replaced.
+    replaced: BTreeMap<Id, u64>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let sink = Arc::new(FleetSink::new("autoscaler=fleet".parse().unwrap(), Arc::default()));
+        let context = Context::new(capi::DEFAULT_GROUP);
+        let mut informers: BTreeMap<RoutedKind, Box<dyn Informer>> = BTreeMap::new();
+        informers.insert(CLUSTERS, Box::new(Fake::new(&sink, (), sink.cluster_projection())));
+        informers.insert(MACHINES, Box::new(Fake::new(&sink, (), Machine::projection(&context))));
+        for kind in ScalableKind::ALL {
+            let projection = ScalableResource::projection(kind, &context);
+            informers.insert(RoutedKind::Scalable(kind), Box::new(Fake::new(&sink, kind, projection)));
+        }
+        Self {
+            sink,
+            informers,
+            objects: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            left: Vec::new(),
+            left_out: BTreeSet::new(),
+            version: 0,
+            replaced: BTreeMap::new(),
+        }
+    }
+
+    fn informer(&mut self, kind: RoutedKind) -> &mut dyn Informer {
+        &mut **self.informers.get_mut(&kind).unwrap()
+    }
+
+    /// Adds or updates an object.
+    pub(super) fn set(&mut self, id: &Id, state: State) {
+        self.version += 1;
+        let uid = self.replaced.get(id).copied().unwrap_or_default();
+        let object = object(id, state, uid, self.version);
+        self.objects.insert(id.clone(), state);
+        self.informer(id.0).set(&object);
+    }
+
+    /// The next state is of another object under that name.
+    pub(super) fn replace(&mut self, id: &Id) {
+        *self.replaced.entry(id.clone()).or_default() += 1;
+    }
+
+    pub(super) fn delete(&mut self, id: &Id) {
+        self.objects.remove(id);
+        self.informer(id.0).delete(&id.1);
+        self.replace(id);
+    }
+
+    pub(super) fn relist(&mut self, kind: RoutedKind) {
+        self.informer(kind).relist();
+    }
+
+    /// Delivers events of a kind. A Cluster's state is noted when it leaves.
+    pub(super) fn deliver(&mut self, kind: RoutedKind, count: usize) {
+        for _ in 0..count {
+            if !self.informer(kind).deliver() {
+                return;
+            }
+            let has_left = |(_, joined): &(&ObjectKey, &Joined)| joined.standing.left().is_some();
+            let left: Vec<_> = self.joined.iter().filter(has_left).map(|(cluster, _)| cluster.clone()).collect();
+            for cluster in left {
+                let Joined { index, .. } = self.joined.remove(&cluster).unwrap();
+                let last = shown(&index);
+                self.left.push((index, last));
+            }
+        }
+    }
+
+    /// Lets Clusters join, as the fleet's task does.
+    pub(super) fn join(&mut self) {
+        for (cluster, uid) in self.sink.to_join() {
+            let (index, standing) = (Arc::new(Index::new(rules(&cluster))), Arc::<Standing>::default());
+            let mark = self.sink.join(&cluster, &uid, (&index, &standing), KINDS.into()).unwrap();
+            for kind in KINDS {
+                self.informer(kind).replay(&cluster, mark);
+            }
+            let before = self.joined.insert(cluster.clone(), Joined { uid, index, standing });
+            assert!(before.is_none(), "{cluster} has joined twice");
+        }
+    }
+
+    /// Lets the namespace `team-b` be readable or not.
+    pub(super) fn leave_out(&mut self, is_left_out: bool) {
+        self.left_out = is_left_out.then(|| "team-b".to_owned()).into_iter().collect();
+        self.sink.leave_out(&self.left_out);
+    }
+
+    /// Lets all objects decode, delivers everything, and compares the indexes with those of single Clusters.
+    pub(super) fn settle(&mut self) {
+        let odd: Vec<_> = self.objects.iter().filter(|(_, state)| !state.decodes).map(|(id, _)| id.clone()).collect();
+        for id in odd {
+            let state = State { decodes: true, ..self.objects[&id] };
+            self.set(&id, state);
+        }
+        self.deliver_all();
+        self.join();
+        self.deliver_all();
+        self.check();
+    }
+
+    fn deliver_all(&mut self) {
+        for kind in KINDS {
+            self.deliver(kind, usize::MAX);
+        }
+    }
+
+    fn check(&self) {
+        let selected = self.objects.iter().filter(|(id, state)| id.0 == CLUSTERS && state.is_selected);
+        let selected: Vec<_> = selected.map(|(id, _)| id).collect();
+        assert!(self.joined.keys().eq(selected.iter().map(|(_, cluster)| cluster)), "the Clusters that are served");
+        for id in selected {
+            let cluster = &id.1;
+            let Joined { uid, index, .. } = &self.joined[cluster];
+            let expected = self.replaced.get(id).copied().unwrap_or_default();
+            assert_eq!(uid.to_string(), expected.to_string(), "{cluster}");
+            assert!(self.sink.is_selected(cluster) && self.sink.is_filled(cluster), "{cluster}");
+            assert_eq!(shown(index), shown(&self.alone(cluster)), "{cluster}");
+        }
+        for (index, last) in &self.left {
+            assert_eq!(shown(index), *last, "the index of a Cluster that has left has changed");
+        }
+    }
+
+    /// Returns a single index that was fed with the objects of a Cluster alone.
+    fn alone(&self, cluster: &ObjectKey) -> Index {
+        let index = Arc::new(Index::new(rules(cluster)));
+        index.apply(Change::ForbiddenNamespaces(
+            self.left_out.iter().filter(|name| **name == *cluster.namespace).cloned().collect(),
+        ));
+        for (kind, informer) in &self.informers {
+            let own = self.objects.keys().filter(|id| id.0 == *kind && self.is_of(id, cluster));
+            informer.show(&own.map(|id| id.1.clone()).collect::<HashSet<_>>(), &index);
+        }
+        Arc::into_inner(index).unwrap()
+    }
+
+    /// Returns true if an object belongs to a Cluster, by itself or by an owner.
+    fn is_of(&self, id: &Id, cluster: &ObjectKey) -> bool {
+        let (kind, key) = id;
+        if key.namespace != cluster.namespace {
+            return false;
+        }
+        match self.objects.get(id).map(|state| state.names) {
+            _ if *kind == CLUSTERS => key.name == cluster.name,
+            Some(Names::InSpec(name) | Names::ByLabel(name)) => *cluster.name == *name,
+            Some(Names::Owner(Some((kind, name)))) => {
+                self.is_of(&(RoutedKind::Scalable(kind), ObjectKey::new(key.namespace.clone(), name)), cluster)
+            }
+            Some(Names::Owner(None)) | None => false,
+        }
+    }
+}
+
+fn rules(cluster: &ObjectKey) -> Rules {
+    let scope = Scope::Specs(vec![ScopeSpec::cluster(&*cluster.namespace, &*cluster.name)]);
+    Rules { scope, ..objects::rules() }
+}
+
+fn object((kind, key): &Id, state: State, uid: u64, version: u64) -> Value {
+    let mut object = json!({
+        "metadata": {
+            "namespace": &*key.namespace, "name": &*key.name,
+            "uid": uid.to_string(), "resourceVersion": version.to_string(),
+            "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
+            },
+        },
+    });
+    let odd = match kind {
+        RoutedKind::Cluster => json!({"spec": {"paused": "odd"}}),
+        RoutedKind::Scalable(_) => json!({"spec": {"replicas": "odd"}}),
+        RoutedKind::Machine => json!({"status": {"phase": 5}}),
+    };
+    let plain = match kind {
+        RoutedKind::Cluster => json!({"spec": {"paused": version % 5 == 4}}),
+        RoutedKind::Scalable(_) => json!({"spec": {"replicas": 1 + version % 2}}),
+        RoutedKind::Machine => json!({"spec": {"providerID": format!("cloud:///{}", version % 4)}}),
+    };
+    objects::merge(&mut object, if state.decodes { &plain } else { &odd });
+    let names = match state.names {
+        _ if *kind == CLUSTERS && state.is_selected => json!({"metadata": {"labels": {"autoscaler": "fleet"}}}),
+        Names::InSpec(name) => json!({"spec": {"clusterName": name}}),
+        Names::ByLabel(name) => json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": name}}}),
+        Names::Owner(None) => json!({}),
+        Names::Owner(Some((kind, name))) => json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind.as_str(), "name": name, "controller": true},
+        ]}}),
+    };
+    objects::merge(&mut object, &names);
+    object
+}
+
+/// Returns the content of an index.
+fn shown(index: &Index) -> Vec<String> {
+    index.refresh();
+    let groups = index.snapshot(None, Detail::Instances).groups;
+    let mut shown: Vec<_> = groups
+        .iter()
+        // A deleted group may stay for the rest of a loop.
+        .filter_map(|group| {
+            let object = group.object.as_ref()?;
+            let instances = group.instances().into_iter().flatten().map(|owned| owned.instance.clone());
+            let mut instances: Vec<_> = instances.map(|instance| format!("{instance:?}")).collect();
+            instances.sort();
+            Some(format!("{} {:?} {object:?} {} {instances:?}", group.id, group.standing, group.size))
+        })
+        .collect();
+    shown.extend(index.groups().iter().map(|group| format!("{group:?}")));
+    shown.extend(capi::Cluster::keys(index, &()).iter().map(|key| format!("Cluster {key}")));
+    shown.extend(Machine::keys(index, &()).iter().map(|key| format!("Machine {key}")));
+    shown.sort();
+    shown
+}

@@ -1,0 +1,69 @@
+//! The certificates of a fleet: an authority, the program's own, and those that name the Clusters of autoscalers.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::Result;
+use k8s_openapi::ByteString;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use serde_json::json;
+
+use crate::{
+    installed::Connector,
+    provider::{Caller, Provider},
+};
+
+/// The host in the program's certificate.
+const HOST: &str = "capi-autoscaler-provider";
+/// The trust domain of the autoscalers' identities.
+pub const TRUST_DOMAIN: &str = "e2e.example";
+
+/// The authority of a fleet's certificates.
+pub struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Creates an authority.
+    pub fn new() -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { pem, issuer: Issuer::new(params, key) })
+    }
+
+    fn issue(&self, name: SanType, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.subject_alt_names = vec![name];
+        params.extended_key_usages = vec![usage];
+        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+
+    /// Writes the program's certificate to a directory, and returns the flags of a fleet of the Clusters with a label.
+    pub fn flags(&self, directory: &Path, label: &str) -> Result<Vec<String>> {
+        let (certificate, key) = self.issue(SanType::DnsName(HOST.try_into()?), ExtendedKeyUsagePurpose::ServerAuth)?;
+        let mut flags = vec![format!("--fleet-selector={label}"), format!("--fleet-trust-domain={TRUST_DOMAIN}")];
+        for (flag, content) in [("cert", &certificate), ("key", &key), ("client-ca", &self.pem)] {
+            let file = directory.join(format!("fleet-{flag}.pem"));
+            fs::write(&file, content)?;
+            flags.push(format!("--tls-{flag}-file={}", file.display()));
+        }
+        Ok(flags)
+    }
+
+    /// Returns a connection to a provider by the certificate that names a Cluster.
+    pub fn caller(&self, provider: &Provider, namespace: &str, cluster: &str) -> Result<Caller> {
+        let uri = format!("spiffe://{TRUST_DOMAIN}/ns/{namespace}/cluster/{cluster}");
+        let (certificate, key) =
+            self.issue(SanType::URI(uri.as_str().try_into()?), ExtendedKeyUsagePurpose::ClientAuth)?;
+        let files = [("ca.crt", &self.pem), ("tls.crt", &certificate), ("tls.key", &key)];
+        let files: BTreeMap<_, _> =
+            files.into_iter().map(|(name, pem)| (name.to_owned(), ByteString(pem.clone().into_bytes()))).collect();
+        // The port is that of the provider.
+        let config = json!({ "address": format!("{HOST}:0"), "cacert": "ca.crt", "cert": "tls.crt", "key": "tls.key" });
+        let connector = Connector::new(&config, &files)?;
+        Ok(provider.also_called_by(|port| connector.channel_to(&format!("127.0.0.1:{port}"))))
+    }
+}
