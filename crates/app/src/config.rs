@@ -18,7 +18,7 @@ use super::{
     fleet::{FleetProviderOptions, TrustDomain},
 };
 use cluster::FleetOptions;
-use connect::{Source, WorkloadSource};
+use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles};
@@ -86,6 +86,8 @@ pub struct FleetConfig {
     pub namespaces: Option<BTreeSet<String>>,
     /// The trust domain in the identities of the autoscalers.
     pub trust_domain: TrustDomain,
+    /// The credentials by which the Nodes of each workload cluster are read.
+    pub nodes: NodeAccess,
 }
 
 /// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an
@@ -210,6 +212,7 @@ impl FleetConfig {
                 rules,
                 selector: self.selector.clone(),
                 namespaces: self.namespaces.clone(),
+                nodes: self.nodes.clone(),
                 max_staleness: common.max_staleness,
                 informers: Settings::default(),
             },

@@ -8,6 +8,7 @@ mod call_log;
 mod calls;
 mod metrics;
 mod options;
+mod pace;
 mod pins;
 mod pricing;
 mod subject;
@@ -35,6 +36,7 @@ pub use self::{
 use self::{
     call_log::{Answered, CallLog},
     metrics::{Rpc, code_name},
+    pace::Pace,
     pins::Pins,
     pricing::Moment,
     subject::Subject,
@@ -59,6 +61,8 @@ pub struct Service {
     pins: Arc<Pins>,
     /// True if clients are called by their certificate, not by the name that let them in.
     names_certificates: bool,
+    /// The pace of the caller, if it is one of many.
+    pace: Option<Arc<Pace>>,
 }
 
 impl Service {
@@ -73,14 +77,21 @@ impl Service {
     ) -> Self {
         let call_log = Arc::new(CallLog::new(log));
         let (calls, pins) = (Calls::default(), Arc::default());
-        Self { index, scale, freshness, metrics, call_log, calls, pins, names_certificates: false }
+        Self { index, scale, freshness, metrics, call_log, calls, pins, names_certificates: false, pace: None }
     }
 
-    /// Records writes with the URI of the client's certificate, its serial number and the client's address, where the
-    /// URI is the client's identity.
+    /// Returns the service of one of many Clusters: calls that come too fast wait. Writes are recorded with the URI of
+    /// the client's certificate, which is its identity, its serial number and the client's address.
     #[must_use]
-    pub fn naming_certificates(self) -> Self {
-        Self { names_certificates: true, ..self }
+    pub fn of_one_of_many(self) -> Self {
+        Self { names_certificates: true, pace: Some(Arc::default()), ..self }
+    }
+
+    /// Waits until the caller may be answered.
+    async fn keep_pace(&self) {
+        if let Some(pace) = &self.pace {
+            pace.keep().await;
+        }
     }
 
     /// Returns the last calls of Cluster Autoscaler.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 
 /// A connection, in the extensions of its requests. It is held by the connection itself, by requests under way, and for
 /// a while after this program has closed the connection, since the caller goes on over another one.
@@ -26,6 +27,8 @@ pub struct Client {
     pub uri: Option<ArcStr>,
     /// The serial number of its certificate, in hexadecimal digits.
     pub serial: Option<ArcStr>,
+    /// The time from which its certificate is valid.
+    pub valid_from: Option<Timestamp>,
     /// The address that it connects from, which may be that of a proxy.
     pub peer: Option<IpAddr>,
     /// True if it may only read.

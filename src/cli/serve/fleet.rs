@@ -12,7 +12,7 @@ use crate::cli::{
     usage::{Flag, given},
 };
 use app::{Config, FleetConfig, TrustDomain};
-use connect::ClusterRef;
+use connect::{ClusterRef, NodeAccess};
 use server::{ClientFiles, GrpcAddress};
 
 /// The flags of a fleet, as typed.
@@ -47,6 +47,7 @@ pub(super) struct Fleet {
     selector: LabelSelector,
     namespaces: Option<BTreeSet<String>>,
     trust_domain: TrustDomain,
+    nodes: NodeAccess,
 }
 
 impl Fleet {
@@ -71,7 +72,9 @@ impl Fleet {
         let domain =
             domain.ok_or_else(|| needs(&SELECTOR, &TRUST_DOMAIN, "clients are known by their certificates"))?;
         let trust_domain = domain.parse().map_err(|error| TRUST_DOMAIN.wrong(domain, &error))?;
-        Ok(Some(Self { selector, namespaces: Some(namespaces).filter(|names| !names.is_empty()), trust_domain }))
+        let namespaces = Some(namespaces).filter(|names| !names.is_empty());
+        let nodes = index.node_access()?.unwrap_or_default();
+        Ok(Some(Self { selector, namespaces, trust_domain, nodes }))
     }
 
     /// The scope of the rules, which each Cluster replaces by itself.
@@ -88,8 +91,8 @@ impl Fleet {
                        --tls-key-file and --tls-client-ca-file";
             return Err(LISTEN.wrong(&common.listen.to_string(), &why));
         }
-        let Self { selector, namespaces, trust_domain } = self;
-        Ok(FleetConfig { common, selector, namespaces, trust_domain })
+        let Self { selector, namespaces, trust_domain, nodes } = self;
+        Ok(FleetConfig { common, selector, namespaces, trust_domain, nodes })
     }
 }
 
@@ -109,7 +112,8 @@ fn check_alone(index: &IndexArgs) -> Result<(), UsageError> {
             flag: "--workload-kubeconfig",
             variable: "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG",
             value: file.to_owned(),
-            reason: "each workload cluster of a fleet is reached by the Secret of its Cluster".to_owned(),
+            reason: "each workload cluster of a fleet is reached by the Secret of its Cluster: see --workload-nodes"
+                .to_owned(),
         }),
     }
 }

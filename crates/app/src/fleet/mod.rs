@@ -17,7 +17,7 @@ use self::tenants::{Parts, Tenants};
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, ManagementOptions};
 use connect::Clients;
 use grpc::{ByCaller, CallLogOptions, RpcMetrics};
-use scale::{EventRecorder, ScaleMetrics, ScaleOptions};
+use scale::{EventRecorder, ScaleMetrics, ScaleOptions, WriteBudget};
 use traces::Traces;
 
 /// The options of a fleet's provider.
@@ -75,6 +75,7 @@ impl FleetProvider {
                 options: scale,
                 scale_metrics,
                 events,
+                budget: WriteBudget::default(),
                 rpc_metrics: rpc_metrics.clone(),
                 log: log.clone(),
                 tasks: tasks.clone(),

@@ -4,6 +4,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -137,6 +138,7 @@ pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClien
         name: name[..end].into(),
         uri: only_uri(names),
         serial: Some(serial_of(&certificate)),
+        valid_from: Timestamp::from_second(certificate.validity().not_before.timestamp()).ok(),
         peer: None,
         is_read_only: reads.is_some(),
     })
