@@ -268,8 +268,8 @@ impl<S: CoreSink> CoreKinds<S> {
     }
 
     /// Delivers to the sink once more the objects that may belong to these Clusters. `begin` gets the kinds that are
-    /// followed, and returns the Clusters with the marks of their replays. The objects of a namespace are walked through
-    /// once, however many Clusters it has.
+    /// followed, and returns the Clusters with the marks of their replays. The objects of a namespace are walked
+    /// through once, however many Clusters it has.
     pub(super) fn replay(&self, begin: impl FnOnce(&BTreeSet<RoutedKind>) -> Vec<(ObjectKey, u64)>) {
         // Locked to the end, so that no kind begins or ends meanwhile.
         let followed = self.followed.lock();

@@ -56,8 +56,8 @@ impl Index {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
-    /// Returns a Machine whose nodeRef names a Node, while neither it nor a known Node has a providerID: its instance has
-    /// another id than Cluster Autoscaler's Node.
+    /// Returns a Machine whose nodeRef names a Node, while neither it nor a known Node has a providerID: its instance
+    /// has another id than Cluster Autoscaler's Node.
     #[must_use]
     pub fn unidentified_machine(&self) -> Option<ObjectKey> {
         let inner = self.inner.read();

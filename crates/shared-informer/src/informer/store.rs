@@ -231,7 +231,8 @@ impl<T> Store<T> {
         slot.push_unchanged(keys.filter_map(|key| state.object(&key)));
     }
 
-    /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues the marks.
+    /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues the
+    /// marks.
     pub(super) fn push_replay(
         &self,
         namespace: Option<&str>,
