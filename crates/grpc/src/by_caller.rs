@@ -95,7 +95,7 @@ macro_rules! answered_by_the_callers_service {
                     self.call_log.sum_up(Instant::now());
                 }
                 let service = self.service(Rpc::$rpc, &request)?;
-                service.keep_pace().await;
+                service.pace.keep().await;
                 service.$method(request).await
             })*
         }

@@ -61,8 +61,7 @@ pub struct Service {
     pins: Arc<Pins>,
     /// True if clients are called by their certificate, not by the name that let them in.
     names_certificates: bool,
-    /// The pace of the caller, if it is one of many.
-    pace: Option<Arc<Pace>>,
+    pace: Pace,
 }
 
 impl Service {
@@ -75,23 +74,16 @@ impl Service {
         metrics: RpcMetrics,
         log: CallLogOptions,
     ) -> Self {
-        let call_log = Arc::new(CallLog::new(log));
-        let (calls, pins) = (Calls::default(), Arc::default());
-        Self { index, scale, freshness, metrics, call_log, calls, pins, names_certificates: false, pace: None }
+        let (call_log, calls, pins) = (Arc::new(CallLog::new(log)), Calls::default(), Arc::default());
+        let (names_certificates, pace) = (false, Pace::default());
+        Self { index, scale, freshness, metrics, call_log, calls, pins, names_certificates, pace }
     }
 
     /// Returns the service of one of many Clusters: calls that come too fast wait. Writes are recorded with the URI of
     /// the client's certificate, which is its identity, its serial number and the client's address.
     #[must_use]
     pub fn of_one_of_many(self) -> Self {
-        Self { names_certificates: true, pace: Some(Arc::default()), ..self }
-    }
-
-    /// Waits until the caller may be answered.
-    async fn keep_pace(&self) {
-        if let Some(pace) = &self.pace {
-            pace.keep().await;
-        }
+        Self { names_certificates: true, pace: Pace::of_one_of_many(), ..self }
     }
 
     /// Returns the last calls of Cluster Autoscaler.

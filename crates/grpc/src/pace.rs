@@ -1,6 +1,6 @@
 //! The pace of one caller among many: what comes faster waits, so that others are answered. It refuses nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
@@ -13,20 +13,16 @@ const BURST: Duration = Duration::from_millis(200);
 /// The shortest pause, which is that of timers.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The pace of one caller.
-#[derive(Debug)]
-pub(super) struct Pace {
-    /// The time at which a whole burst is allowed again.
-    full_at: Mutex<Instant>,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { full_at: Mutex::new(Instant::now()) }
-    }
-}
+/// The pace of one caller; the default is that of a single one, which nothing limits. It holds the time at which a
+/// whole burst is allowed again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pace(Option<Arc<Mutex<Instant>>>);
 
 impl Pace {
+    pub(super) fn of_one_of_many() -> Self {
+        Self(Some(Arc::new(Mutex::new(Instant::now()))))
+    }
+
     /// Waits until the next call may be answered.
     pub(super) async fn keep(&self) {
         let pause = self.pause(Instant::now());
@@ -36,7 +32,8 @@ impl Pace {
     }
 
     fn pause(&self, now: Instant) -> Duration {
-        let mut full_at = self.full_at.lock();
+        let Some(full_at) = &self.0 else { return Duration::ZERO };
+        let mut full_at = full_at.lock();
         *full_at = (*full_at).max(now) + EVERY;
         full_at.saturating_duration_since(now + BURST)
     }
@@ -48,7 +45,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_without_end_is_answered_at_the_highest_pace() {
-        let (pace, begun) = (Pace::default(), Instant::now());
+        let (pace, begun) = (Pace::of_one_of_many(), Instant::now());
         for _ in 0..5_000 {
             pace.keep().await;
         }
