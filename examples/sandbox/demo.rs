@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use app::{App, Config, IndexConfig};
-use connect::{ClusterRef, Source, WorkloadSource};
+use connect::{ClusterRef, NodeAccess, Source, WorkloadSource};
 use nodegroup::{Rules, Scope, ScopeSpec};
 use proto::{RefreshRequest, cloud_provider_client::CloudProviderClient};
 use sandbox::{
@@ -122,7 +122,7 @@ fn config(sandbox: &Sandbox) -> anyhow::Result<Config> {
     let (workload, scope) = if let [cluster] = &sandbox.clusters()[..] {
         let cluster: ClusterRef = cluster.parse()?;
         let scope = Scope::Specs(vec![ScopeSpec::cluster(cluster.namespace(), cluster.name())]);
-        (WorkloadSource::Secret(cluster), scope)
+        (NodeAccess::default().of(&cluster), scope)
     } else {
         (WorkloadSource::Own(Source::File(sandbox.workload_kubeconfig())), Scope::All)
     };

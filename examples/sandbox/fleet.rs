@@ -5,13 +5,14 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write},
     net::SocketAddr,
+    num::NonZero,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use app::{Config, FleetApp, FleetConfig, IndexConfig};
-use connect::Source;
+use connect::{NodeAccess, Source};
 use nodegroup::{Rules, Scope};
 use proto::{NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, RefreshRequest};
 use sandbox::{
@@ -284,6 +285,8 @@ fn config(clusters: &Clusters) -> anyhow::Result<FleetConfig> {
         selector: selector.parse().map_err(|error| anyhow!("{selector}: {error}"))?,
         namespaces: None,
         trust_domain: TRUST_DOMAIN.parse()?,
+        grpc_threads: NonZero::<usize>::MIN,
+        nodes: NodeAccess::default(),
     })
 }
 

@@ -19,14 +19,18 @@ pub struct IndexArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE")]
     pub workload_kubeconfig: Option<String>,
 
+    /// Secret with the kubeconfig for a Cluster's Nodes, in the Cluster's namespace, where {cluster} stands for the
+    /// Cluster's name; or none. Default: {cluster}-kubeconfig
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET")]
+    pub workload_nodes: Option<String>,
+
     /// Which node groups, as the in-tree provider takes it: clusterapi:namespace=NS,clusterName=NAME,label=value
     /// with any of the items left out. Repeatable; a group must match one. Several in one value are separated by spaces
     /// or semicolons
     #[arg(long, env = "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", value_name = "SPEC")]
     pub node_group_auto_discovery: Vec<String>,
 
-    /// The node groups of this Cluster; its workload cluster is reached by the kubeconfig in its Secret
-    /// NAME-kubeconfig, unless --workload-kubeconfig is given
+    /// The node groups of this Cluster
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME")]
     pub cluster: Option<String>,
 

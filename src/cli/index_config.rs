@@ -13,7 +13,7 @@ use super::{
     values::{capi_group, capi_version, source},
 };
 use app::IndexConfig;
-use connect::{ClusterRef, WorkloadSource};
+use connect::{ClusterRef, NodeAccess, WorkloadSource};
 
 impl IndexArgs {
     /// Validates the flags. `unless_chosen` is the scope if they choose none; without it, that is an error.
@@ -26,11 +26,7 @@ impl IndexArgs {
             Some(text) => Some(text.parse::<ClusterRef>().map_err(|error| CLUSTER.wrong(text, &error))?),
             None => None,
         };
-        let workload = match (given(self.workload_kubeconfig.as_deref()), &cluster) {
-            (Some(text), _) => WorkloadSource::Own(source(text)),
-            (None, Some(cluster)) => WorkloadSource::Secret(cluster.clone()),
-            (None, None) => WorkloadSource::Management,
-        };
+        let workload = self.workload(cluster.as_ref())?;
         let specs = specs(&self.node_group_auto_discovery)?;
         Ok(IndexConfig {
             management: given(self.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
@@ -52,6 +48,30 @@ impl IndexArgs {
             prices: given(self.prices.as_deref()).map(PathBuf::from),
         })
     }
+
+    /// Returns the credentials by which Nodes are read; `None` if no flag names any.
+    pub(super) fn node_access(&self) -> Result<Option<NodeAccess>, UsageError> {
+        let Some(text) = given(self.workload_nodes.as_deref()) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error| WORKLOAD_NODES.wrong(text, &error))
+    }
+
+    fn workload(&self, cluster: Option<&ClusterRef>) -> Result<WorkloadSource, UsageError> {
+        let nodes = self.node_access()?;
+        let wrong = |why: &str| {
+            let text = self.workload_nodes.as_deref().unwrap_or_default();
+            Err(WORKLOAD_NODES.wrong(text, &why))
+        };
+        Ok(match (given(self.workload_kubeconfig.as_deref()), cluster, nodes) {
+            (Some(_), _, Some(_)) => return wrong("--workload-kubeconfig has the credentials already"),
+            (Some(text), _, None) => WorkloadSource::Own(source(text)),
+            (None, Some(cluster), nodes) => nodes.unwrap_or_default().of(cluster),
+            (None, None, Some(NodeAccess::None)) => WorkloadSource::None,
+            (None, None, Some(NodeAccess::Secret(_))) => {
+                return wrong("a Secret belongs to a Cluster: give --cluster or --fleet-selector");
+            }
+            (None, None, None) => WorkloadSource::Management,
+        })
+    }
 }
 
 const CLUSTER: Flag = Flag { name: "--cluster", variable: "CAPI_AUTOSCALER_CLUSTER", default: "" };
@@ -64,9 +84,10 @@ const SYNCED_LABELS: Flag = Flag {
 };
 const OVERHEAD: Flag =
     Flag { name: TemplateRules::DEFAULT_OVERHEAD_FLAG, variable: "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", default: "" };
+const WORKLOAD_NODES: Flag = Flag { name: "--workload-nodes", variable: "CAPI_AUTOSCALER_WORKLOAD_NODES", default: "" };
 /// The flags whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 4] = [CLUSTER, DISCOVERY, SYNCED_LABELS, OVERHEAD];
+pub(super) const FLAGS: [Flag; 5] = [CLUSTER, DISCOVERY, SYNCED_LABELS, OVERHEAD, WORKLOAD_NODES];
 const ALL_CLUSTERS: &str = "--all-clusters";
 
 /// Parses specs separated by space or semicolons, neither of which labels and names contain.

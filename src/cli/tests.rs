@@ -11,7 +11,7 @@ use rstest::rstest;
 
 use super::{Cli, Command, UsageError, groups, index_config, serve, values};
 use app::{Config, IndexConfig};
-use connect::{Source, WorkloadSource};
+use connect::{NodeAccess, Source, WorkloadSource};
 use server::SocketRights;
 
 fn config(flags: &[&str]) -> Result<Config, UsageError> {
@@ -58,7 +58,7 @@ fn the_configuration_of_an_index_has_the_defaults_of_the_flags() {
 fn a_cluster_sets_the_scope_and_the_secret() {
     let config = config(&["--cluster", "team-a/prod"]).unwrap();
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));
-    assert_eq!(config.workload, WorkloadSource::Secret("team-a/prod".parse().unwrap()));
+    assert_eq!(config.workload, NodeAccess::default().of(&"team-a/prod".parse().unwrap()));
 }
 
 #[test]
@@ -69,6 +69,25 @@ fn a_workload_kubeconfig_wins_over_the_secret_and_the_scope_stays() {
 }
 
 /// The topologies of the contract, section 5.
+#[rstest]
+#[case::of_one(&["--cluster", "team-a/prod", "--workload-nodes", "{cluster}-nodes"], "Secret team-a/prod-nodes")]
+#[case::none_of_one(&["--cluster", "team-a/prod", "--workload-nodes", "none"], "none")]
+#[case::none_of_all(&["--all-clusters", "--workload-nodes", "none"], "none")]
+#[case::unset(&["--all-clusters", "--workload-nodes", ""], "the management cluster itself")]
+fn nodes_are_read_by_a_secret_of_the_cluster_or_not_at_all(#[case] flags: &[&str], #[case] expected: &str) {
+    assert_eq!(config(flags).unwrap().workload.to_string(), expected);
+}
+
+#[rstest]
+#[case::a_kubeconfig(&["--cluster", "a/b", "--workload-kubeconfig", "w", "--workload-nodes", "none"], "already")]
+#[case::no_cluster(&["--all-clusters", "--workload-nodes", "{cluster}-nodes"], "give --cluster or --fleet-selector")]
+#[case::one_for_all(&["--cluster", "a/b", "--workload-nodes", "nodes"], "{cluster} stands once")]
+fn credentials_for_nodes_that_contradict_are_refused(#[case] flags: &[&str], #[case] expected: &str) {
+    let error = config(flags).unwrap_err().to_string();
+    assert!(error.starts_with("--workload-nodes (or CAPI_AUTOSCALER_WORKLOAD_NODES)"), "{error}");
+    assert!(error.contains(expected), "{error}");
+}
+
 #[rstest]
 #[case::self_managed(&[], Source::Default, WorkloadSource::Management)]
 #[case::one_file(&["--management-kubeconfig", "m"], Source::File("m".into()), WorkloadSource::Management)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
 use capi::{
-    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys,
-    OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
+    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
+    HOLD_UPGRADE_SEQUENCE, Keys, OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
 };
 use nodegroup::{Problem, capacity, options};
 
@@ -50,6 +50,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
                 REPLACED,
                 CAPACITY_ERROR_GRACE,
                 SCALE_DOWN_WHILE_ROLLING_OUT,
+                CLIENT_NOT_BEFORE,
                 DEFER_UPGRADE,
                 HOLD_UPGRADE_SEQUENCE,
             ]

@@ -19,7 +19,7 @@ use super::{
     fleet::{FleetProviderOptions, TrustDomain},
 };
 use cluster::FleetOptions;
-use connect::{Source, WorkloadSource};
+use connect::{NodeAccess, Source, WorkloadSource};
 use index::GroupSeries;
 use scale::ScaleOptions;
 use server::{GrpcAddress, HostName, LogLevels, SocketRights, TlsFiles};
@@ -89,6 +89,8 @@ pub struct FleetConfig {
     pub trust_domain: TrustDomain,
     /// The number of threads that answer gRPC.
     pub grpc_threads: NonZero<usize>,
+    /// The credentials by which the Nodes of each workload cluster are read.
+    pub nodes: NodeAccess,
 }
 
 /// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an
@@ -213,6 +215,7 @@ impl FleetConfig {
                 rules,
                 selector: self.selector.clone(),
                 namespaces: self.namespaces.clone(),
+                nodes: self.nodes.clone(),
                 max_staleness: common.max_staleness,
                 informers: Settings::default(),
             },

@@ -180,7 +180,7 @@ fn priced_rules(config: &Config) -> Result<(Rules, Option<PriceFile>), StartErro
 async fn reach(config: &Config) -> Result<Access, StartError> {
     let access = config.management.access().await.map_err(StartError::Management)?;
     info!(source = %config.management, "management cluster");
-    if !config.workload.needs_request() {
+    if config.workload.connects_at_once() {
         // An error that only the operator can fix stops the program now, before the first loop of Cluster Autoscaler
         // fails.
         config.workload.connect(access.clients()).await.map_err(StartError::Workload)?;

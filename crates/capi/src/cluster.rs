@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use shared_informer::{Document, Projection};
 
-use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, bounded, wire};
+use super::{CLIENT_NOT_BEFORE, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, bounded, wire};
 
 /// A Cluster as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,6 +22,32 @@ pub struct Cluster {
     pub topology: Option<Box<Topology>>,
     /// True if its labels match the selector of [`Cluster::projection_selecting`].
     pub is_selected: bool,
+    /// The certificates with which its autoscaler may call; `None` if it says nothing about them.
+    pub client_not_before: Option<NotBefore>,
+}
+
+/// The choice of certificates by the time from which they are valid, in the annotation [`CLIENT_NOT_BEFORE`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NotBefore {
+    /// None that is valid from an earlier time.
+    Time(Timestamp),
+    /// None at all: the text isn't a time, and whoever wrote it wanted to exclude some.
+    Unreadable,
+}
+
+impl NotBefore {
+    fn of(text: &str) -> Self {
+        text.parse().map_or(Self::Unreadable, Self::Time)
+    }
+
+    /// Returns true if a certificate that is valid from this time is excluded; one of an unknown time always is.
+    #[must_use]
+    pub fn excludes(self, valid_from: Option<Timestamp>) -> bool {
+        match self {
+            Self::Time(time) => valid_from.is_none_or(|from| from < time),
+            Self::Unreadable => true,
+        }
+    }
 }
 
 /// The desired state in a Cluster's topology.
@@ -140,6 +166,7 @@ impl Cluster {
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Result<Self, String> {
+        let client_not_before = object.metadata.annotation(CLIENT_NOT_BEFORE).map(NotBefore::of);
         let (spec, status) = (object.spec, object.status);
         let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
         let topology = spec.and_then(|spec| spec.topology);
@@ -160,7 +187,7 @@ impl Cluster {
                 unreconciled_since: status.as_ref().and_then(unreconciled_since),
             }))
         });
-        Ok(Self { meta, paused, topology, is_selected: false })
+        Ok(Self { meta, paused, topology, is_selected: false, client_not_before })
     }
 }
 

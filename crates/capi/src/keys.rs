@@ -26,6 +26,10 @@ pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 /// `CAPI_GROUP`.
 pub const CAPACITY_ERROR_GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 
+/// Annotation of a Cluster of a fleet: the time before which no certificate of its autoscaler may have been issued. It
+/// doesn't depend on `CAPI_GROUP`.
+pub const CLIENT_NOT_BEFORE: &str = "capi-autoscaler-provider.io/client-not-before";
+
 /// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't depend on `CAPI_GROUP`.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arcstr::ArcStr;
 use capi::{Cluster, Machine, ObjectKey, ScalableKind, ScalableResource};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
@@ -72,6 +73,9 @@ pub(super) struct CoreKinds<S: CoreSink> {
     /// The names of these namespaces, shared with the task that follows templates.
     left_out: LeftOutNamespaces,
     started: tokio::time::Instant,
+    /// The number of walks through the objects of a namespace for new Clusters.
+    #[cfg(test)]
+    pub(super) walks: std::sync::atomic::AtomicUsize,
 }
 
 /// The kinds, once discovery has found them.
@@ -101,6 +105,8 @@ impl<S: CoreSink> CoreKinds<S> {
             out_of_reach: Mutex::default(),
             left_out: LeftOutNamespaces::default(),
             started: tokio::time::Instant::now(),
+            #[cfg(test)]
+            walks: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -261,15 +267,22 @@ impl<S: CoreSink> CoreKinds<S> {
         self.followed.lock().clusters.as_ref().is_some_and(Followed::has_synced)
     }
 
-    /// Delivers to the sink once more the objects that may belong to a Cluster. `begin` gets the kinds that are
-    /// followed, and returns the mark of the replay. Returns false if it returns none.
-    pub(super) fn replay(&self, cluster: &ObjectKey, begin: impl FnOnce(BTreeSet<RoutedKind>) -> Option<u64>) -> bool {
+    /// Delivers to the sink once more the objects that may belong to these Clusters. `begin` gets the kinds that are
+    /// followed, and returns the Clusters with the marks of their replays. The objects of a namespace are walked
+    /// through once, however many Clusters it has.
+    pub(super) fn replay(&self, begin: impl FnOnce(&BTreeSet<RoutedKind>) -> Vec<(ObjectKey, u64)>) {
         // Locked to the end, so that no kind begins or ends meanwhile.
         let followed = self.followed.lock();
         let kinds = followed.healths().into_iter().zip(ROUTED).filter(|((_, health), _)| health.is_some());
-        let Some(mark) = begin(kinds.map(|(_, kind)| kind).collect()) else { return false };
-        followed.replay(cluster, mark);
-        true
+        let mut by_namespace = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for (ObjectKey { namespace, name }, mark) in begin(&kinds.map(|(_, kind)| kind).collect()) {
+            by_namespace.entry(namespace).or_default().insert(name, mark);
+        }
+        for (namespace, clusters) in &by_namespace {
+            #[cfg(test)]
+            self.walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            followed.replay(namespace, clusters);
+        }
     }
 
     /// Returns a check for each namespace that can't be read.
@@ -306,18 +319,22 @@ impl<S: CoreSink> FollowedKinds<S> {
         ]
     }
 
-    /// Replays the objects of a Cluster, and then the mark, for each kind.
-    fn replay(&self, cluster: &ObjectKey, mark: u64) {
-        fn of<T: IndexFeed, S: Sink<T>>(followed: Option<&Followed<T, S>>, cluster: &ObjectKey, mark: u64) {
+    /// Replays the objects of Clusters of a namespace, and then their marks, for each kind.
+    fn replay(&self, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
+        fn of<T: IndexFeed, S: Sink<T>>(
+            followed: Option<&Followed<T, S>>,
+            namespace: &str,
+            clusters: &BTreeMap<ArcStr, u64>,
+        ) {
             if let Some(followed) = followed {
-                followed.replay(cluster, mark);
+                followed.replay(namespace, clusters);
             }
         }
-        of(self.clusters.as_ref(), cluster, mark);
-        of(self.machine_deployments.as_ref(), cluster, mark);
-        of(self.machine_sets.as_ref(), cluster, mark);
-        of(self.machine_pools.as_ref(), cluster, mark);
-        of(self.machines.as_ref(), cluster, mark);
+        of(self.clusters.as_ref(), namespace, clusters);
+        of(self.machine_deployments.as_ref(), namespace, clusters);
+        of(self.machine_sets.as_ref(), namespace, clusters);
+        of(self.machine_pools.as_ref(), namespace, clusters);
+        of(self.machines.as_ref(), namespace, clusters);
     }
 
     /// Stops waiting for the first lists of these namespaces.

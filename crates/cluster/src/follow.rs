@@ -2,11 +2,12 @@
 //! index of a single cluster, or one that passes changes to the indexes of many.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use arcstr::ArcStr;
 use capi::ObjectKey;
 use kube::core::ApiResource;
 use shared_informer::{
@@ -121,10 +122,12 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         self.informer.lister()
     }
 
-    /// Delivers to the sink once more the objects that may belong to a Cluster, and then the mark.
-    pub(super) fn replay(&self, cluster: &ObjectKey, mark: u64) {
-        let namespace = Some(cluster.namespace.as_str());
-        self.registration.replay(namespace, mark, |object| T::tag_of(object).may_be(&cluster.name));
+    /// Delivers to the sink once more the objects that may belong to one of these Clusters of a namespace, and then
+    /// their marks.
+    pub(super) fn replay(&self, namespace: &str, clusters: &BTreeMap<ArcStr, u64>) {
+        let may_be_one =
+            |object: &shared_informer::Object<T>| T::tag_of(object).may_be_one(|name| clusters.contains_key(name));
+        self.registration.replay_all(Some(namespace), clusters.values().copied(), may_be_one);
     }
 
     /// Stops following the kind, and returns the keys of the objects that the sink has from it.

@@ -15,7 +15,7 @@ use super::{
     templates_at_start::{FIRST_TEMPLATES, TemplatesAtStart},
     workload_nodes::{NODES, WorkloadNodes},
 };
-use connect::WorkloadSource;
+use connect::{Pace, WorkloadSource};
 use index::{Freshness, Index, KindState};
 use scale::WatchedMachines;
 use server::{Check, Checks};
@@ -65,7 +65,7 @@ impl Workload {
         let workload = Self {
             inner: Arc::new(Inner {
                 core: CoreKinds::new(management, Arc::clone(&index), namespaces, max_staleness),
-                nodes: WorkloadNodes::new(Arc::clone(&index), source, informers, spawner.clone()),
+                nodes: WorkloadNodes::new(Arc::clone(&index), source, Pace::default(), informers, spawner.clone()),
                 index,
                 rules,
                 templates: KindStates::default(),
@@ -117,7 +117,8 @@ impl Workload {
 
     /// Returns each kind that must be in sync by name, with the reason if it isn't.
     fn problems(&self) -> Vec<(&'static str, Option<String>)> {
-        self.inner.core.problems(|| vec![(NODES, self.inner.nodes.health())])
+        let nodes = &self.inner.nodes;
+        self.inner.core.problems(|| if nodes.are_off() { Vec::new() } else { vec![(NODES, nodes.health())] })
     }
 
     /// Returns true if the start still waits for templates, given that the core kinds are in sync.

@@ -1,29 +1,35 @@
 //! The connection to one workload cluster, and its Nodes, which feed its index. A workload cluster that can't be
 //! reached must never hold up anything else.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use capi::Node;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 use shared_informer::{Factory, Namespaces, Settings, Spawner, Status};
+use tokio::time::timeout;
 
 use super::{
     core_kinds::LOG,
     follow::{Followed, Health},
     management::Management,
 };
-use connect::WorkloadSource;
+use connect::{Pace, WorkloadSource};
 use index::Index;
 
 /// The name of the Nodes among the kinds that must be in sync.
 pub(super) const NODES: &str = "workload/nodes";
 
+/// The time for which a cluster that has been connected keeps its place among those that connect, until its Nodes are
+/// listed. A cluster that never answers must not keep it for long.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+
 /// The Nodes of a workload cluster.
 pub(super) struct WorkloadNodes {
     index: Arc<Index>,
     source: WorkloadSource,
+    pace: Pace,
     informers: Settings,
     spawner: Spawner,
     connection: Mutex<Connection>,
@@ -32,7 +38,7 @@ pub(super) struct WorkloadNodes {
 /// The informers of a workload cluster.
 struct Connected {
     factory: Factory,
-    nodes: Followed<Node>,
+    nodes: Arc<Followed<Node>>,
 }
 
 /// The connection to the workload cluster.
@@ -43,16 +49,30 @@ enum Connection {
 
 impl WorkloadNodes {
     /// Returns the Nodes of the cluster that `source` leads to, which [`WorkloadNodes::follow`] follows into `index`.
-    pub(super) fn new(index: Arc<Index>, source: WorkloadSource, informers: Settings, spawner: Spawner) -> Self {
+    pub(super) fn new(
+        index: Arc<Index>,
+        source: WorkloadSource,
+        pace: Pace,
+        informers: Settings,
+        spawner: Spawner,
+    ) -> Self {
         let connection = Mutex::new(Connection::Pending("not connected yet".to_owned()));
-        Self { index, source, informers, spawner, connection }
+        Self { index, source, pace, informers, spawner, connection }
+    }
+
+    /// Returns true if the Nodes aren't read, on purpose.
+    pub(super) fn are_off(&self) -> bool {
+        matches!(self.source, WorkloadSource::None)
     }
 
     /// Connects to the workload cluster, follows its Nodes, and then its configuration.
     pub(super) async fn follow(&self, management: &Management) {
-        let access = self
+        if self.are_off() {
+            return;
+        }
+        let (access, place) = self
             .source
-            .access_in_time(management.clients(), |error| {
+            .access_in_time(management.clients(), &self.pace, |error| {
                 let why = error.to_string();
                 let known = std::mem::replace(&mut *self.connection.lock(), Connection::Pending(why.clone()));
                 // The reason is logged once per change, not per attempt.
@@ -65,19 +85,30 @@ impl WorkloadNodes {
         let texts = Arc::clone(&management.context().interner);
         let factory = Factory::new(access.clients().watches.clone(), self.spawner.clone(), self.informers.clone())
             .with_texts(texts);
-        let nodes = Followed::start(
+        let nodes = Arc::new(Followed::start(
             &factory,
             ApiResource::erase::<core::Node>(&()),
             Namespaces::All,
             Node::projection(management.context()),
             (&self.index, ()),
             None,
-        );
-        *self.connection.lock() = Connection::Connected(Box::new(Connected { factory, nodes }));
-        access.follow_workload(&self.source, management.clients()).await;
+        ));
+        let connected = Connected { factory, nodes: Arc::clone(&nodes) };
+        *self.connection.lock() = Connection::Connected(Box::new(connected));
+        let following = access.follow_workload(&self.source, management.clients(), &self.pace);
+        if !place.is_shared() {
+            return following.await;
+        }
+        let listing = async move {
+            // The Nodes are followed on whether they come in time or not.
+            let _ = timeout(FIRST_LIST, nodes.synced()).await;
+            drop((nodes, place));
+        };
+        tokio::join!(listing, following);
     }
 
-    /// Returns the health of the Nodes, or the reason for which they aren't followed yet.
+    /// Returns the health of the Nodes, or the reason for which they aren't followed yet, unless they
+    /// [are off](WorkloadNodes::are_off).
     pub(super) fn health(&self) -> Result<Health, String> {
         match &*self.connection.lock() {
             Connection::Pending(why) => Err(why.clone()),

@@ -2,7 +2,13 @@
 //! Secret are read again periodically, and at once after a 401. Holders of the clients never need to replace them:
 //! new requests use the newest configuration, and open watches go on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use http::{Request, StatusCode};
@@ -15,22 +21,22 @@ use tokio::{
 use tower::service_fn;
 use tracing::{info, warn};
 
-use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint, source::Loaded};
+use super::{Clients, ConnectError, Pace, Place, Source, WorkloadSource, fingerprint::Fingerprint, source::Loaded};
 
 /// The intervals at which a configuration is read again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Periods {
     /// Files.
     pub(super) files: Duration,
-    /// A Secret: one request each time.
-    pub(super) secret: Duration,
+    /// A Secret, with one request each time; `None` for that of its pace.
+    pub(super) secret: Option<Duration>,
     /// The minimum time between two reads, however often requests are refused.
     pub(super) min_interval: Duration,
 }
 
 impl Default for Periods {
     fn default() -> Self {
-        Self { files: Duration::from_secs(10), secret: Duration::from_secs(60), min_interval: Duration::from_secs(2) }
+        Self { files: Duration::from_secs(10), secret: None, min_interval: Duration::from_secs(2) }
     }
 }
 
@@ -45,6 +51,8 @@ struct Shared {
     current: ArcSwap<Clients>,
     /// The fingerprint of the configuration that `current` was built from.
     used: Mutex<Fingerprint>,
+    /// True if that has a token.
+    has_token: AtomicBool,
     /// Notified when an API server answers 401.
     refused: Notify,
 }
@@ -52,11 +60,10 @@ struct Shared {
 /// The source that a configuration is read from again.
 enum Origin<'a> {
     Own(&'a Source),
-    Workload(&'a WorkloadSource, &'a Clients),
+    Workload(&'a WorkloadSource, &'a Clients, &'a Pace),
 }
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Source {
     /// Like [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
@@ -69,18 +76,26 @@ impl Source {
 }
 
 impl WorkloadSource {
-    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to 30. `failed`
-    /// is called with each error, for readiness to report it. Drop the future to stop. [`Access::follow_workload`]
-    /// keeps the returned clients up to date.
-    pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
+    /// Connects, with retries until it works: after 1 second, then after twice as long each time, up to a limit of the
+    /// pace. `failed` is called with each error, for readiness to report it. Drop the future to stop.
+    /// [`Access::follow_workload`] keeps the returned clients up to date. The returned place is to be kept while the
+    /// clients begin to work.
+    pub async fn access_in_time(
+        &self,
+        management: &Clients,
+        pace: &Pace,
+        mut failed: impl FnMut(&ConnectError),
+    ) -> (Access, Place) {
         let mut pause = FIRST_PAUSE;
         loop {
+            let connecting = pace.place().await;
             match self.load(management).await {
-                Ok(found) => return Access::new(found),
+                Ok(found) => return (Access::new(found), connecting),
                 Err(error) => failed(&error),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            drop(connecting);
+            tokio::time::sleep(pace.spread(pause)).await;
+            pause = (pause * 2).min(pace.longest_pause());
         }
     }
 }
@@ -91,6 +106,7 @@ impl Access {
         let shared = Arc::new(Shared {
             current: ArcSwap::from_pointee(found.clients),
             used: Mutex::new(found.fingerprint),
+            has_token: AtomicBool::new(found.has_token),
             refused: Notify::new(),
         });
         let client = |pick: fn(&Clients) -> &Client| following(Arc::clone(&shared), pick, &namespace);
@@ -111,25 +127,30 @@ impl Access {
     }
 
     /// Follows the workload cluster's configuration. Never returns; drop the future to stop.
-    pub async fn follow_workload(&self, source: &WorkloadSource, management: &Clients) {
-        self.follow_origin(&Origin::Workload(source, management), Periods::default()).await;
+    pub async fn follow_workload(&self, source: &WorkloadSource, management: &Clients, pace: &Pace) {
+        self.follow_origin(&Origin::Workload(source, management, pace), Periods::default()).await;
     }
 
     #[cfg(test)]
     pub(super) async fn follow_every(&self, source: &WorkloadSource, management: &Clients, periods: Periods) {
-        self.follow_origin(&Origin::Workload(source, management), periods).await;
+        self.follow_origin(&Origin::Workload(source, management, &Pace::default()), periods).await;
     }
 
     async fn follow_origin(&self, origin: &Origin<'_>, periods: Periods) {
-        let period = match origin {
-            // The task that follows the management cluster covers this configuration too.
-            Origin::Workload(WorkloadSource::Management, _) => return std::future::pending().await,
-            Origin::Workload(WorkloadSource::Secret(_), _) => periods.secret,
-            Origin::Own(_) | Origin::Workload(WorkloadSource::Own(_), _) => periods.files,
-        };
         let mut reported = None;
         let mut looked = Instant::now();
         loop {
+            let period = match origin {
+                // The task that follows the management cluster covers this configuration too.
+                Origin::Workload(WorkloadSource::Management | WorkloadSource::None, ..) => {
+                    return std::future::pending().await;
+                }
+                Origin::Workload(WorkloadSource::Secret(_), _, pace) => {
+                    let has_token = self.shared.has_token.load(Ordering::Relaxed);
+                    periods.secret.unwrap_or_else(|| pace.of_secret(has_token))
+                }
+                Origin::Own(_) | Origin::Workload(WorkloadSource::Own(_), ..) => periods.files,
+            };
             // Wakes after the period or at a 401; repeated 401s must not cause reads without a pause.
             let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
             sleep_until(looked + periods.min_interval).await;
@@ -141,7 +162,7 @@ impl Access {
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
             Origin::Own(source) => source.load().await,
-            Origin::Workload(source, management) => source.load(management).await,
+            Origin::Workload(source, management, _) => source.load(management).await,
         };
         let found = match found {
             Ok(found) => found,
@@ -154,6 +175,7 @@ impl Access {
         }
         *used = found.fingerprint;
         drop(used);
+        self.shared.has_token.store(found.has_token, Ordering::Relaxed);
         self.shared.current.store(Arc::new(found.clients));
         info!(source = %origin, "the configuration has changed and is in force for new requests");
     }
@@ -172,7 +194,7 @@ impl std::fmt::Display for Origin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Own(source) => source.fmt(f),
-            Self::Workload(source, _) => source.fmt(f),
+            Self::Workload(source, ..) => source.fmt(f),
         }
     }
 }

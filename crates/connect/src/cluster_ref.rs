@@ -51,15 +51,9 @@ impl ClusterRef {
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    /// The name of the Secret that Cluster API keeps the Cluster's kubeconfig in (contract, section 5).
-    #[must_use]
-    pub fn secret_name(&self) -> String {
-        format!("{}-kubeconfig", self.name)
-    }
 }
 
-fn is_name(text: &str, longest: usize, dots: bool) -> bool {
+pub(super) fn is_name(text: &str, longest: usize, dots: bool) -> bool {
     let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     bytes.len() <= longest

@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 use kube::config::KubeconfigError;
 use thiserror::Error;
 
-use super::{ClusterRef, WrongProxy, cause};
+use super::{SecretRef, WrongProxy, cause};
 
 /// The reason why a client can't connect to a cluster.
 #[derive(Debug, Error)]
@@ -61,61 +61,56 @@ pub enum ConnectError {
         /// The defect.
         reason: String,
     },
+    /// There is no workload cluster, on purpose.
+    #[error("no Nodes are read, by --workload-nodes=none")]
+    NoNodes,
     /// The Secret doesn't exist.
     #[error(
-        "Secret {}/{}: not found: check the Cluster's namespace and name, and that its control plane is provisioned, or \
-         name a kubeconfig file for the workload cluster",
-        cluster.namespace(), cluster.secret_name()
+        "{secret}: not found: check the Cluster's namespace and name, and that its control plane is provisioned, or \
+         name a kubeconfig file for the workload cluster"
     )]
     SecretMissing {
-        /// The Cluster it belongs to.
-        cluster: ClusterRef,
+        /// The Secret.
+        secret: SecretRef,
     },
     /// The Secret may not be read.
-    #[error(
-        "Secret {}/{}: reading it is forbidden: {reason}: grant this program's user the verb get on this Secret",
-        cluster.namespace(), cluster.secret_name()
-    )]
+    #[error("{secret}: reading it is forbidden: {reason}: grant this program's user the verb get on this Secret")]
     SecretForbidden {
-        /// The Cluster it belongs to.
-        cluster: ClusterRef,
+        /// The Secret.
+        secret: SecretRef,
         /// The API server's message.
         reason: String,
     },
     /// The Secret couldn't be read for another reason.
-    #[error("Secret {}/{}: can't read it: {}", cluster.namespace(), cluster.secret_name(), cause(error))]
+    #[error("{secret}: can't read it: {}", cause(error))]
     SecretUnreadable {
-        /// The Cluster it belongs to.
-        cluster: ClusterRef,
+        /// The Secret.
+        secret: SecretRef,
         /// The request's error.
         error: Box<kube::Error>,
     },
     /// The Secret has no key `value`.
-    #[error(
-        "Secret {}/{}: has no key \"value\": Cluster API keeps the kubeconfig there; check who wrote the Secret",
-        cluster.namespace(), cluster.secret_name()
-    )]
+    #[error("{secret}: has no key \"value\": Cluster API keeps the kubeconfig there; check who wrote the Secret")]
     SecretWithoutValue {
-        /// The Cluster it belongs to.
-        cluster: ClusterRef,
+        /// The Secret.
+        secret: SecretRef,
     },
     /// The content of the Secret can't be used.
-    #[error("Secret {}/{}: its kubeconfig can't be used: {reason}", cluster.namespace(), cluster.secret_name())]
+    #[error("{secret}: its kubeconfig can't be used: {reason}")]
     SecretInvalid {
-        /// The Cluster it belongs to.
-        cluster: ClusterRef,
+        /// The Secret.
+        secret: SecretRef,
         /// Its defect.
         reason: String,
     },
     /// The Secret sets a field that a Secret may not set.
     #[error(
-        "Secret {}/{}: its kubeconfig sets {field}, {why}: {remedy}, or name a kubeconfig file of your own for the \
-         workload cluster",
-        cluster.namespace(), cluster.secret_name()
+        "{secret}: its kubeconfig sets {field}, {why}: {remedy}, or name a kubeconfig file of your own for the workload \
+         cluster"
     )]
     SecretRefused {
-        /// The Cluster it belongs to.
-        cluster: ClusterRef,
+        /// The Secret.
+        secret: SecretRef,
         /// The path of the field in the kubeconfig, without its value.
         field: String,
         /// The effect that the field would have.

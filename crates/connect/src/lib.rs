@@ -11,10 +11,13 @@ mod error;
 pub mod expansion;
 mod fingerprint;
 mod inline;
+mod node_access;
+mod pace;
 mod policy;
 mod proxy;
 mod read_only;
 mod secret;
+mod secret_ref;
 mod source;
 
 #[cfg(test)]
@@ -25,6 +28,9 @@ pub use bounded::{Bounded, bounded};
 pub use cause::cause;
 pub use cluster_ref::{ClusterRef, ClusterRefError};
 pub use error::ConnectError;
+pub use node_access::NodeAccess;
+pub use pace::{Pace, Place};
 pub use policy::{Clients, Policy, USER_AGENT};
 pub use proxy::{Connector, Proxies, WrongProxy};
+pub use secret_ref::{SecretName, SecretNameError, SecretRef};
 pub use source::{Source, WorkloadSource};

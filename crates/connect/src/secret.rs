@@ -1,9 +1,9 @@
-//! The kubeconfig that Cluster API keeps in the Secret `<cluster>-kubeconfig`, key `value`.
+//! The kubeconfig in a Secret, key `value`, as Cluster API keeps it.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, config::Kubeconfig};
 
-use super::{ClusterRef, ConnectError, error::kubeconfig_reason, inline};
+use super::{ConnectError, SecretRef, error::kubeconfig_reason, inline};
 use crate::expansion;
 
 /// The key of the Secret that holds the kubeconfig (contract, section 5).
@@ -15,39 +15,36 @@ const MOST_ADDED: usize = 100_000;
 /// brackets.
 const MOST_BRACKETS: usize = 1_000;
 
-/// Reads a Cluster's kubeconfig from its Secret, by one request through the management cluster's client.
+/// Reads the kubeconfig in a Secret, by one request through the management cluster's client.
 ///
 /// The returned kubeconfig has its credentials inline: nothing in it runs a program or reads a file.
 ///
 /// # Errors
 /// When the Secret can't be read, lacks its key, holds no kubeconfig, or holds one with a field that a Secret may not
 /// set.
-pub(crate) async fn kubeconfig_of_secret(
-    management: &Client,
-    cluster: &ClusterRef,
-) -> Result<Kubeconfig, ConnectError> {
-    let secrets: Api<Secret> = Api::namespaced(management.clone(), cluster.namespace());
-    let secret = secrets.get(&cluster.secret_name()).await.map_err(|error| request_error(cluster, error))?;
-    let value = secret.data.and_then(|mut data| data.remove(KEY));
+pub(crate) async fn kubeconfig_of_secret(management: &Client, secret: &SecretRef) -> Result<Kubeconfig, ConnectError> {
+    let secrets: Api<Secret> = Api::namespaced(management.clone(), secret.namespace());
+    let found = secrets.get(secret.name()).await.map_err(|error| request_error(secret, error))?;
+    let value = found.data.and_then(|mut data| data.remove(KEY));
     let Some(value) = value else {
-        return Err(ConnectError::SecretWithoutValue { cluster: cluster.clone() });
+        return Err(ConnectError::SecretWithoutValue { secret: secret.clone() });
     };
-    parse(cluster, &value.0)
+    parse(secret, &value.0)
 }
 
-fn request_error(cluster: &ClusterRef, error: kube::Error) -> ConnectError {
-    let cluster = cluster.clone();
+fn request_error(secret: &SecretRef, error: kube::Error) -> ConnectError {
+    let secret = secret.clone();
     match &error {
-        kube::Error::Api(status) if status.code == 404 => ConnectError::SecretMissing { cluster },
+        kube::Error::Api(status) if status.code == 404 => ConnectError::SecretMissing { secret },
         kube::Error::Api(status) if status.code == 403 => {
-            ConnectError::SecretForbidden { cluster, reason: status.message.clone() }
+            ConnectError::SecretForbidden { secret, reason: status.message.clone() }
         }
-        _ => ConnectError::SecretUnreadable { cluster, error: Box::new(error) },
+        _ => ConnectError::SecretUnreadable { secret, error: Box::new(error) },
     }
 }
 
-fn parse(cluster: &ClusterRef, value: &[u8]) -> Result<Kubeconfig, ConnectError> {
-    let invalid = |reason: String| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
+fn parse(secret: &SecretRef, value: &[u8]) -> Result<Kubeconfig, ConnectError> {
+    let invalid = |reason: String| ConnectError::SecretInvalid { secret: secret.clone(), reason };
     let text = str::from_utf8(value).map_err(|error| invalid(format!("not UTF-8 text: {error}")))?;
     if text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > MOST_BRACKETS {
         return Err(invalid(format!(
@@ -58,7 +55,7 @@ fn parse(cluster: &ClusterRef, value: &[u8]) -> Result<Kubeconfig, ConnectError>
         .map_err(|_| invalid("not a kubeconfig in YAML, or one whose aliases stand for too much".to_owned()))?;
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(kubeconfig_reason(&error)))?;
     inline::check(&kubeconfig).map_err(|refused| ConnectError::SecretRefused {
-        cluster: cluster.clone(),
+        secret: secret.clone(),
         field: refused.field,
         why: refused.why,
         remedy: refused.remedy,

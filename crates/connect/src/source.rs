@@ -9,7 +9,7 @@ use kube::{
 };
 
 use super::{
-    Clients, ClusterRef, ConnectError, Proxies, cause,
+    Clients, ConnectError, Proxies, SecretRef, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
     secret::kubeconfig_of_secret,
@@ -37,13 +37,17 @@ pub enum WorkloadSource {
     Management,
     /// A configuration of its own.
     Own(Source),
-    /// The Cluster's Secret `<cluster>-kubeconfig`, read through the management cluster.
-    Secret(ClusterRef),
+    /// A Secret of the Cluster's namespace, read through the management cluster.
+    Secret(SecretRef),
+    /// None: the Nodes aren't read.
+    None,
 }
 
 /// The configuration found by one read.
 pub(super) struct Loaded {
     pub(super) fingerprint: Fingerprint,
+    /// True if a user of the kubeconfig has a token, which may expire soon.
+    pub(super) has_token: bool,
     pub(super) clients: Clients,
 }
 
@@ -64,7 +68,7 @@ impl Source {
             Self::Default if is_in_pod() => in_cluster()?,
             Self::Default => from_usual_places().await?,
         };
-        Ok(Loaded { fingerprint, clients: build(config, || self.to_string())? })
+        Ok(Loaded { fingerprint, has_token: false, clients: build(config, || self.to_string())? })
     }
 }
 
@@ -80,35 +84,40 @@ impl WorkloadSource {
 
     pub(super) async fn load(&self, management: &Clients) -> Result<Loaded, ConnectError> {
         match self {
-            Self::Management => {
-                Ok(Loaded { fingerprint: FingerprintBuilder::new().finish(), clients: management.clone() })
-            }
+            Self::Management => Ok(Loaded {
+                fingerprint: FingerprintBuilder::new().finish(),
+                has_token: false,
+                clients: management.clone(),
+            }),
+            Self::None => Err(ConnectError::NoNodes),
             Self::Own(source) => source.load().await,
-            Self::Secret(cluster) => {
-                let kubeconfig = kubeconfig_of_secret(&management.writes, cluster).await?;
+            Self::Secret(secret) => {
+                let kubeconfig = kubeconfig_of_secret(&management.writes, secret).await?;
                 let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
-                let invalid = |reason| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
+                let mut users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
+                let has_token = users.any(|user| user.token.is_some());
+                let invalid = |reason| ConnectError::SecretInvalid { secret: secret.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
-                Ok(Loaded { fingerprint, clients: build(config, || self.to_string())? })
+                Ok(Loaded { fingerprint, has_token, clients: build(config, || self.to_string())? })
             }
         }
     }
 
-    /// Returns the Cluster whose Secret is read.
+    /// Returns the Secret that is read.
     #[must_use]
-    pub fn secret(&self) -> Option<&ClusterRef> {
+    pub fn secret(&self) -> Option<&SecretRef> {
         match self {
-            Self::Management | Self::Own(_) => None,
-            Self::Secret(cluster) => Some(cluster),
+            Self::Management | Self::Own(_) | Self::None => None,
+            Self::Secret(secret) => Some(secret),
         }
     }
 
-    /// Returns true if connecting depends on an API server, so that a failure at start may be temporary.
+    /// Returns true if the clients can be built without an API server, so that a failure at start is the operator's.
     #[must_use]
-    pub fn needs_request(&self) -> bool {
+    pub fn connects_at_once(&self) -> bool {
         match self {
-            Self::Management | Self::Own(_) => false,
-            Self::Secret(_) => true,
+            Self::Management | Self::Own(_) => true,
+            Self::Secret(_) | Self::None => false,
         }
     }
 }
@@ -193,7 +202,8 @@ impl fmt::Display for WorkloadSource {
         match self {
             Self::Management => f.write_str("the management cluster itself"),
             Self::Own(source) => source.fmt(f),
-            Self::Secret(cluster) => write!(f, "Secret {}/{}", cluster.namespace(), cluster.secret_name()),
+            Self::Secret(secret) => secret.fmt(f),
+            Self::None => f.write_str("none"),
         }
     }
 }

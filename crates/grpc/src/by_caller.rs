@@ -100,7 +100,9 @@ macro_rules! answered_by_the_callers_service {
                 if Rpc::$rpc == Rpc::Refresh {
                     self.call_log.sum_up(Instant::now());
                 }
-                self.service(Rpc::$rpc, &request)?.$method(request).await
+                let service = self.service(Rpc::$rpc, &request)?;
+                service.pace.keep().await;
+                service.$method(request).await
             })*
         }
     };

@@ -8,6 +8,7 @@ mod call_log;
 mod calls;
 mod metrics;
 mod options;
+mod pace;
 mod pins;
 mod pricing;
 mod subject;
@@ -38,6 +39,7 @@ pub use self::{
 use self::{
     call_log::{Answered, CallLog},
     metrics::{Rpc, code_name},
+    pace::Pace,
     pins::Pins,
     pricing::Moment,
     subject::Subject,
@@ -65,6 +67,7 @@ pub struct Service {
     names_certificates: bool,
     /// The receiver of calls for groups that the index doesn't have.
     unknown_groups: Option<Arc<dyn UnknownGroups>>,
+    pace: Pace,
 }
 
 impl Service {
@@ -88,15 +91,16 @@ impl Service {
             calls,
             pins,
             names_certificates: false,
+            pace: Pace::default(),
             unknown_groups: None,
         }
     }
 
-    /// Records writes with the URI of the client's certificate, its serial number and the client's address, where the
-    /// URI is the client's identity.
+    /// Returns the service of one of many Clusters: calls that come too fast wait. Writes are recorded with the URI of
+    /// the client's certificate, which is its identity, its serial number and the client's address.
     #[must_use]
-    pub fn naming_certificates(self) -> Self {
-        Self { names_certificates: true, ..self }
+    pub fn of_one_of_many(self) -> Self {
+        Self { names_certificates: true, pace: Pace::of_one_of_many(), ..self }
     }
 
     /// Returns the last calls of Cluster Autoscaler.

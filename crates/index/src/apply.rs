@@ -223,6 +223,11 @@ impl LiveState {
     fn set_machine(&mut self, machine: &Arc<Machine>) {
         let old = self.machines.insert(Arc::clone(machine));
         self.note_shortage(old.as_deref(), machine);
+        if machine.node_name.is_some() && machine.provider_id.is_none() && !machine.deleting {
+            self.unidentified.insert(machine.meta.key.clone());
+        } else {
+            self.unidentified.remove(&machine.meta.key);
+        }
         if let Some(old) = &old {
             if old.owner != machine.owner {
                 self.check_deletions(old);
@@ -244,6 +249,7 @@ impl LiveState {
     fn remove_machine(&mut self, key: &ObjectKey) {
         if let Some(old) = self.machines.remove(key) {
             self.shortages.remove(key);
+            self.unidentified.remove(key);
             self.failed_deletes.remove(key);
             self.check_deletions(&old);
             self.unrelate_machine(&old, None);

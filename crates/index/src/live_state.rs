@@ -40,6 +40,8 @@ pub(super) struct LiveState {
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
+    /// The Machines with a nodeRef and without a providerID, unless they are being deleted.
+    pub(super) unidentified: BTreeSet<ObjectKey>,
     /// The Machines whose deletion failed.
     pub(super) failed_deletes: HashMap<ObjectKey, FailedDelete>,
     /// The Machines of a MachineSet or MachinePool, by name.
@@ -101,6 +103,7 @@ impl LiveState {
             templates: HashMap::new(),
             kinds: HashMap::new(),
             shortages: HashMap::new(),
+            unidentified: BTreeSet::new(),
             failed_deletes: HashMap::new(),
             machines_by_owner: HashMap::new(),
             shared_tails: SharedTails::default(),
@@ -138,6 +141,7 @@ impl LiveState {
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
             ("shortages", self.shortages.is_empty()),
+            ("unidentified", self.unidentified.is_empty()),
             ("failed_deletes", self.failed_deletes.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
             ("shared_tails", self.shared_tails.is_empty()),

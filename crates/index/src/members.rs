@@ -56,6 +56,19 @@ impl Index {
         self.inner.read().live.known_node_of(machine).is_some()
     }
 
+    /// Returns a Machine whose nodeRef names a Node, while neither it nor a known Node has a providerID: its instance
+    /// has another id than Cluster Autoscaler's Node.
+    #[must_use]
+    pub fn unidentified_machine(&self) -> Option<ObjectKey> {
+        let inner = self.inner.read();
+        let live = &inner.live;
+        let is_identified = |key: &ObjectKey| {
+            let node = live.machines.get(key).and_then(|machine| live.known_node_of(machine));
+            node.is_some_and(|node| node.provider_id.is_some())
+        };
+        live.unidentified.iter().find(|key| !is_identified(key)).cloned()
+    }
+
     /// Returns true if a Machine with that uid has a Node, by its nodeRef or a known Node that leads to it.
     #[must_use]
     pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {

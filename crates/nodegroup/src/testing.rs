@@ -69,7 +69,8 @@ pub(crate) fn machine(name: &str) -> Machine {
 
 /// Returns a Cluster that isn't paused.
 pub(crate) fn cluster() -> Cluster {
-    Cluster { meta: meta("team-a", "prod"), paused: false, topology: None, is_selected: false }
+    let meta = meta("team-a", "prod");
+    Cluster { meta, paused: false, topology: None, is_selected: false, client_not_before: None }
 }
 
 /// Returns an infrastructure template with this `status.capacity`.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 
 use capi::ScalableKind;
 
-use connect::ClusterRef;
+use connect::SecretRef;
 use discovery::CoreResources;
 
 /// A cluster.
@@ -219,8 +219,10 @@ pub struct Needs {
     pub not_served: BTreeSet<&'static str>,
     /// The kinds of infrastructure templates that groups refer to: group and plural.
     pub templates: Vec<(String, String)>,
-    /// The Cluster whose kubeconfig Secret gives access to the workload cluster.
-    pub secret: Option<ClusterRef>,
+    /// The Secret that gives access to the workload cluster.
+    pub secret: Option<SecretRef>,
+    /// True if no Nodes are read.
+    pub without_nodes: bool,
     /// True if the program writes anything.
     pub writes: bool,
     /// True if Events are posted.
@@ -308,12 +310,14 @@ impl Needs {
         for (group, resource) in &self.templates {
             rights.extend(self.each(OF_TEMPLATES, group, resource));
         }
-        rights.extend(self.secret.as_ref().map(|cluster| Right {
-            namespace: Some(cluster.namespace().to_owned()),
-            name: Some(cluster.secret_name()),
+        rights.extend(self.secret.as_ref().map(|secret| Right {
+            namespace: Some(secret.namespace().to_owned()),
+            name: Some(secret.name().to_owned()),
             ..plain(Side::Management, "", "secrets", "get", Breaks::WorkloadAccess)
         }));
-        rights.extend(READ.iter().map(|(verb, breaks)| plain(Side::Workload, "", "nodes", verb, *breaks)));
+        if !self.without_nodes {
+            rights.extend(READ.iter().map(|(verb, breaks)| plain(Side::Workload, "", "nodes", verb, *breaks)));
+        }
         rights
     }
 
@@ -373,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_cluster_needs_rights_in_its_namespace_and_to_its_nodes() {
-        let needs = Needs { secret: Some("team-a/prod".parse().unwrap()), ..needs() };
+        let needs = Needs { secret: Some(SecretRef::of(&"team-a/prod".parse().unwrap())), ..needs() };
         let expected = "\
 list clusters.cluster.x-k8s.io in namespace team-a
 watch clusters.cluster.x-k8s.io in namespace team-a
@@ -418,6 +422,12 @@ watch nodes in the whole cluster";
     }
 
     #[test]
+    fn without_nodes_nothing_of_the_workload_cluster_is_needed() {
+        let needs = Needs { without_nodes: true, ..needs() };
+        assert!(needs.rights().iter().all(|right| right.cluster == Side::Management));
+    }
+
+    #[test]
     fn without_events_none_are_posted() {
         let needs = Needs { events: false, ..needs() };
         assert!(!needs.rights().iter().any(|right| right.resource == "events"));
@@ -447,7 +457,7 @@ watch nodes in the whole cluster";
 
     #[test]
     fn a_rule_grants_what_is_missing() {
-        let needs = Needs { secret: Some("team-a/prod".parse().unwrap()), ..needs() };
+        let needs = Needs { secret: Some(SecretRef::of(&"team-a/prod".parse().unwrap())), ..needs() };
         let rules: Vec<_> = needs.rights().iter().map(Right::rule).collect();
         let scale = r#"{apiGroups: ["cluster.x-k8s.io"], resources: [machinedeployments/scale], verbs: [patch]} in a Role in team-a"#;
         let secret = r#"{apiGroups: [""], resources: [secrets], resourceNames: [prod-kubeconfig], verbs: [get]} in a Role in team-a"#;

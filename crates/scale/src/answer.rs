@@ -189,6 +189,7 @@ pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
         CallError::Refused(message) => {
             ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))
         }
+        CallError::NotServed(why) => ScaleError::PermissionDenied(format!("{id}: {why}")),
         CallError::NotDiscovered => ScaleError::Unavailable(format!(
             "{id}: discovery hasn't found yet how the API server serves this kind; try again"
         )),

@@ -23,7 +23,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use shared_informer::ResourceVersion;
 
-use super::fields::{GroupObject, MachineMeta, MachineObject};
+use super::{
+    fields::{GroupObject, MachineMeta, MachineObject},
+    tenancy::{MayWrite, Tenancy, WriteBudget},
+};
 use discovery::CoreResources;
 use traces::{Span, Traces};
 
@@ -69,19 +72,31 @@ pub struct Api {
     resources: Arc<ArcSwapOption<CoreResources>>,
     keys: Keys,
     traces: Traces,
+    tenancy: Tenancy,
 }
 
 impl Api {
     /// Returns a client that writes through `client`, which must not retry by itself, to the discovered resources.
     #[must_use]
     pub fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, keys: Keys) -> Self {
-        Self { client, resources, keys, traces: Traces::default() }
+        Self { client, resources, keys, traces: Traces::default(), tenancy: Tenancy::default() }
     }
 
     /// Returns the same client, which records a span for each call.
     #[must_use]
     pub fn traced(self, traces: Traces) -> Self {
         Self { traces, ..self }
+    }
+
+    /// Returns the same client for one of many Clusters, which share a budget of writes. Each write is made only if the
+    /// Cluster may be written at that time.
+    #[must_use]
+    pub fn of_tenant(self, may_write: Arc<dyn MayWrite>, budget: &WriteBudget) -> Self {
+        Self { tenancy: Tenancy::of_one_of_many(may_write, budget), ..self }
+    }
+
+    pub(super) fn tenancy(&self) -> &Tenancy {
+        &self.tenancy
     }
 
     /// Returns true if a MachineSet counts Machines that are being deleted as replicas.
@@ -118,6 +133,7 @@ impl Api {
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<T, CallError> {
         let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
+        let _turn = self.tenancy.read_turn(request.method()).await;
         let span = self.span_of(&request);
         let result = self.exchange(request).await;
         match &result {

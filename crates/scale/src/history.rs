@@ -20,6 +20,8 @@ use super::{
 const MOST_OF_A_GROUP: usize = 20;
 /// The maximum number of entries in all.
 const MOST: usize = 2000;
+/// The maximum number of entries of one of many Clusters.
+const MOST_OF_ONE: usize = 200;
 
 /// The last writes and refusals of each group. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -27,12 +29,20 @@ pub struct History {
     entries: Arc<Mutex<Entries>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entries {
     /// The entries of each group, the newest last.
     groups: HashMap<GroupId, VecDeque<Entry>>,
     /// The number of entries in all.
     count: usize,
+    /// The maximum of `count`.
+    most: usize,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self { groups: HashMap::new(), count: 0, most: MOST }
+    }
 }
 
 /// A change of a group or a refused request; repetitions in a row are one entry.
@@ -104,6 +114,11 @@ impl Outcome {
 }
 
 impl History {
+    /// Returns the history of one of many Clusters.
+    pub(super) fn of_one_of_many() -> Self {
+        Self { entries: Arc::new(Mutex::new(Entries { most: MOST_OF_ONE, ..Entries::default() })) }
+    }
+
     /// Returns the entries of a group, the newest first.
     #[must_use]
     pub fn of(&self, group: &GroupId) -> Vec<Entry> {
@@ -140,7 +155,7 @@ impl History {
         } else {
             all.count += 1;
         }
-        if all.count > MOST {
+        if all.count > all.most {
             all.forget_the_oldest();
         }
     }
@@ -206,12 +221,13 @@ mod tests {
 
     #[test]
     fn in_all_the_oldest_go_whatever_the_number_of_groups() {
-        let history = History::default();
-        for number in 0..MOST + 10 {
-            history.answered(&group(&format!("g{number}")), "delete", &refused("no"), None);
+        for (history, most) in [(History::default(), MOST), (History::of_one_of_many(), MOST_OF_ONE)] {
+            for number in 0..most + 10 {
+                history.answered(&group(&format!("g{number}")), "delete", &refused("no"), None);
+            }
+            let all = history.entries.lock();
+            assert_eq!((all.count, all.groups.len()), (most, most));
+            assert!(!all.groups.contains_key(&group("g9")) && all.groups.contains_key(&group("g10")));
         }
-        let all = history.entries.lock();
-        assert_eq!((all.count, all.groups.len()), (MOST, MOST));
-        assert!(!all.groups.contains_key(&group("g9")) && all.groups.contains_key(&group("g10")));
     }
 }

@@ -35,6 +35,7 @@ mod rule;
 mod run;
 mod shared;
 mod size;
+mod tenancy;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -69,6 +70,7 @@ pub use self::{
     metrics::ScaleMetrics,
     options::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     shared::WatchedMachines,
+    tenancy::{MayWrite, WriteBudget},
 };
 use index::Index;
 use nodegroup::GroupId;
@@ -99,7 +101,7 @@ impl Scale {
         events: EventRecorder,
         runtime: impl Into<Spawner>,
     ) -> Self {
-        let ended = CancellationToken::new();
+        let (ended, is_one_of_many) = (CancellationToken::new(), api.tenancy().is_one_of_many());
         let shared = Arc::new(Shared {
             index: Arc::clone(&index),
             api,
@@ -107,7 +109,7 @@ impl Scale {
             options,
             metrics,
             events,
-            history: History::default(),
+            history: if is_one_of_many { History::of_one_of_many() } else { History::default() },
             spawner: runtime.into(),
             tasks: TaskTracker::new(),
             ended: ended.clone(),

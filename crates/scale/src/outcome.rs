@@ -56,12 +56,26 @@ pub(super) fn tickets_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Op
 }
 
 impl Work {
-    /// Makes a call that writes, and counts its result and duration.
+    /// Makes a call that writes, if the Cluster may still be written, and counts its result and duration.
     pub(super) async fn write<T>(
         &self,
         write: Write,
         call: impl Future<Output = Result<T, CallError>> + Send,
     ) -> Result<T, CallError> {
+        let checked = async {
+            self.api().tenancy().check()?;
+            call.await
+        };
+        self.take_back(write, checked).await
+    }
+
+    /// Does the same for a call that only takes back what was written: a Cluster that isn't served any more needs it.
+    pub(super) async fn take_back<T>(
+        &self,
+        write: Write,
+        call: impl Future<Output = Result<T, CallError>> + Send,
+    ) -> Result<T, CallError> {
+        let _turn = self.api().tenancy().turn().await;
         let started = Instant::now();
         let result = call.await;
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());

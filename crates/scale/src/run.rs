@@ -205,9 +205,17 @@ async fn write(
     seen: &GroupVersion,
     (replicas, log): (Option<i32>, &DeletionLog),
 ) -> Result<GroupVersion, CallError> {
+    let only_takes_out = replicas.is_none() && only_takes_out(seen, log);
     let log = log.print().map_err(|error| CallError::Refused(error.to_string()))?;
     let change = GroupChange { replicas, log };
-    work.write(write, work.api().write_group(&work.id, seen, &change)).await
+    let call = work.api().write_group(&work.id, seen, &change);
+    if only_takes_out { work.take_back(write, call).await } else { work.write(write, call).await }
+}
+
+/// Returns true if a log has no entry that its group hasn't.
+fn only_takes_out(seen: &GroupVersion, log: &DeletionLog) -> bool {
+    let is_there = |before: DeletionLog| log.entries().iter().all(|entry| before.get(&entry.uid) == Some(entry));
+    seen.log().is_ok_and(is_there)
 }
 
 async fn resize(
@@ -262,7 +270,7 @@ async fn delete(work: &Work, machine: &Named, version: Option<&ResourceVersion>)
 /// Removes this program's mark from a Machine of this version. Succeeds if the Machine is gone.
 async fn unmark(work: &Work, name: &ArcStr, ticket: &Ticket, version: &ResourceVersion) -> Result<(), CallError> {
     let (key, value) = (work.machine_key(name), ticket.mark());
-    match work.write(Write::Unmark, work.api().take_mark(&key, &value, version)).await {
+    match work.take_back(Write::Unmark, work.api().take_mark(&key, &value, version)).await {
         Err(CallError::Missing(_)) => Ok(()),
         taken => taken,
     }

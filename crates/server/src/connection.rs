@@ -27,6 +27,8 @@ pub struct Client {
     pub uri: Option<ArcStr>,
     /// The serial number of its certificate, in hexadecimal digits.
     pub serial: Option<ArcStr>,
+    /// The time from which its certificate is valid.
+    pub valid_from: Option<Timestamp>,
     /// The last moment of its certificate's validity.
     pub until: Option<Timestamp>,
     /// The address that it connects from, which may be that of a proxy.

@@ -58,6 +58,11 @@ impl Clusters {
     }
 }
 
+/// What is lost without Nodes.
+const WITHOUT_NODES: &str = "none, by --workload-nodes=none: no resources and labels are learned from real Nodes, a \
+                             Machine has joined by its nodeRef alone, and one whose providerID only its Node has is \
+                             never recognized";
+
 const REACH: &str = "check the server address, network policies and proxies, and that the credentials are still good";
 
 async fn workload(
@@ -74,6 +79,10 @@ async fn workload(
         }
         (WorkloadSource::Management, None) => {
             findings.skip(check, "it is the management cluster, which isn't reached");
+            return None;
+        }
+        (WorkloadSource::None, _) => {
+            findings.ok(check, "", WITHOUT_NODES);
             return None;
         }
         (WorkloadSource::Secret(_), None) => {

@@ -30,6 +30,7 @@ use super::{
 };
 use ::rights::{Needs, Side, not_served};
 use app::IndexConfig;
+use connect::WorkloadSource;
 
 /// The remaining validity below which a certificate should be renewed.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -89,6 +90,7 @@ impl CheckConfig {
             not_served: not_served(clusters.core.as_ref()),
             templates: Vec::new(),
             secret: serve.workload.secret().cloned(),
+            without_nodes: serve.workload == WorkloadSource::None,
             writes: !serve.scale.read_only,
             events: serve.events,
         };
@@ -115,7 +117,7 @@ impl CheckConfig {
             );
         }
         for side in [Side::Management, Side::Workload] {
-            if clusters.of(side).is_none() {
+            if clusters.of(side).is_none() && !(side == Side::Workload && needs.without_nodes) {
                 findings.skip(CheckId::Right, format!("rights in the {} cluster: it isn't reached", side.as_str()));
             }
         }

@@ -13,7 +13,7 @@ use app::IndexConfig;
 pub(super) async fn read(config: IndexConfig, patience: Duration) -> Result<LiveIndex, ExplainError> {
     let connect = |cluster, error: &dyn std::error::Error| ExplainError::Connect { cluster, why: error.to_string() };
     let clients = config.management.connect().await.map_err(|error| connect("management", &error))?;
-    if !config.workload.needs_request() {
+    if config.workload.connects_at_once() {
         config.workload.connect(&clients).await.map_err(|error| connect("workload", &error))?;
     }
     let index = LiveIndex::start(clients, config, patience);

@@ -15,7 +15,7 @@ use super::{
     socket, tls,
 };
 use crate::cli::{
-    UsageError,
+    IndexArgs, UsageError,
     usage::{Flag, given},
     values::duration,
 };
@@ -81,7 +81,9 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
     let (is_fleet, mut warnings) = (scope.is_some(), Vec::new());
     let listen = LISTEN.or_default(&args.listen);
     let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
-    let index = args.index.config(scope, &mut warnings)?;
+    // A fleet chooses the Nodes of each Cluster by itself.
+    let workload_nodes = args.index.workload_nodes.clone().filter(|_| !is_fleet);
+    let index = IndexArgs { workload_nodes, ..args.index.clone() }.config(scope, &mut warnings)?;
     if args.read_only {
         warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
     }

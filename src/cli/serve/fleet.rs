@@ -12,7 +12,7 @@ use crate::cli::{
     usage::{Flag, given},
 };
 use app::{Config, FleetConfig, TrustDomain};
-use connect::ClusterRef;
+use connect::{ClusterRef, NodeAccess};
 use server::{ClientFiles, GrpcAddress};
 
 /// The flags of a fleet, as typed.
@@ -57,6 +57,7 @@ pub(super) struct Fleet {
     namespaces: Option<BTreeSet<String>>,
     trust_domain: TrustDomain,
     grpc_threads: NonZero<usize>,
+    nodes: NodeAccess,
 }
 
 impl Fleet {
@@ -95,7 +96,8 @@ impl Fleet {
         let expected = format!("give a number from 1 to {MOST_THREADS}");
         let grpc_threads = grpc_threads.ok_or_else(|| THREADS.wrong(threads, &expected))?;
         let namespaces = Some(namespaces).filter(|names| !names.is_empty());
-        Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads }))
+        let nodes = index.node_access()?.unwrap_or_default();
+        Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads, nodes }))
     }
 
     /// The scope of the rules, which each Cluster replaces by itself.
@@ -112,8 +114,8 @@ impl Fleet {
                        --tls-key-file and --tls-client-ca-file";
             return Err(LISTEN.wrong(&common.listen.to_string(), &why));
         }
-        let Self { selector, namespaces, trust_domain, grpc_threads } = self;
-        Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads })
+        let Self { selector, namespaces, trust_domain, grpc_threads, nodes } = self;
+        Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads, nodes })
     }
 }
 
@@ -133,7 +135,8 @@ fn check_alone(index: &IndexArgs) -> Result<(), UsageError> {
             flag: "--workload-kubeconfig",
             variable: "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG",
             value: file.to_owned(),
-            reason: "each workload cluster of a fleet is reached by the Secret of its Cluster".to_owned(),
+            reason: "each workload cluster of a fleet is reached by the Secret of its Cluster: see --workload-nodes"
+                .to_owned(),
         }),
     }
 }

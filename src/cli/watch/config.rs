@@ -8,7 +8,7 @@ use change_stream::{
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
     watch::{Config, NamespaceSelection, Narrowing, ResourceQuery, ResourceRef},
 };
-use connect::{ClusterRef, WorkloadSource};
+use connect::{ClusterRef, NodeAccess, WorkloadSource};
 use nodegroup::LabelSelector;
 
 use super::{Output, Target, WatchArgs};
@@ -41,7 +41,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
         };
         let workload = match (given(args.workload_kubeconfig.as_deref()), &cluster) {
             (Some(text), _) => WorkloadSource::Own(source(text)),
-            (None, Some(cluster)) => WorkloadSource::Secret(cluster.clone()),
+            (None, Some(cluster)) => NodeAccess::default().of(cluster),
             (None, None) => WorkloadSource::Management,
         };
         let rules = rules(&args)?;

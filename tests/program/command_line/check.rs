@@ -7,6 +7,7 @@ use std::{
 };
 
 use capi_autoscaler_provider::cli::CheckId;
+use connect::SecretRef;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rights::{Needs, Right, Side};
 use rstest::rstest;
@@ -67,6 +68,22 @@ async fn a_line_reports_each_check() {
     sandbox.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn without_nodes_the_workload_cluster_needs_no_right_and_what_is_lost_is_named() {
+    let sandbox = world(Vec::new()).await;
+    let output = check_prod(&sandbox, &["--workload-nodes=none", "-o", "json"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
+    let report = report(&output);
+    let lines = lines(&report, CheckId::WorkloadCluster);
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.starts_with("ok none, by --workload-nodes=none: "), "{line}");
+    assert!(line.contains("a Machine has joined by its nodeRef alone"), "{line}");
+    let rights = report["checks"].as_array().unwrap().iter().filter(|finding| finding["check"] == "right");
+    let mut cluster = rights.map(|finding| &finding["right"]);
+    assert!(cluster.all(|right| right["cluster"] == "management" && right["resource"] != "secrets"), "{report:#}");
+    sandbox.stop().await;
+}
+
 /// Returns all rights of the sandbox's Cluster.
 fn rights() -> Vec<Right> {
     let template = |resource: &str| ("infrastructure.cluster.x-k8s.io".to_owned(), resource.to_owned());
@@ -75,7 +92,8 @@ fn rights() -> Vec<Right> {
         namespaces: Some(["team-a".to_owned()].into()),
         not_served: BTreeSet::new(),
         templates: vec![template("awsmachinetemplates")],
-        secret: Some("team-a/prod".parse().unwrap()),
+        secret: Some(SecretRef::of(&"team-a/prod".parse().unwrap())),
+        without_nodes: false,
         writes: true,
         events: true,
     };

@@ -22,7 +22,7 @@ use self::{
 use cluster::{Fleet, FleetOptions, InformerMetrics, Management, ManagementOptions};
 use connect::Clients;
 use grpc::{ByCaller, CallLogOptions, RpcMetrics};
-use scale::{EventRecorder, ScaleMetrics, ScaleOptions};
+use scale::{EventRecorder, ScaleMetrics, ScaleOptions, WriteBudget};
 use state::ServedClusters;
 use traces::Traces;
 
@@ -81,6 +81,7 @@ impl FleetProvider {
                 options: scale,
                 scale_metrics,
                 events,
+                budget: WriteBudget::default(),
                 rpc_metrics: rpc_metrics.clone(),
                 log: log.clone(),
                 tasks: tasks.clone(),

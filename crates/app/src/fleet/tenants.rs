@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi::ObjectKey;
+use capi::{CLIENT_NOT_BEFORE, ObjectKey};
 use parking_lot::RwLock;
 use shared_informer::Spawner;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use super::{
 };
 use cluster::{Fleet, Management, Member};
 use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
-use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions};
+use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use server::Client;
 use state::{ServedCluster, ServedClusters};
 
@@ -29,6 +29,7 @@ pub(super) struct Parts {
     pub(super) options: ScaleOptions,
     pub(super) scale_metrics: ScaleMetrics,
     pub(super) events: EventRecorder,
+    pub(super) budget: WriteBudget,
     pub(super) rpc_metrics: RpcMetrics,
     pub(super) log: CallLogOptions,
     pub(super) tasks: Spawner,
@@ -53,17 +54,17 @@ struct Tenant {
 
 impl Parts {
     fn tenant(&self, member: &Member) -> Tenant {
-        let Self { management, options, scale_metrics, events, rpc_metrics, log, tasks } = self;
+        let Self { management, options, scale_metrics, events, budget, rpc_metrics, log, tasks } = self;
         let (client, keys) = (management.clients().writes.clone(), management.context().keys.clone());
-        let api = Api::new(client, management.resources(), keys).traced(log.traces.clone());
         let (index, watched) = (member.index(), Arc::new(member.clone()));
-        let metrics = scale_metrics.clone();
-        let scale =
-            Scale::new(Arc::clone(index), api, Arc::clone(&watched) as _, *options, metrics, events.clone(), tasks);
+        let api = Api::new(client, management.resources(), keys).traced(log.traces.clone());
+        let api = api.of_tenant(Arc::clone(&watched) as _, budget);
+        let (metrics, events) = (scale_metrics.clone(), events.of_one_of_many());
+        let scale = Scale::new(Arc::clone(index), api, Arc::clone(&watched) as _, *options, metrics, events, tasks);
         let service = Service::new(Arc::clone(index), scale.clone(), watched, rpc_metrics.clone(), log.clone());
         let unexpected = Arc::<Unexpected>::default();
         let foreign = ForeignGroups { member: member.clone(), unexpected: Arc::clone(&unexpected) };
-        let service = service.naming_certificates().reporting_unknown_groups(Arc::new(foreign));
+        let service = service.of_one_of_many().reporting_unknown_groups(Arc::new(foreign));
         Tenant { member: member.clone(), scale, service, unexpected }
     }
 }
@@ -138,6 +139,15 @@ impl Services for Tenants {
         let fleet = self.fleet.get().filter(|fleet| fleet.knows_clusters()).ok_or_else(starting)?;
         let by_cluster = self.by_cluster.read();
         let tenant = by_cluster.get(&cluster);
+        if let (Some(client), Some(tenant)) = (caller, tenant)
+            && tenant.member.client_not_before().is_some_and(|not_before| not_before.excludes(client.valid_from))
+        {
+            return Err(Status::permission_denied(format!(
+                "the client certificate of {} is excluded by the annotation {CLIENT_NOT_BEFORE} of Cluster {cluster}: \
+                 issue a new one",
+                client.name
+            )));
+        }
         let standing = tenant.map(|tenant| (tenant, tenant.member.left()));
         match (standing, access) {
             (Some((tenant, None)), _) | (Some((tenant, Some(_))), Access::Read) => Ok(tenant.service.clone()),

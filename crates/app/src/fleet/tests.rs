@@ -15,6 +15,7 @@ use tonic::{Code, Request, Status};
 
 use super::*;
 use cluster::fake::{FakeApi, NAMESPACE, scalable};
+use connect::NodeAccess;
 use index::objects;
 use proto::cloud_provider_server::CloudProvider as _;
 use server::{CheckState, Checks as _, Client, Connection};
@@ -93,6 +94,7 @@ impl World {
                 rules: objects::rules(),
                 selector: "autoscaler=fleet".parse().unwrap(),
                 namespaces: None,
+                nodes: NodeAccess::default(),
                 max_staleness: LIMIT,
                 informers: shared_informer::Settings::default(),
             },
@@ -313,6 +315,64 @@ async fn an_opt_out_takes_effect_at_the_next_call_and_concerns_nobody_else() {
     world.until_synced().await;
     world.refresh(&stage).await.unwrap();
     assert_eq!(world.groups(&stage).await.unwrap(), [STAGE_WORKERS]);
+    world.end().await;
+}
+
+/// Returns the caller with a certificate of `team-a/stage` that is valid from this time.
+fn issued(valid_from: Option<&str>) -> Connection {
+    let valid_from = valid_from.map(|time| time.parse().unwrap());
+    Connection::of(Client { name: STAGE.into(), uri: Some(STAGE.into()), valid_from, ..Client::default() })
+}
+
+#[tokio::test]
+async fn a_certificate_is_revoked_at_the_next_call_on_open_connections_too() {
+    let world = World::synced().await;
+    let (old, new, other) =
+        (issued(Some("2026-01-02T03:04:05Z")), issued(Some("2026-01-02T03:04:06Z")), caller(&[OTHER]));
+    let unknown = issued(None);
+    for caller in [&old, &new, &unknown] {
+        world.refresh(caller).await.unwrap();
+    }
+    let with = |not_before: &str| {
+        let mut cluster = labelled();
+        cluster["metadata"]["annotations"] = json!({"capi-autoscaler-provider.io/client-not-before": not_before});
+        cluster
+    };
+    let is_denied = |caller: &Connection| {
+        let services: &dyn grpc::Services = &*world.provider.tenants;
+        [grpc::Access::Begin, grpc::Access::Read, grpc::Access::Write].map(|access| {
+            services.of(Some(caller.client()), access).is_err_and(|why| why.code() == Code::PermissionDenied)
+        })
+    };
+    world.api.put("clusters", "stage", &with("2026-01-02T03:04:06Z"));
+    Wait::new("the revocation").within(LIMIT).condition(|| is_denied(&old) == [true; 3]).await;
+    assert_eq!((is_denied(&new), is_denied(&unknown), is_denied(&other)), ([false; 3], [true; 3], [false; 3]));
+    let refused = world.refresh(&old).await.unwrap_err();
+    assert!(refused.message().contains("client-not-before of Cluster team-a/stage: issue a new one"), "{refused}");
+    let before = world.asks_of_size("stage-workers");
+    assert_eq!(world.increase(&old, STAGE_WORKERS).await.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(world.asks_of_size("stage-workers"), before, "nothing was written");
+    world.refresh(&new).await.unwrap();
+
+    // A text that is no time was to exclude somebody.
+    world.api.put("clusters", "stage", &with("yesterday"));
+    Wait::new("the denial of all").within(LIMIT).condition(|| is_denied(&new) == [true; 3]).await;
+    world.refresh(&other).await.unwrap();
+    world.api.put("clusters", "stage", &labelled());
+    Wait::new("the end of it").within(LIMIT).condition(|| is_denied(&old) == [false; 3]).await;
+    world.refresh(&old).await.unwrap();
+
+    // It holds for one that is opted in later, and for the last state of one that has left.
+    world.api.put("clusters", "stage", &with("2026-01-02T03:04:06Z"));
+    Wait::new("the revocation").within(LIMIT).condition(|| is_denied(&old) == [true; 3]).await;
+    let mut left = with("2026-01-02T03:04:06Z");
+    left["metadata"]["labels"] = json!({});
+    world.api.put("clusters", "stage", &left);
+    Wait::new("the opt-out").within(LIMIT).condition(|| is_denied(&new) == [true, false, true]).await;
+    assert_eq!(is_denied(&old), [true; 3]);
+    world.api.put("clusters", "stage", &with("2026-01-02T03:04:06Z"));
+    Wait::new("the opt-in").within(LIMIT).condition(|| is_denied(&new) == [false; 3]).await;
+    assert_eq!(is_denied(&old), [true; 3]);
     world.end().await;
 }
 

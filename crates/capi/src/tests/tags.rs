@@ -55,6 +55,32 @@ fn a_cluster_is_selected_by_its_labels(#[case] mut metadata: Value, #[case] expe
 }
 
 #[rstest]
+#[case::earlier("2026-01-02T03:04:05Z", Some("2026-01-02T03:04:04Z"), true)]
+#[case::the_same_time("2026-01-02T03:04:05Z", Some("2026-01-02T03:04:05Z"), false)]
+#[case::within_the_second("2026-01-02T03:04:05.5Z", Some("2026-01-02T03:04:05Z"), true)]
+#[case::later("2026-01-02T03:04:05Z", Some("2026-01-02T03:04:06Z"), false)]
+#[case::another_zone("2026-01-02T05:04:05+02:00", Some("2026-01-02T03:04:05Z"), false)]
+#[case::a_certificate_without_a_time("2026-01-02T03:04:05Z", None, true)]
+#[case::a_date("2026-01-02", Some("2099-01-01T00:00:00Z"), true)]
+#[case::without_a_zone("2026-01-02T03:04:05", Some("2099-01-01T00:00:00Z"), true)]
+#[case::empty("", Some("2099-01-01T00:00:00Z"), true)]
+#[case::no_time("tomorrow", Some("2099-01-01T00:00:00Z"), true)]
+fn an_annotation_of_a_cluster_excludes_certificates(
+    #[case] text: &str,
+    #[case] valid_from: Option<&str>,
+    #[case] expected: bool,
+) {
+    let read = |annotations: Value| {
+        let object = json!({"metadata": {"name": "stage", "annotations": annotations}});
+        let read = Cluster::projection().read(&object.to_string(), &Interner::default()).unwrap();
+        read.content.as_ref().unwrap().client_not_before
+    };
+    let not_before = read(json!({CLIENT_NOT_BEFORE: text})).unwrap();
+    assert_eq!(not_before.excludes(valid_from.map(|time| time.parse().unwrap())), expected);
+    assert_eq!(read(json!({"other": text})), None);
+}
+
+#[rstest]
 #[case::field(json!({"spec": {"clusterName": "stage", "replicas": "x"}}), "stage")]
 #[case::spec_is_no_object(json!({"metadata": {"labels": {LABEL: "stage"}}, "spec": "x"}), "stage")]
 #[case::name_is_no_text(json!({"metadata": {"labels": {LABEL: "stage"}}, "spec": {"clusterName": 5}}), "stage")]

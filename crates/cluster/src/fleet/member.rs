@@ -1,11 +1,12 @@
 //! A Cluster of a fleet: its index, the Nodes of its workload cluster, and the sync of both. Nothing of it may hold up
 //! another Cluster.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
-use capi::{Keys, Machine, ObjectKey, Uid};
+use capi::{Keys, Machine, NotBefore, ObjectKey, Uid};
 use nodegroup::{GroupId, Rules, Scope, ScopeSpec};
 use shared_informer::{AsOf, Settings, Spawner, Status};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -18,13 +19,37 @@ use crate::{
     templates_at_start::{FIRST_TEMPLATES, TemplatesAtStart},
     workload_nodes::{NODES, WorkloadNodes},
 };
-use connect::{ClusterRef, WorkloadSource};
+use connect::{ClusterRef, NodeAccess, Pace, WorkloadSource};
 use index::{Freshness, Index};
-use scale::WatchedMachines;
+use scale::{MayWrite, WatchedMachines};
 use server::{Check, Checks};
 
-/// The name of the check of a Cluster's own parts besides its Nodes.
+/// The name of the check of a Cluster's own parts.
 const CLUSTER: &str = "fleet/cluster";
+
+/// The time after a Cluster has joined for which its Refresh waits for the first list of its Nodes. Afterwards it does
+/// without them.
+const FIRST_NODES: Duration = Duration::from_secs(30);
+
+/// The limits for the Nodes of one Cluster: its API server is its tenant's, and must not fill the memory of all.
+const MOST_NODES: usize = 15_000;
+const MOST_BYTES: usize = 16 << 20;
+const LONGEST_EVENT: usize = 2 << 20;
+const LONGEST_PAGE: usize = 4 << 20;
+/// The longest pause between two attempts to list or watch the Nodes of one Cluster.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Returns the settings of the informer of one Cluster's Nodes.
+fn of_nodes(all: &Settings) -> Settings {
+    Settings {
+        backoff_max: all.backoff_max.max(LONGEST_PAUSE),
+        max_event_bytes: all.max_event_bytes.min(LONGEST_EVENT),
+        max_page_bytes: all.max_page_bytes.min(LONGEST_PAGE),
+        max_objects: all.max_objects.min(MOST_NODES),
+        max_bytes: all.max_bytes.min(MOST_BYTES),
+        ..all.clone()
+    }
+}
 
 /// The parts of a fleet that its Clusters share.
 #[derive(Clone)]
@@ -34,6 +59,10 @@ pub(super) struct Common {
     pub(super) templates: Arc<FleetTemplates>,
     /// The rules of all groups; each Cluster has a scope of its own.
     pub(super) rules: Arc<Rules>,
+    /// The credentials by which Nodes are read.
+    pub(super) node_access: NodeAccess,
+    /// The pace at which the Clusters connect.
+    pub(super) pace: Pace,
     pub(super) informers: Settings,
     pub(super) spawner: Spawner,
 }
@@ -60,6 +89,7 @@ struct Inner {
     uid: Uid,
     index: Arc<Index>,
     nodes: WorkloadNodes,
+    joined_at: Instant,
     at_start: TemplatesAtStart,
     standing: Arc<Standing>,
     common: Common,
@@ -67,26 +97,55 @@ struct Inner {
     ended: CancellationToken,
 }
 
-impl Member {
-    /// Starts to serve a Cluster. Returns `None` if it isn't selected any more.
-    pub(super) fn join(cluster: &ObjectKey, uid: &Uid, common: &Common) -> Option<Self> {
+/// A Cluster that is about to be served.
+struct Joining {
+    cluster: ObjectKey,
+    uid: Uid,
+    index: Arc<Index>,
+    source: WorkloadSource,
+    standing: Arc<Standing>,
+}
+
+impl Joining {
+    fn new(cluster: ObjectKey, uid: Uid, common: &Common) -> Option<Self> {
         // The names of Clusters are those of objects, so the API server has checked them.
-        let secret = ClusterRef::new(&*cluster.namespace, &*cluster.name).ok()?;
+        let named = ClusterRef::new(&*cluster.namespace, &*cluster.name).ok()?;
         let scope = Scope::Specs(vec![ScopeSpec::cluster(&*cluster.namespace, &*cluster.name)]);
         let rules = Rules { scope, ..(*common.rules).clone() };
         let index = Arc::new(Index::new(rules).in_first_sync());
-        let (source, standing) = (WorkloadSource::Secret(secret), Arc::default());
-        let begin = |kinds| common.sink.join(cluster, uid, (&index, &standing), kinds);
-        if !common.core.replay(cluster, begin) {
-            return None;
-        }
-        let nodes = WorkloadNodes::new(Arc::clone(&index), source, common.informers.clone(), common.spawner.clone());
+        Some(Self { cluster, uid, index, source: common.node_access.of(&named), standing: Arc::default() })
+    }
+}
+
+impl Member {
+    /// Starts to serve these Clusters, but those that aren't selected any more.
+    pub(super) fn join_all(clusters: Vec<(ObjectKey, Uid)>, common: &Common) -> Vec<Self> {
+        let joining = clusters.into_iter().filter_map(|(cluster, uid)| Joining::new(cluster, uid, common));
+        let mut joined = Vec::new();
+        common.core.replay(|kinds| {
+            let mut marks = Vec::new();
+            for one in joining {
+                let Joining { cluster, uid, index, standing, .. } = &one;
+                let Some(mark) = common.sink.join(cluster, uid, (index, standing), kinds.clone()) else { continue };
+                marks.push((cluster.clone(), mark));
+                joined.push(one);
+            }
+            marks
+        });
+        joined.into_iter().map(|one| Self::start(one, common)).collect()
+    }
+
+    fn start(joined: Joining, common: &Common) -> Self {
+        let Joining { cluster, uid, index, source, standing } = joined;
+        let (pace, informers) = (common.pace.clone(), of_nodes(&common.informers));
+        let nodes = WorkloadNodes::new(Arc::clone(&index), source, pace, informers, common.spawner.clone());
         let member = Self {
             inner: Arc::new(Inner {
-                cluster: cluster.clone(),
-                uid: uid.clone(),
+                cluster,
+                uid,
                 index,
                 nodes,
+                joined_at: Instant::now(),
                 at_start: TemplatesAtStart::default(),
                 standing,
                 common: common.clone(),
@@ -98,7 +157,7 @@ impl Member {
         member.spawn(async move { inner.nodes.follow(inner.common.core.management()).await });
         let inner = Arc::clone(&member.inner);
         member.spawn(async move { inner.common.templates.supply(&inner.cluster, &inner.index).await });
-        Some(member)
+        member
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -157,28 +216,50 @@ impl Member {
     /// Returns the sync of its own parts. Its own problem is known once the core kinds are in sync.
     #[must_use]
     pub fn sync(&self, is_core_in_sync: bool) -> MemberSync {
+        let Inner { nodes, .. } = &*self.inner;
+        let is_connected = nodes.are_off() || nodes.health().is_ok();
+        let problem = if is_core_in_sync { self.own_problem() } else { None };
+        MemberSync { is_connected, nodes: self.problem_of_nodes(), problem }
+    }
+
+    fn not_served(&self, why: Left) -> String {
+        format!("Cluster {} isn't served any more: {why}", self.inner.cluster)
+    }
+
+    /// Returns the certificates that its autoscaler may have; `None` if any will do.
+    #[must_use]
+    pub fn client_not_before(&self) -> Option<NotBefore> {
+        self.inner.standing.client_not_before()
+    }
+
+    /// Returns the reason why its Nodes aren't in sync, unless they aren't read at all.
+    fn problem_of_nodes(&self) -> Option<String> {
         let Inner { nodes, common, .. } = &*self.inner;
-        let health = nodes.health();
-        let is_connected = health.is_ok();
-        let nodes = common.core.problem(health);
-        let problem = if is_core_in_sync { self.problem(nodes.clone()) } else { None };
-        MemberSync { is_connected, nodes, problem }
+        if nodes.are_off() {
+            return None;
+        }
+        common.core.problem(nodes.health())
+    }
+
+    /// Returns what people should know of it, given that the core kinds are in sync.
+    pub(super) fn concern(&self) -> Option<String> {
+        self.own_problem().or_else(|| self.problem_of_nodes().map(|why| format!("{NODES}: {why}")))
     }
 
     /// Returns the reason why its own index isn't in sync, given that the core kinds are.
-    pub(super) fn own_problem(&self) -> Option<String> {
-        let Inner { nodes, common, .. } = &*self.inner;
-        self.problem(common.core.problem(nodes.health()))
-    }
-
-    /// Returns the reason why its own index isn't in sync, given the problem of its Nodes.
-    fn problem(&self, nodes: Option<String>) -> Option<String> {
-        let Inner { cluster, index, at_start, common, .. } = &*self.inner;
+    fn own_problem(&self) -> Option<String> {
+        let Inner { cluster, index, joined_at, at_start, common, .. } = &*self.inner;
         if common.sink.is_left_out(cluster) {
             return Some(format!("the namespace {} can't be read", cluster.namespace));
         }
-        if let Some(why) = nodes {
-            return Some(format!("{NODES}: {why}"));
+        // Without Nodes the groups are the same, unless a Machine is recognized by its Node alone.
+        if let Some(why) = self.problem_of_nodes().map(|why| format!("{NODES}: {why}")) {
+            if let Some(machine) = index.unidentified_machine() {
+                return Some(format!("{why}; only its Node has the providerID of Machine {}", machine.name));
+            }
+            if joined_at.elapsed() < FIRST_NODES {
+                return Some(why);
+            }
         }
         if !common.sink.is_filled(cluster) {
             return Some("not all of its objects have arrived yet".to_owned());
@@ -199,7 +280,7 @@ impl Member {
 
 impl Freshness for Member {
     fn check(&self) -> Result<(), String> {
-        let Inner { cluster, common, .. } = &*self.inner;
+        let common = &self.inner.common;
         let problems = common.core.problems(Vec::new).into_iter();
         let mut problems: Vec<_> =
             problems.filter_map(|(name, problem)| Some(format!("{name}: {}", problem?))).collect();
@@ -209,7 +290,7 @@ impl Freshness for Member {
         }
         // It comes last: another Cluster of its name may have been filled meanwhile.
         if let Some(why) = self.left() {
-            return Err(format!("Cluster {cluster} isn't served any more: {why}"));
+            return Err(self.not_served(why));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
@@ -218,9 +299,8 @@ impl Freshness for Member {
 /// The checks of its Refresh: those of the fleet are about all Clusters.
 impl Checks for Member {
     fn checks(&self) -> Vec<Check> {
-        let core = &self.inner.common.core;
-        let checks = core.problems(|| vec![(NODES, self.inner.nodes.health())]).into_iter();
-        let mut checks: Vec<_> = checks
+        let problems = self.inner.common.core.problems(Vec::new).into_iter();
+        let mut checks: Vec<_> = problems
             .map(|(name, problem)| match problem {
                 None => Check::ready(name),
                 Some(why) => Check::pending(name, why),
@@ -229,11 +309,17 @@ impl Checks for Member {
         if let Some(why) = self.left() {
             checks.push(Check::pending(CLUSTER, format!("it isn't served any more: {why}")));
         } else if checks.iter().all(Check::is_ready)
-            && let Some(why) = self.problem(None)
+            && let Some(why) = self.own_problem()
         {
             checks.push(Check::pending(CLUSTER, why));
         }
         checks
+    }
+}
+
+impl MayWrite for Member {
+    fn may_write(&self) -> Result<(), String> {
+        self.left().map_or(Ok(()), |why| Err(self.not_served(why)))
     }
 }
 

@@ -35,6 +35,7 @@ use super::{
     management::Management,
     templates::{KindStates, Templates},
 };
+use connect::{NodeAccess, Pace};
 use server::{Check, Checks};
 
 /// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
@@ -55,6 +56,8 @@ pub struct FleetOptions {
     pub selector: LabelSelector,
     /// The namespaces of the Clusters; `None` stands for all.
     pub namespaces: Option<BTreeSet<String>>,
+    /// The credentials by which the Nodes of each workload cluster are read.
+    pub nodes: NodeAccess,
     /// The time for which a watch may be broken before Refresh fails.
     pub max_staleness: Duration,
     /// The settings of the informers.
@@ -96,14 +99,23 @@ impl Fleet {
         tenants: Arc<dyn Tenants>,
         runtime: impl Into<Spawner>,
     ) -> Self {
-        let FleetOptions { rules, selector, namespaces, max_staleness, informers } = options;
+        let FleetOptions { rules, selector, namespaces, nodes, max_staleness, informers } = options;
         let namespaces = namespaces.map_or(Namespaces::All, Namespaces::Only);
         let sink = Arc::new(FleetSink::new(selector, Arc::clone(&rules.prices)));
         let core = Arc::new(CoreKinds::new(management, Arc::clone(&sink), namespaces, max_staleness));
         let (templates, rules, spawner) = (Arc::new(FleetTemplates::default()), Arc::new(rules), runtime.into());
         let fleet = Self {
             inner: Arc::new(Inner {
-                common: Common { core, sink, templates, rules, informers, spawner },
+                common: Common {
+                    core,
+                    sink,
+                    templates,
+                    rules,
+                    node_access: nodes,
+                    pace: Pace::of_many(),
+                    informers,
+                    spawner,
+                },
                 kinds: KindStates::default(),
                 members: Mutex::default(),
                 knows_clusters: AtomicBool::new(false),
@@ -160,16 +172,17 @@ impl Fleet {
                     tenants.dropped(&member);
                 }
             }
-            for (cluster, uid) in sink.to_join() {
-                // The one before may have left since, which wakes this task again.
-                if self.inner.members.lock().contains_key(&cluster) {
-                    continue;
+            let mut to_join = sink.to_join();
+            // The one before may have left since, which wakes this task again.
+            to_join.retain(|(cluster, _)| !self.inner.members.lock().contains_key(cluster));
+            if !to_join.is_empty() {
+                for member in Member::join_all(to_join, &self.inner.common) {
+                    tracing::info!(cluster = %member.cluster(), "a Cluster is served");
+                    tenants.joined(&member);
+                    self.inner.members.lock().insert(member.cluster().clone(), member);
                 }
-                let Some(member) = Member::join(&cluster, &uid, &self.inner.common) else { continue };
-                leaving.retain(|(_, left)| *left.cluster() != cluster);
-                tracing::info!(%cluster, "a Cluster is served");
-                self.inner.members.lock().insert(cluster, member.clone());
-                tenants.joined(&member);
+                let members = self.inner.members.lock();
+                leaving.retain(|(_, left)| !members.contains_key(left.cluster()));
             }
             let dropped = leaving.front().map(|(until, _)| *until);
             tokio::select! {
@@ -187,6 +200,12 @@ impl Fleet {
             members.remove(member.cluster());
         }
         left
+    }
+
+    /// Returns the number of walks through the objects of a namespace for new Clusters.
+    #[cfg(test)]
+    pub(super) fn walks(&self) -> usize {
+        self.inner.common.core.walks.load(Ordering::Relaxed)
     }
 
     /// Returns true once all Clusters are known. Until then a Cluster that isn't selected may be.
@@ -253,7 +272,7 @@ impl Checks for Fleet {
         // Without the core kinds nothing is known of the Clusters.
         let is_in_sync = checks.iter().all(Check::is_ready);
         let members: Vec<_> = self.inner.members.lock().values().filter(|_| is_in_sync).cloned().collect();
-        let mut behind = members.iter().filter_map(|member| Some((member.cluster(), member.own_problem()?)));
+        let mut behind = members.iter().filter_map(|member| Some((member.cluster(), member.concern()?)));
         let named: Vec<_> = behind.by_ref().take(NAMED).map(|(cluster, why)| format!("{cluster}: {why}")).collect();
         let named = named.join("; ");
         checks.push(match (named.is_empty(), behind.count()) {

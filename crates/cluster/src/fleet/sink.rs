@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use capi::{Cluster, Meta, ObjectKey, Uid};
+use capi::{CLIENT_NOT_BEFORE, Cluster, Meta, NotBefore, ObjectKey, Uid};
 use nodegroup::{GroupId, LabelSelector, PriceList};
 use parking_lot::Mutex;
 use shared_informer::Projection;
@@ -31,12 +31,18 @@ pub(super) struct FleetSink {
 #[derive(Default)]
 struct Clusters {
     /// The Clusters that the selector matches.
-    selected: BTreeMap<ObjectKey, Uid>,
+    selected: BTreeMap<ObjectKey, Selected>,
     /// The Clusters that have an index.
     served: HashMap<ObjectKey, Served>,
     /// The namespaces that can't be read.
     left_out: BTreeSet<String>,
     prices: Arc<PriceList>,
+}
+
+/// A Cluster that the selector matches.
+struct Selected {
+    uid: Uid,
+    client_not_before: Option<NotBefore>,
 }
 
 /// A Cluster that is served.
@@ -65,7 +71,7 @@ impl FleetSink {
     pub(super) fn to_join(&self) -> Vec<(ObjectKey, Uid)> {
         let clusters = self.clusters.lock();
         let awaited = clusters.selected.iter().filter(|(cluster, _)| !clusters.served.contains_key(*cluster));
-        awaited.map(|(cluster, uid)| (cluster.clone(), uid.clone())).collect()
+        awaited.map(|(cluster, selected)| (cluster.clone(), selected.uid.clone())).collect()
     }
 
     /// Returns true if the selector matches the Cluster.
@@ -83,9 +89,8 @@ impl FleetSink {
         kinds: BTreeSet<RoutedKind>,
     ) -> Option<u64> {
         let mut clusters = self.clusters.lock();
-        if clusters.selected.get(cluster) != Some(uid) {
-            return None;
-        }
+        let selected = clusters.selected.get(cluster).filter(|selected| selected.uid == *uid)?;
+        standing.set_client_not_before(selected.client_not_before);
         let mark = self.router.insert(cluster, Arc::clone(index), kinds)?;
         index.apply(Change::Prices(Arc::clone(&clusters.prices)));
         index.apply(Change::ForbiddenNamespaces(own(&clusters.left_out, cluster)));
@@ -119,17 +124,30 @@ impl FleetSink {
     }
 
     /// Notes a Cluster, and if the selector matches it. `None` stands for one that doesn't decode.
-    fn see(&self, cluster: &Meta, is_selected: Option<bool>) {
+    fn see(&self, cluster: &Meta, content: Option<&Cluster>) {
         let Meta { key, uid, .. } = cluster;
         let mut clusters = self.clusters.lock();
-        let was_selected = clusters.selected.get(key) == Some(uid);
+        let known = clusters.selected.get(key).filter(|selected| selected.uid == *uid);
+        let (was_selected, known) = (known.is_some(), known.and_then(|selected| selected.client_not_before));
         // One that doesn't decode stays as it was. Another one of its name is never taken for it.
-        let is_selected = is_selected.unwrap_or(was_selected);
+        let is_selected = content.map_or(was_selected, |cluster| cluster.is_selected);
+        let client_not_before = content.map_or(known, |cluster| cluster.client_not_before);
         let is_new = is_selected && !was_selected;
-        if is_new {
-            clusters.selected.insert(key.clone(), uid.clone());
-        } else if !is_selected {
+        if is_selected {
+            clusters.selected.insert(key.clone(), Selected { uid: uid.clone(), client_not_before });
+        } else {
             clusters.selected.remove(key);
+        }
+        let is_unreadable = client_not_before == Some(NotBefore::Unreadable);
+        if is_selected && is_unreadable && client_not_before != known {
+            tracing::warn!(
+                cluster = %key,
+                "the Cluster's annotation {CLIENT_NOT_BEFORE} isn't a time such as 2026-01-02T03:04:05Z: its autoscaler is \
+                 denied every call"
+            );
+        }
+        if let Some(served) = clusters.served.get(key).filter(|served| served.uid == *uid) {
+            served.standing.set_client_not_before(client_not_before);
         }
         let why = clusters.served.get(key).and_then(|served| match (served.uid == *uid, is_selected) {
             (true, true) => None,
@@ -164,11 +182,11 @@ impl FleetSink {
 
 impl<T: Routed> Sink<T> for FleetSink {
     fn apply(&self, kind: &T::Kind, object: &Meta, tag: Tag<'_>, change: Option<Change>) {
-        let is_selected = if let Some(Change::Cluster(cluster)) = &change { Some(cluster.is_selected) } else { None };
+        let content = if let Some(Change::Cluster(cluster)) = &change { Some(Arc::clone(cluster)) } else { None };
         // The router comes first: it has to know a Cluster that joins.
         Sink::<T>::apply(&self.router, kind, object, tag, change);
         if T::routed(kind) == RoutedKind::Cluster {
-            self.see(object, is_selected);
+            self.see(object, content.as_deref());
         }
     }
 

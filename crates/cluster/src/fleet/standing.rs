@@ -1,6 +1,10 @@
-//! The standing of a Cluster in a fleet: served, or left for a reason, for good.
+//! The standing of a Cluster in a fleet: served, or left for a reason, for good; and the certificates that its
+//! autoscaler may have.
 
 use std::{fmt, sync::OnceLock};
+
+use capi::NotBefore;
+use parking_lot::Mutex;
 
 /// The reason why a Cluster isn't served any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,17 +29,30 @@ impl fmt::Display for Left {
 
 /// The standing of a Cluster. One that has left never comes back: it is served anew, from an index of its own.
 #[derive(Debug, Default)]
-pub(super) struct Standing(OnceLock<Left>);
+pub(super) struct Standing {
+    left: OnceLock<Left>,
+    client_not_before: Mutex<Option<NotBefore>>,
+}
 
 impl Standing {
     /// Notes that the Cluster has left; the first reason counts.
     pub(super) fn leave(&self, why: Left) {
         // It has left already.
-        let _ = self.0.set(why);
+        let _ = self.left.set(why);
     }
 
     /// Returns the reason why it isn't served any more; `None` while it is.
     pub(super) fn left(&self) -> Option<Left> {
-        self.0.get().copied()
+        self.left.get().copied()
+    }
+
+    /// Sets the certificates that its autoscaler may have.
+    pub(super) fn set_client_not_before(&self, not_before: Option<NotBefore>) {
+        *self.client_not_before.lock() = not_before;
+    }
+
+    /// Returns the choice of certificates; `None` if any will do.
+    pub(super) fn client_not_before(&self) -> Option<NotBefore> {
+        *self.client_not_before.lock()
     }
 }

@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
-use connect::{ClusterRef, WorkloadSource};
+use connect::{ClusterRef, NodeAccess, WorkloadSource};
 use server::CheckState;
 use testkit::CapturedLog;
 
@@ -116,7 +116,7 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
     workload_api.put_in("", "nodes", "node-1", &json!({"spec": {"providerID": "cloud:///node-1"}}));
     let address = workload_api.serve().await;
     let api = FakeApi::with_capi();
-    let source = WorkloadSource::Secret(ClusterRef::new(NAMESPACE, "stage").unwrap());
+    let source = NodeAccess::default().of(&ClusterRef::new(NAMESPACE, "stage").unwrap());
     let world = World::with(&api, None, source, PATIENCE);
     world
         .until("the cause", |world| world.problem().starts_with("workload/nodes: Secret team-a/stage-kubeconfig"))
@@ -148,5 +148,17 @@ async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_m
     api.put("machinedeployments", "d", &scalable(&json!({})));
     world.until("the next group", |world| world.groups().len() == 4).await;
     assert!(said.take().contains("node group is served group=MachineDeployment/team-a/d"));
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_nodes_everything_else_is_served() {
+    let api = fleet();
+    let world = World::with(&api, None, WorkloadSource::None, PATIENCE);
+    world.until_ready().await;
+    world.until_groups(&[WORKERS]).await;
+    assert_eq!(world.check("workload/nodes"), None);
+    assert_eq!(world.workload.index().stats().nodes, 0);
+    assert!(!api.was_asked("/api/v1/nodes"));
     world.shutdown().await;
 }

@@ -14,17 +14,17 @@ use serde_json::json;
 use testkit::until;
 
 use super::kubeconfig;
-use crate::{Access, Clients, ClusterRef, Source, WorkloadSource, access::Periods};
+use crate::{Access, Clients, Pace, SecretRef, Source, WorkloadSource, access::Periods};
 
 const OFTEN: Periods = Periods {
     files: Duration::from_millis(10),
-    secret: Duration::from_millis(10),
+    secret: Some(Duration::from_millis(10)),
     min_interval: Duration::from_millis(1),
 };
 /// Longer than any test runs: only a refused request causes a read.
 const WHEN_REFUSED: Periods = Periods {
     files: Duration::from_secs(3600),
-    secret: Duration::from_secs(3600),
+    secret: Some(Duration::from_secs(3600)),
     min_interval: Duration::from_millis(1),
 };
 
@@ -140,8 +140,8 @@ async fn through_secret() -> Through {
     let path = dir.path().join("config");
     fs::write(&path, config_of(management.address(), "any")).unwrap();
     let of_management = Source::File(path).connect().await.unwrap();
-    let source = WorkloadSource::Secret(ClusterRef::new("team-a", "prod").unwrap());
-    let access = source.access_in_time(&of_management, |error| panic!("{error}")).await;
+    let source = WorkloadSource::Secret(SecretRef::of(&super::prod()));
+    let (access, _) = source.access_in_time(&of_management, &Pace::default(), |error| panic!("{error}")).await;
     Through { management, workload, of_management, source, access }
 }
 

@@ -4,7 +4,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{answer, kubeconfig, mocked, prod, status};
-use crate::{Clients, ClusterRef, ClusterRefError, ConnectError, WorkloadSource, secret::kubeconfig_of_secret};
+use crate::{
+    Clients, ClusterRef, ClusterRefError, ConnectError, Pace, SecretRef, WorkloadSource, secret::kubeconfig_of_secret,
+};
 
 const SERVER: &str = "{server: 'https://10.0.0.1:6443', certificate-authority-data: Zm9v}";
 const USER: &str = "{client-certificate-data: Zm9v, client-key-data: Zm9v}";
@@ -24,8 +26,8 @@ fn bomb() -> String {
 
 async fn read(code: u16, body: Value) -> Result<Kubeconfig, ConnectError> {
     let (client, mut handle) = mocked();
-    let cluster = prod();
-    let (read, path) = tokio::join!(kubeconfig_of_secret(&client, &cluster), answer(&mut handle, code, &body));
+    let secret = SecretRef::of(&prod());
+    let (read, path) = tokio::join!(kubeconfig_of_secret(&client, &secret), answer(&mut handle, code, &body));
     assert_eq!(path, "/api/v1/namespaces/team-a/secrets/prod-kubeconfig");
     read
 }
@@ -151,7 +153,7 @@ async fn a_text_that_is_no_kubeconfig_is_not_quoted(#[case] value: &str) {
 async fn a_kubeconfig_that_leads_nowhere_is_an_error_of_the_secret(#[case] value: &str, #[case] part: &str) {
     let (client, mut handle) = mocked();
     let management = Clients { watches: client.clone(), writes: client };
-    let source = WorkloadSource::Secret(prod());
+    let source = WorkloadSource::Secret(SecretRef::of(&prod()));
     let body = secret("value", value.as_bytes());
     let (connected, _) = tokio::join!(source.connect(&management), answer(&mut handle, 200, &body));
     let message = connected.err().expect("an error").to_string();
@@ -163,7 +165,7 @@ async fn a_kubeconfig_that_leads_nowhere_is_an_error_of_the_secret(#[case] value
 async fn a_key_that_is_none_names_the_secret_and_not_the_key() {
     let (client, mut handle) = mocked();
     let management = Clients { watches: client.clone(), writes: client };
-    let source = WorkloadSource::Secret(prod());
+    let source = WorkloadSource::Secret(SecretRef::of(&prod()));
     let value =
         kubeconfig("{server: 'https://a'}", "{client-certificate-data: aHVudGVyMg==, client-key-data: aHVudGVyMg==}");
     let body = secret("value", value.as_bytes());
@@ -177,10 +179,12 @@ async fn a_key_that_is_none_names_the_secret_and_not_the_key() {
 async fn connecting_in_time_goes_on_until_the_secret_is_there() {
     let (client, mut handle) = mocked();
     let management = Clients { watches: client.clone(), writes: client };
-    let source = WorkloadSource::Secret(prod());
+    let source = WorkloadSource::Secret(SecretRef::of(&prod()));
     let mut seen = Vec::new();
     let good = kubeconfig("{server: 'https://10.0.0.1:6443'}", "{token: abc}");
-    tokio::join!(source.access_in_time(&management, |error| seen.push(error.to_string())), async {
+    let pace = Pace::default();
+    let connecting = source.access_in_time(&management, &pace, |error| seen.push(error.to_string()));
+    tokio::join!(connecting, async {
         answer(&mut handle, 404, &status(404, "NotFound", "gone")).await;
         answer(&mut handle, 503, &status(503, "ServiceUnavailable", "starting")).await;
         answer(&mut handle, 200, &secret("value", good.as_bytes())).await;

@@ -3,7 +3,7 @@ use std::{fs, path::Path};
 use rstest::rstest;
 
 use super::kubeconfig;
-use crate::{Source, WorkloadSource};
+use crate::{ClusterRef, NodeAccess, SecretName, Source, WorkloadSource};
 
 fn file(text: &str) -> (tempfile::TempDir, Source) {
     let dir = tempfile::tempdir().unwrap();
@@ -64,8 +64,29 @@ async fn a_broken_file_is_named_with_what_is_wrong(#[case] text: &str, #[case] p
 
 #[test]
 fn only_a_secret_needs_a_request() {
-    assert!(WorkloadSource::Secret(super::prod()).needs_request());
-    assert!(!WorkloadSource::Management.needs_request());
-    assert!(!WorkloadSource::Own(Source::Default).needs_request());
-    assert_eq!(WorkloadSource::Secret(super::prod()).to_string(), "Secret team-a/prod-kubeconfig");
+    let secret = NodeAccess::default().of(&super::prod());
+    assert!(!secret.connects_at_once());
+    assert!(WorkloadSource::Management.connects_at_once());
+    assert!(WorkloadSource::Own(Source::Default).connects_at_once());
+    assert_eq!(secret.to_string(), "Secret team-a/prod-kubeconfig");
+    assert_eq!("none".parse::<NodeAccess>().unwrap().of(&super::prod()), WorkloadSource::None);
+}
+
+#[rstest]
+#[case("{cluster}-kubeconfig", Some("Secret team-a/prod-kubeconfig"))]
+#[case("nodes.{cluster}", Some("Secret team-a/nodes.prod"))]
+#[case("{cluster}", Some("Secret team-a/prod"))]
+#[case::the_same_for_all_clusters("kubeconfig", None)]
+#[case::twice("{cluster}-{cluster}", None)]
+#[case::another_namespace("team-b/{cluster}-kubeconfig", None)]
+#[case::a_path("../../team-b/secrets/{cluster}", None)]
+#[case::a_query("{cluster}?x", None)]
+#[case::upper_case("{cluster}-Kubeconfig", None)]
+#[case::an_end("{cluster}-", None)]
+#[case::empty("", None)]
+fn a_secret_is_named_by_its_cluster_and_lies_in_its_namespace(#[case] text: &str, #[case] expected: Option<&str>) {
+    let name = text.parse::<SecretName>().ok();
+    assert_eq!(name.as_ref().map(ToString::to_string).as_deref(), expected.map(|_| text));
+    let cluster: ClusterRef = "team-a/prod".parse().unwrap();
+    assert_eq!(name.map(|name| name.of(&cluster).to_string()).as_deref(), expected);
 }

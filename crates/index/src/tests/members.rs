@@ -92,3 +92,26 @@ fn a_machine_that_is_being_deleted_holds_its_place_while(#[case] has_node: bool,
     let expected = ("replica-MachineDeployment-team-a_workers-0".to_owned(), InstanceState::Creating);
     assert_eq!(replicas, vec![expected; placeholders]);
 }
+
+#[test]
+fn a_machine_whose_provider_id_only_its_node_has_is_unidentified_without_it() {
+    let with_node = json!({"status": {"nodeRef": {"name": "n"}}});
+    let unidentified = |index: &Index| index.unidentified_machine().map(|key| key.name.to_string());
+    let index = index(world(Some("x:///m"), &json!({}), &json!({"spec": {"providerID": null}})));
+    assert_eq!(unidentified(&index), None, "neither has a nodeRef");
+    index.apply(machine("MachineSet/workers-1", "other", &with_node));
+    assert_eq!(unidentified(&index).as_deref(), Some("other"), "nor has its Node a providerID");
+    index.apply(node("n", &with_id("x:///n")));
+    assert_eq!(unidentified(&index), None);
+    index.apply(Change::NodeGone("n".into()));
+    assert_eq!(unidentified(&index).as_deref(), Some("other"));
+    let mut deleting = with_node.clone();
+    merge(&mut deleting, &json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
+    index.apply(machine("MachineSet/workers-1", "other", &deleting));
+    assert_eq!(unidentified(&index), None);
+    index.apply(machine("MachineSet/workers-1", "other", &with_node));
+    let mut identified = with_node;
+    merge(&mut identified, &with_id("x:///other"));
+    index.apply(machine("MachineSet/workers-1", "other", &identified));
+    assert_eq!(unidentified(&index), None);
+}

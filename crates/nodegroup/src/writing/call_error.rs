@@ -24,11 +24,13 @@ pub enum CallError {
     Refused(String),
     /// Discovery hasn't found the kind's path yet, or the path that it found isn't served any more.
     NotDiscovered,
+    /// Not made, since the Cluster isn't served any more.
+    NotServed(String),
 }
 
 impl CallError {
     /// All classes, as metric labels.
-    pub const LABELS: [&str; 9] = [
+    pub const LABELS: [&str; 10] = [
         "rejected",
         "conflict",
         "busy",
@@ -38,12 +40,13 @@ impl CallError {
         "forbidden",
         "refused",
         "not_discovered",
+        "not_served",
     ];
 
     /// Returns the class as a metric label.
     #[must_use]
     pub fn label(&self) -> &'static str {
-        let [rejected, conflict, busy, unknown, missing, unauthorized, forbidden, refused, not_discovered] =
+        let [rejected, conflict, busy, unknown, missing, unauthorized, forbidden, refused, not_discovered, not_served] =
             Self::LABELS;
         match self {
             Self::Rejected(_) => rejected,
@@ -55,6 +58,7 @@ impl CallError {
             Self::Forbidden(_) => forbidden,
             Self::Refused(_) => refused,
             Self::NotDiscovered => not_discovered,
+            Self::NotServed(_) => not_served,
         }
     }
 }

@@ -9,6 +9,8 @@ use nodegroup::GroupId;
 
 /// The limit of one group.
 const OF_A_GROUP: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
+/// The limit of one of many Clusters.
+pub(super) const OF_A_CLUSTER: Rate = Rate { burst: 20, every: Duration::from_secs(1) };
 /// The limit of all groups together.
 const OF_ALL: Rate = Rate { burst: 50, every: Duration::from_millis(200) };
 /// The number of groups from which on quiet ones are forgotten.
@@ -16,18 +18,23 @@ const MANY: usize = 1000;
 
 /// A token bucket's size, and the time in which one token is added.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+pub(super) struct Rate {
     burst: u32,
     every: Duration,
 }
 
 /// The time at which the bucket is full again; no later than now if nothing was let through recently.
 #[derive(Clone, Copy, Debug)]
-struct Bucket(Instant);
+pub(super) struct Bucket(Instant);
 
 impl Bucket {
+    /// Returns a full bucket.
+    pub(super) fn new(now: Instant) -> Self {
+        Self(now)
+    }
+
     /// Takes a token. Returns false if there is none.
-    fn take(&mut self, rate: Rate, now: Instant) -> bool {
+    pub(super) fn take(&mut self, rate: Rate, now: Instant) -> bool {
         let made_up = self.0.max(now) + rate.every;
         let fits = made_up <= now + rate.every * rate.burst;
         if fits {
@@ -46,7 +53,7 @@ pub(super) struct Limit {
 
 impl Limit {
     pub(super) fn new(now: Instant) -> Self {
-        Self { all: Bucket(now), groups: HashMap::new() }
+        Self { all: Bucket::new(now), groups: HashMap::new() }
     }
 
     /// Takes a token for an Event of a group. Returns false if one of the limits is reached.
@@ -54,7 +61,7 @@ impl Limit {
         if self.groups.len() >= MANY {
             self.groups.retain(|_, bucket| bucket.0 > now);
         }
-        let bucket = self.groups.entry(group.clone()).or_insert(Bucket(now));
+        let bucket = self.groups.entry(group.clone()).or_insert(Bucket::new(now));
         // An Event beyond the group's own limit must take no token of the others.
         let mut all = self.all;
         let mut own = *bucket;

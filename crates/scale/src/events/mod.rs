@@ -20,13 +20,17 @@ use parking_lot::Mutex;
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     task::JoinHandle,
-    time::{sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 pub use self::reason::EventReason;
 pub(super) use self::reason::{EventContent, asked_for_by};
-use self::{post::Poster, series::Publisher};
+use self::{
+    limit::{Bucket, OF_A_CLUSTER},
+    post::Poster,
+    series::Publisher,
+};
 use super::metrics::{EventResult, ScaleMetrics};
 use discovery::CoreResources;
 use nodegroup::GroupId;
@@ -49,6 +53,8 @@ struct Occurrence {
 pub struct EventRecorder {
     /// `None` if Events are turned off.
     running: Option<Arc<Running>>,
+    /// The limit of one of many Clusters.
+    own: Option<Arc<Mutex<Bucket>>>,
 }
 
 struct Running {
@@ -79,12 +85,23 @@ impl EventRecorder {
         let ended = CancellationToken::new();
         let publisher = Publisher::new(Poster::new(client, resources, instance), metrics.clone());
         let task = runtime.into().spawn(publish(publisher, receiver, ended.clone()));
-        Self { running: Some(Arc::new(Running { sender, metrics, ended, task: Mutex::new(Some(task)) })) }
+        let running = Running { sender, metrics, ended, task: Mutex::new(Some(task)) };
+        Self { running: Some(Arc::new(running)), own: None }
+    }
+
+    /// Returns the same recorder for one of many Clusters, whose Events take no place in the queue beyond a limit of
+    /// its own.
+    #[must_use]
+    pub fn of_one_of_many(&self) -> Self {
+        Self { running: self.running.clone(), own: Some(Arc::new(Mutex::new(Bucket::new(Instant::now())))) }
     }
 
     /// Queues an Event on the group whose object has this uid.
     pub(super) fn record(&self, group: &GroupId, uid: &Uid, content: EventContent) {
         let Some(running) = &self.running else { return };
+        if self.own.as_ref().is_some_and(|own| !own.lock().take(OF_A_CLUSTER, Instant::now())) {
+            return running.metrics.count_events(EventResult::Limited, 1);
+        }
         let occurrence = Occurrence { group: group.clone(), uid: uid.clone(), content, at: Timestamp::now() };
         if running.sender.try_send(occurrence).is_err() {
             running.metrics.count_events(EventResult::Dropped, 1);

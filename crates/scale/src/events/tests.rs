@@ -104,6 +104,20 @@ fn refused(why: &str) -> EventContent {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cluster_that_provokes_events_has_a_limit_of_its_own() {
+    let world = World::new(Server::default());
+    let (noisy, quiet) = (world.recorder.of_one_of_many(), world.recorder.of_one_of_many());
+    let group = |number: u32| GroupId::parse(&format!("MachineDeployment/team-a/g{number}")).unwrap();
+    for number in 0..1_000 {
+        noisy.record(&group(number), &format!("uid-{number}").as_str().into(), up());
+    }
+    quiet.record(&group(0), &"of-another".into(), up());
+    world.recorder.finish(LONG).await;
+    assert_eq!((world.server.calls().len(), world.counted("limited"), world.counted("dropped")), (21, 980, 0));
+    assert!(world.server.calls().iter().any(|(_, _, event)| event["regarding"]["uid"] == "of-another"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_stands_on_the_group_and_says_who_what_and_when() {
     let world = World::new(Server::default());
     world.record(up());

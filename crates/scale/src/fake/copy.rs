@@ -11,7 +11,7 @@ use shared_informer::{AsOf, Object};
 use tokio::runtime::Handle;
 
 use super::{api::FakeApi, context, meta, resources};
-use crate::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines};
+use crate::{Api, EventRecorder, MayWrite, Scale, ScaleMetrics, ScaleOptions, WatchedMachines, WriteBudget};
 use index::{Change, Index};
 
 /// The watch of Machines, as far as the test has let it come.
@@ -38,7 +38,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    pub(super) fn new(api: &FakeApi, options: ScaleOptions) -> Self {
+    pub(super) fn new(api: &FakeApi, options: ScaleOptions, tenant: Option<Arc<dyn MayWrite>>) -> Self {
         let index = Arc::new(Index::new(Rules {
             keys: Keys::default(),
             scope: Scope::All,
@@ -50,9 +50,14 @@ impl Copy {
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
         let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
         let watched = Arc::new(Watched::default());
+        let calls = Api::new(client, resources, Keys::default());
+        let calls = match tenant {
+            Some(tenant) => calls.of_tenant(tenant, &WriteBudget::default()),
+            None => calls,
+        };
         let scale = Scale::new(
             Arc::clone(&index),
-            Api::new(client, resources, Keys::default()),
+            calls,
             Arc::clone(&watched) as Arc<_>,
             options,
             ScaleMetrics::default(),

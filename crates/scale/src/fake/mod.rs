@@ -20,7 +20,7 @@ pub use self::{
     api::{FakeApi, Fault, status},
     copy::Copy,
 };
-use crate::{MachinePoolDeletes, NodeName, Scale, ScaleError, ScaleOptions};
+use crate::{MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleError, ScaleOptions};
 use capi::{Context, DELETING, Meta, Node, ObjectKey};
 use discovery::CoreResources;
 use index::{Change, Index};
@@ -52,7 +52,16 @@ impl World {
         )
     }
 
+    /// Builds the world of one Cluster among many.
+    pub fn of_tenant(replicas: i32, machines: &[&str], tenant: Arc<dyn MayWrite>) -> Self {
+        Self::build(replicas, machines, |api| Copy::new(api, ScaleOptions::default(), Some(tenant)))
+    }
+
     pub fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
+        Self::build(replicas, machines, |api| Copy::new(api, options, None))
+    }
+
+    fn build(replicas: i32, machines: &[&str], copy: impl FnOnce(&FakeApi) -> Copy) -> Self {
         let api = FakeApi::new();
         let set = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
@@ -65,13 +74,13 @@ impl World {
         for name in machines {
             load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
         }
-        let copy = Copy::new(&api, options);
+        let copy = copy(&api);
         Self { api, index: Arc::clone(&copy.index), scale: copy.scale.clone(), copy }
     }
 
     /// Returns another copy of the program, whose watches show the present objects.
     pub fn another_copy(&self) -> Copy {
-        Copy::new(&self.api, ScaleOptions::default())
+        Copy::new(&self.api, ScaleOptions::default(), None)
     }
 
     /// Lets the watches show all objects.

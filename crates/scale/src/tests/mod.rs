@@ -13,6 +13,7 @@ mod replaced;
 mod replacements;
 mod rollouts;
 mod sizes;
+mod tenants;
 mod traceable;
 mod unread;
 

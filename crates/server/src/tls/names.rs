@@ -141,6 +141,7 @@ pub(crate) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClien
         name: name[..end].into(),
         uri: only_uri(names),
         serial: Some(serial_of(&certificate)),
+        valid_from: Timestamp::from_second(certificate.validity().not_before.timestamp()).ok(),
         until: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok(),
         peer: None,
         is_read_only: reads.is_some(),

@@ -186,7 +186,17 @@ impl<T> Registration<T> {
     /// }
     /// ```
     pub fn replay(&self, namespace: Option<&str>, mark: u64, matches: impl Fn(&Object<T>) -> bool) {
-        self.shared.store.push_replay(namespace, matches, mark, &self.slot);
+        self.replay_all(namespace, [mark], matches);
+    }
+
+    /// Like [`Registration::replay`], with several marks after the same objects, which are walked through once.
+    pub fn replay_all(
+        &self,
+        namespace: Option<&str>,
+        marks: impl IntoIterator<Item = u64>,
+        matches: impl Fn(&Object<T>) -> bool,
+    ) {
+        self.shared.store.push_replay(namespace, matches, marks, &self.slot);
     }
 
     /// Returns the number of objects in the handler's queue.

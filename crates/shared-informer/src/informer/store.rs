@@ -231,17 +231,20 @@ impl<T> Store<T> {
         slot.push_unchanged(keys.filter_map(|key| state.object(&key)));
     }
 
-    /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues a mark.
+    /// Does the same as [`Self::push_resync`] for the matching objects of a namespace, or of all; then queues the
+    /// marks.
     pub(super) fn push_replay(
         &self,
         namespace: Option<&str>,
         matches: impl Fn(&Object<T>) -> bool,
-        mark: u64,
+        marks: impl IntoIterator<Item = u64>,
         slot: &Slot<T>,
     ) {
         let state = self.state.read();
         slot.push_unchanged(state.covered(namespace, |_| true).into_iter().filter(|object| matches(object)));
-        slot.push_replayed(mark);
+        for mark in marks {
+            slot.push_replayed(mark);
+        }
     }
 
     /// Returns a handler that lags behind.

@@ -28,7 +28,13 @@ fn a_fleet_is_chosen_by_labels_and_namespaces_and_has_a_trust_domain() {
     assert_eq!(config.namespaces, Some(namespaces.into()));
     assert_eq!(config.common.rules.scope, Scope::Specs(Vec::new()), "a scope that is used by mistake matches nothing");
     let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS]).unwrap() else { panic!("it isn't a fleet") };
-    assert_eq!((config.namespaces, config.grpc_threads.get()), (None, 1));
+    assert_eq!((config.namespaces, config.nodes), (None, NodeAccess::default()));
+    for (nodes, expected) in [("none", NodeAccess::None), ("nodes-{cluster}", "nodes-{cluster}".parse().unwrap())] {
+        let flag = format!("--workload-nodes={nodes}");
+        let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &[&flag]]).unwrap() else { panic!("it isn't a fleet") };
+        assert_eq!(config.nodes, expected);
+    }
+    assert_eq!(config.grpc_threads.get(), 1);
     let ServeConfig::Fleet(config) = parse(&[&FLEET, &TLS, &["--grpc-threads=4"]]).unwrap() else { panic!("no fleet") };
     assert_eq!(config.grpc_threads.get(), 4);
     assert!(matches!(parse(&[&["--all-clusters"]]).unwrap(), ServeConfig::One(_)));
@@ -63,6 +69,7 @@ fn a_fleet_excludes(#[case] more: &[&str], #[case] expected: &str) {
 #[case::too_many_threads(&[FLEET[0], FLEET[1], "--grpc-threads=17"], "give a number from 1 to 16")]
 #[case::selector(&["--fleet-selector=a b", FLEET[1]], "is none of key, !key")]
 #[case::domain(&[FLEET[0], "--fleet-trust-domain=spiffe://a"], "a trust domain of SPIFFE")]
+#[case::nodes(&[FLEET[0], FLEET[1], "--workload-nodes=kubeconfig"], "{cluster} stands once for the Cluster's name")]
 #[case::namespace(&[FLEET[0], FLEET[1], "--fleet-namespaces=A"], "can't be the name of a Kubernetes object")]
 fn flags_of_a_fleet_are_validated(#[case] flags: &[&str], #[case] expected: &str) {
     let error = parse(&[flags, &TLS]).unwrap_err().to_string();

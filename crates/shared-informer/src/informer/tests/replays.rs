@@ -20,6 +20,8 @@ async fn a_replay_delivers_each_matching_object_once_more_and_then_its_mark() {
         scene.seen.registration.replay(namespace, mark, |_| false);
         assert_eq!(scene.seen.next().await, format!("replayed {mark}"));
     }
+    scene.seen.registration.replay_all(Some("one"), [5, 6], is_large);
+    assert_eq!(scene.seen.take(4).await, ["one/b:3>3", "one/c:2>2", "replayed 5", "replayed 6"]);
     assert!(other.received.try_recv().is_err(), "it didn't ask");
 }
 

@@ -1,0 +1,110 @@
+//! The pace of connecting to workload clusters, and of reading their Secrets again. Of many clusters few may connect at
+//! a time, and a cluster that is down must take nothing from the others.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The number of clusters of many that connect at a time.
+const AT_ONCE: usize = 32;
+/// The interval at which a Secret is read again that is the only one, or whose token may expire.
+const OFTEN: Duration = Duration::from_secs(60);
+/// The interval for one of many Secrets. A certificate that has expired is noticed by the answer 401.
+const SELDOM: Duration = Duration::from_secs(600);
+/// The longest pause between two attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE_OF_MANY: Duration = Duration::from_secs(60);
+/// The part of each time that is random, so that the requests for many clusters don't come together.
+const JITTER: f64 = 0.2;
+
+/// The pace for one workload cluster, or for one of many.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    /// The places of those that connect; `None` for a single cluster.
+    places: Option<Arc<Semaphore>>,
+}
+
+/// A place among the clusters that connect; dropping it lets another one begin. A single cluster needs none.
+#[derive(Debug)]
+pub struct Place(Option<OwnedSemaphorePermit>);
+
+impl Place {
+    /// Returns true if others may wait for it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl Pace {
+    /// Returns the pace of many workload clusters, which share its clones.
+    #[must_use]
+    pub fn of_many() -> Self {
+        Self { places: Some(Arc::new(Semaphore::new(AT_ONCE))) }
+    }
+
+    /// Waits for a place.
+    pub(super) async fn place(&self) -> Place {
+        let Some(places) = &self.places else { return Place(None) };
+        // The semaphore is never closed.
+        Place(Arc::clone(places).acquire_owned().await.ok())
+    }
+
+    /// Returns the longest pause between two attempts.
+    pub(super) fn longest_pause(&self) -> Duration {
+        if self.places.is_some() { LONGEST_PAUSE_OF_MANY } else { LONGEST_PAUSE }
+    }
+
+    /// Returns the time until a Secret is read again.
+    pub(super) fn of_secret(&self, has_token: bool) -> Duration {
+        if self.places.is_some() && !has_token { self.spread(SELDOM) } else { self.spread(OFTEN) }
+    }
+
+    /// Returns a time of one of many, less a random part.
+    pub(super) fn spread(&self, time: Duration) -> Duration {
+        if self.places.is_none() {
+            return time;
+        }
+        // Each `RandomState` has random keys of its own.
+        let chance =
+            f64::from(u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0)) / f64::from(u32::MAX);
+        time.mul_f64(1.0 - JITTER * chance)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_many_clusters_few_connect_at_a_time() {
+        let pace = Pace::of_many();
+        let mut places = Vec::new();
+        for _ in 0..AT_ONCE {
+            places.push(pace.clone().place().now_or_never().unwrap());
+        }
+        assert!(places.iter().all(Place::is_shared));
+        assert!(pace.place().now_or_never().is_none(), "no place is left");
+        places.pop();
+        assert!(pace.place().now_or_never().is_some());
+        assert!(!Pace::default().place().now_or_never().unwrap().is_shared());
+    }
+
+    #[test]
+    fn secrets_of_many_are_read_seldom_and_not_together_unless_they_have_tokens() {
+        let pace = Pace::of_many();
+        let times: Vec<_> = (0..100).map(|_| pace.of_secret(false)).collect();
+        assert!(times.iter().all(|time| (SELDOM.mul_f64(1.0 - JITTER)..=SELDOM).contains(time)), "{times:?}");
+        assert!(times.iter().any(|time| *time != times[0]), "{times:?}");
+        let with_token = pace.of_secret(true);
+        assert!((OFTEN.mul_f64(1.0 - JITTER)..=OFTEN).contains(&with_token), "{with_token:?}");
+        assert_eq!([false, true].map(|has_token| Pace::default().of_secret(has_token)), [OFTEN; 2]);
+    }
+}

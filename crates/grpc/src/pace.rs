@@ -1,0 +1,69 @@
+//! The pace of one caller among many: what comes faster waits, so that others are answered. It refuses nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+/// The time between two calls at the highest pace: 25,000 a second, several times as fast as a loop of Cluster
+/// Autoscaler over a thousand Nodes.
+const EVERY: Duration = Duration::from_micros(40);
+/// The time for which calls may come faster.
+const BURST: Duration = Duration::from_millis(200);
+/// The shortest pause, which is that of timers.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The pace of one caller; the default is that of a single one, which nothing limits. It holds the time at which a
+/// whole burst is allowed again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pace(Option<Arc<Mutex<Instant>>>);
+
+impl Pace {
+    pub(super) fn of_one_of_many() -> Self {
+        Self(Some(Arc::new(Mutex::new(Instant::now()))))
+    }
+
+    /// Waits until the next call may be answered.
+    pub(super) async fn keep(&self) {
+        let pause = self.pause(Instant::now());
+        if pause >= SHORTEST {
+            sleep(pause).await;
+        }
+    }
+
+    fn pause(&self, now: Instant) -> Duration {
+        let Some(full_at) = &self.0 else { return Duration::ZERO };
+        let mut full_at = full_at.lock();
+        *full_at = (*full_at).max(now) + EVERY;
+        full_at.saturating_duration_since(now + BURST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_without_end_is_answered_at_the_highest_pace() {
+        let (pace, begun) = (Pace::of_one_of_many(), Instant::now());
+        for _ in 0..5_000 {
+            pace.keep().await;
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO, "a burst waits for nothing");
+        for _ in 0..50_000 {
+            pace.keep().await;
+        }
+        let took = begun.elapsed();
+        assert!((Duration::from_millis(1_990)..Duration::from_millis(2_020)).contains(&took), "{took:?}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let rested = Instant::now();
+        for _ in 0..5_000 {
+            pace.keep().await;
+        }
+        assert_eq!(rested.elapsed(), Duration::ZERO);
+        for _ in 0..100 {
+            pace.keep().await;
+        }
+        assert!(rested.elapsed() >= SHORTEST, "no more than a burst is saved up");
+    }
+}

@@ -1,0 +1,126 @@
+//! A Cluster among many that is excluded while a command runs: nothing more is written for it but what takes back what
+//! was logged and marked.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use rstest::rstest;
+
+use super::{
+    ABCD,
+    fake::{Fault, World, group, nodes},
+};
+use crate::{MayWrite, ScaleError};
+
+/// A Cluster that is served until it is opted out.
+#[derive(Default)]
+struct Cluster {
+    has_left: AtomicBool,
+}
+
+impl Cluster {
+    fn opt_out(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+}
+
+impl MayWrite for Cluster {
+    fn may_write(&self) -> Result<(), String> {
+        if self.has_left.load(Ordering::Relaxed) { Err("it was opted out".to_owned()) } else { Ok(()) }
+    }
+}
+
+fn world(replicas: i32, machines: &[&str]) -> (World, Arc<Cluster>) {
+    let cluster = Arc::<Cluster>::default();
+    (World::of_tenant(replicas, machines, Arc::clone(&cluster) as Arc<_>), cluster)
+}
+
+fn is_untouched(world: &World) {
+    assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 4));
+}
+
+fn denied() -> Result<(), ScaleError> {
+    Err(ScaleError::PermissionDenied("MachineDeployment/team-a/workers: it was opted out".to_owned()))
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_served_is_written_as_any() {
+    let (world, _) = world(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap();
+    world.scale.increase(group(), 3).await.unwrap();
+    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned(), "d".to_owned()], 5));
+}
+
+/// The opt-out comes during the log write, or during that of the mark of one of two Machines.
+#[rstest]
+#[case::while_it_is_logged("PATCH group")]
+#[case::while_it_is_marked("PATCH machine b")]
+#[tokio::test]
+async fn a_delete_that_was_accepted_before_an_opt_out_is_taken_back(#[case] call: &'static str) {
+    let (world, cluster) = world(4, &ABCD);
+    world.api.fault(call, Fault::HoldAnswer);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b", "d"])).await });
+    world.api.held().await;
+    assert_eq!(world.api.log(), ["b wanted", "d wanted"]);
+    cluster.opt_out();
+    world.api.release();
+    assert_eq!(command.await.unwrap(), denied());
+    is_untouched(&world);
+}
+
+/// The size is written: what goes for it keeps its mark, or any other Machine would go.
+#[tokio::test]
+async fn a_delete_whose_size_is_written_during_an_opt_out_was_done() {
+    let (world, cluster) = world(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    world.api.fault("PATCH group", Fault::HoldAnswer);
+    world.api.release();
+    world.api.held().await;
+    cluster.opt_out();
+    world.api.release();
+    assert_eq!(command.await.unwrap(), Ok(()));
+    assert_eq!(
+        (world.api.marked(), world.api.log(), world.api.replicas()),
+        (vec!["b".to_owned()], vec!["b lowered".to_owned()], 3)
+    );
+}
+
+/// The ticket in the log shows that the write was done.
+#[tokio::test]
+async fn a_log_write_without_an_answer_is_looked_for_and_taken_back() {
+    let (world, cluster) = world(4, &ABCD);
+    world.api.fault("PATCH group", Fault::CutAfter);
+    world.api.fault("GET group", Fault::Hold);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    cluster.opt_out();
+    world.api.release();
+    command.await.unwrap().unwrap_err();
+    is_untouched(&world);
+}
+
+#[tokio::test]
+async fn a_size_that_was_accepted_before_an_opt_out_is_not_written_again() {
+    let (world, cluster) = world(4, &ABCD);
+    world.api.fault("PATCH scale", Fault::HoldBut(409));
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.increase(group(), 1).await });
+    world.api.held().await;
+    cluster.opt_out();
+    world.api.release();
+    assert_eq!(command.await.unwrap(), denied());
+    is_untouched(&world);
+    assert_eq!(world.scale.decrease(group(), -1).await, Ok(()), "there is nothing to decrease");
+    let writes = || world.api.calls().into_iter().filter(|call| call.starts_with("PATCH")).count();
+    let before = writes();
+    assert_eq!(world.scale.increase(group(), 1).await, denied());
+    assert_eq!(world.scale.delete(group(), nodes(&["a"])).await, denied());
+    assert_eq!(writes(), before, "not even tried");
+}
