@@ -1,9 +1,9 @@
 //! Tests of the chart's release that serves a fleet: its flags and rights, the callers that it admits, and the values
 //! that contradict it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
-use e2e::helm::Values;
+use e2e::helm::{FLEET, Values, objects};
 use serde_json::{Value, json};
 
 use crate::{
@@ -179,6 +179,34 @@ fn a_policy_of_approver_policy_ties_a_certificate_to_the_namespace_that_asks_for
     let notes = helm().notes(&everywhere().set("fleet.certificateRequestPolicy.enabled", json!(false))).unwrap();
     let warned = "WARNING: whoever may ask ClusterIssuer capi-autoscaler-fleet for a certificate can be any Cluster";
     assert!(notes.contains(warned) && notes.contains("set fleet.certificateRequestPolicy.enabled"), "{notes}");
+}
+
+#[test]
+fn the_examples_beside_the_values_name_the_issuer_and_the_account_of_the_release() {
+    let example = |file: &str| objects(&fs::read_to_string(format!("{FLEET}/{file}")).unwrap()).unwrap();
+    let release = render(&everywhere());
+    let authority = example("cert-manager.yaml");
+    let named = &of_kind(&release, "Certificate")[0]["spec"]["issuerRef"];
+    let of_name = |name: &Value| {
+        let mut issuers = of_kind(&authority, "ClusterIssuer").into_iter();
+        issuers.find(|issuer| issuer["metadata"]["name"] == *name).unwrap()["spec"].clone()
+    };
+    let [certificate] = of_kind(&authority, "Certificate")[..] else { panic!("not one Certificate") };
+    let spec = &certificate["spec"];
+    assert_eq!(of_name(&named["name"]), json!({ "ca": { "secretName": spec["secretName"] } }));
+    assert_eq!(of_name(&spec["issuerRef"]["name"]), json!({ "selfSigned": {} }));
+    let [policy] = of_kind(&authority, "CertificateRequestPolicy")[..] else { panic!("not one policy") };
+    let (allowed, selector) = (&policy["spec"]["allowed"], &policy["spec"]["selector"]);
+    assert_eq!(allowed["commonName"]["value"], spec["commonName"]);
+    assert_eq!(allowed["usages"], spec["usages"]);
+    assert_eq!(selector["issuerRef"], spec["issuerRef"]);
+    assert_eq!(selector["namespace"]["matchNames"], json!([certificate["metadata"]["namespace"]]));
+    assert_eq!(of_kind(&authority, "Role")[0]["rules"][0]["resourceNames"], json!([policy["metadata"]["name"]]));
+
+    let [schema] = &example("flow-schema.yaml")[..] else { panic!("not one FlowSchema") };
+    let account = &of_kind(&release, "ServiceAccount")[0]["metadata"];
+    let subject = &schema["spec"]["rules"][0]["subjects"][0]["serviceAccount"];
+    assert_eq!(*subject, json!({ "name": account["name"], "namespace": account["namespace"] }));
 }
 
 #[test]
