@@ -99,6 +99,8 @@ fn consent_is_a_role_for_the_one_secret_to_the_account_of_the_fleet() {
     let subject = json!({ "kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"] });
     assert_eq!(binding["subjects"], json!([subject]));
 
+    let objects = render(&prod().set("consent", json!({ "secretName": "prod-nodes" })));
+    assert_eq!(of_kind(&objects, "Role")[0]["rules"][0]["resourceNames"], json!(["prod-nodes"]));
     let without = prod().set("consent", json!({ "create": false }));
     assert_eq!(rights(&render(&without)), std::collections::BTreeSet::new());
     assert!(helm().notes(&without).unwrap().contains("fails each Refresh until it may"));
