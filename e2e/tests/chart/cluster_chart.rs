@@ -89,9 +89,9 @@ fn the_policy_allows_this_certificate_alone_and_the_fleets_own_allows_it_too() {
 fn consent_is_a_role_for_the_one_secret_to_the_account_of_the_fleet() {
     let objects = render(&prod());
     let [role] = of_kind(&objects, "Role")[..] else { panic!("not one Role") };
-    let rule =
+    let granted =
         json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["prod-kubeconfig"], "verbs": ["get"] });
-    assert_eq!(role["rules"], json!([rule]));
+    assert_eq!(role["rules"], json!([granted]));
     let [binding] = of_kind(&objects, "RoleBinding")[..] else { panic!("not one RoleBinding") };
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
     let fleet = render(&Values::of_fleet("provider-values.yaml").unwrap());
@@ -156,10 +156,10 @@ fn the_cloud_config_leads_to_the_fleet_and_names_files_that_the_official_chart_m
 fn the_examples_have_the_values_of_the_official_chart_that_the_chart_prints() {
     let objects_of_chart = render(&prod());
     let expected = autoscaler(&objects_of_chart);
-    assert_eq!(example("cluster-autoscaler-values.yaml"), [expected.clone()]);
+    assert_eq!(example("cluster-autoscaler-values.yaml"), std::slice::from_ref(&expected));
     let notes = helm().notes(&prod()).unwrap();
     let printed = notes.split("--- values of cluster-autoscaler\n").nth(1).unwrap().split("\n---").next().unwrap();
-    assert_eq!(objects(printed).unwrap(), [expected.clone()]);
+    assert_eq!(objects(printed).unwrap(), std::slice::from_ref(&expected));
     let secret = &expected["extraVolumes"][1]["projected"]["sources"][0]["secret"]["name"];
     assert_eq!(of_kind(&objects_of_chart, "Certificate")[0]["spec"]["secretName"], *secret);
 
