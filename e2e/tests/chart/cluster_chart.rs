@@ -1,5 +1,5 @@
-//! Tests of the chart that is installed for each Cluster of a fleet: the identity of its Cluster Autoscaler, its consent,
-//! and the values of the official chart, which the examples for GitOps repeat.
+//! Tests of the chart that is installed for each Cluster of a fleet: the identity of its Cluster Autoscaler, its
+//! consent, and the values of the official chart, which the examples for GitOps repeat.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Both charts of a fleet on a real API server: the program serves each Cluster with the release's own ServiceAccount, to
-//! the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent.
+//! Both charts of a fleet on a real API server: the program serves each Cluster with the release's own ServiceAccount,
+//! to the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent.
 
 use std::{path::PathBuf, sync::Arc};
 
