@@ -1,5 +1,5 @@
-//! helm as a user runs it, isolated from the machine by a home directory of its own. It renders the project's chart,
-//! and installs it if it has a kubeconfig.
+//! helm as a user runs it, isolated from the machine by a home directory of its own. It renders the project's charts,
+//! and installs them if it has a kubeconfig.
 
 use std::{
     fs,
@@ -16,6 +16,10 @@ use crate::go;
 
 /// The directory of the chart.
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/capi-autoscaler-provider");
+/// The directory of the chart for each Cluster of a fleet.
+pub const CLUSTER_CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/capi-autoscaler-cluster");
+/// The directory of the example of a fleet.
+pub const FLEET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/fleet");
 /// The directory of complete values for each topology.
 pub const TOPOLOGIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topologies");
 /// The release that is rendered: its objects have the chart's own name.
@@ -73,7 +77,7 @@ impl Helm {
     /// Runs helm's own linter and returns its output.
     pub fn lint(&self, release: &Values) -> Result<String> {
         let values = self.write(release)?;
-        self.run(&["lint", CHART, "--strict", "--namespace", &release.namespace, "--values", &values])
+        self.run(&["lint", &release.chart, "--strict", "--namespace", &release.namespace, "--values", &values])
     }
 
     /// Returns the notes that helm prints after an installation.
@@ -118,9 +122,10 @@ impl Helm {
     }
 }
 
-/// A release of the chart: its namespace and values.
+/// A release of a chart: its namespace and values.
 #[derive(Clone, Debug)]
 pub struct Values {
+    release: String,
     chart: String,
     namespace: String,
     content: Value,
@@ -130,14 +135,31 @@ impl Values {
     /// Creates a release with these values in this namespace.
     #[must_use]
     pub fn new(namespace: &str, values: Value) -> Self {
-        Self { chart: CHART.to_owned(), namespace: namespace.to_owned(), content: values }
+        let (release, chart) = (RELEASE.to_owned(), CHART.to_owned());
+        Self { release, chart, namespace: namespace.to_owned(), content: values }
+    }
+
+    /// Creates a release of the chart for a Cluster, with these values in this namespace.
+    #[must_use]
+    pub fn of_cluster(release: &str, namespace: &str, values: Value) -> Self {
+        let (release, chart) = (release.to_owned(), CLUSTER_CHART.to_owned());
+        Self { release, chart, namespace: namespace.to_owned(), content: values }
     }
 
     /// Returns the values of an example, for the namespace of its README.
     pub fn of_topology(name: &str, namespace: &str) -> Result<Self> {
-        let path = format!("{TOPOLOGIES}/{name}/provider-values.yaml");
-        let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        Ok(Self::new(namespace, serde_yaml::from_str(&text)?))
+        Ok(Self::new(namespace, read(&format!("{TOPOLOGIES}/{name}/provider-values.yaml"))?))
+    }
+
+    /// Returns the values of a file of the example of a fleet, for the namespace of its README.
+    pub fn of_fleet(file: &str) -> Result<Self> {
+        Ok(Self::new("capi-autoscaler-system", read(&format!("{FLEET}/{file}"))?))
+    }
+
+    /// Returns the values of the Cluster in the example of a fleet.
+    pub fn of_fleet_cluster() -> Result<Self> {
+        let values = read(&format!("{FLEET}/cluster-values.yaml"))?;
+        Ok(Self::of_cluster("prod-autoscaler", "team-a", values))
     }
 
     /// Sets a value at a path such as `rbac.clusterScoped`.
@@ -155,8 +177,14 @@ impl Values {
     }
 
     fn arguments<'a>(&'a self, verb: &'a str, values: &'a str) -> Vec<&'a str> {
-        vec![verb, RELEASE, &self.chart, "--namespace", &self.namespace, "--values", values]
+        vec![verb, &self.release, &self.chart, "--namespace", &self.namespace, "--values", values]
     }
+}
+
+/// Reads a file of values.
+fn read(path: &str) -> Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
+    Ok(serde_yaml::from_str(&text)?)
 }
 
 /// Parses the objects in a stream of YAML documents, without empty ones.

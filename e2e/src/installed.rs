@@ -61,7 +61,12 @@ impl Installed {
 
     /// Returns the data of a Secret in the release's namespace.
     pub async fn secret(&self, name: &str) -> Result<BTreeMap<String, ByteString>> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        self.secret_in(&self.namespace, name).await
+    }
+
+    /// Returns the data of a Secret.
+    pub async fn secret_in(&self, namespace: &str, name: &str) -> Result<BTreeMap<String, ByteString>> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let secret = secrets.get(name).await.with_context(|| format!("reading Secret {name}"))?;
         secret.data.with_context(|| format!("Secret {name} is empty"))
     }
@@ -86,12 +91,20 @@ impl Installed {
 
     /// Writes the files of the program below `directory`, and reads its flags and cloud config.
     pub async fn prepare(&self, directory: &Path, in_cluster: &Value) -> Result<Prepared> {
+        self.prepare_for(directory, in_cluster, (&self.namespace, RELEASE)).await
+    }
+
+    /// The same for the Cluster Autoscaler of a Cluster of a fleet: `caller` is the namespace and name of the release
+    /// of its chart.
+    pub async fn prepare_for(&self, directory: &Path, in_cluster: &Value, caller: (&str, &str)) -> Result<Prepared> {
         let kubeconfig = directory.join("in-cluster");
         fs::write(&kubeconfig, in_cluster.to_string())?;
         self.mount_secrets(directory).await?;
         let flags = self.flags(&kubeconfig, directory)?;
-        let cloud_config = self.cloud_config().await?;
-        let connector = Connector::new(&cloud_config, &self.secret(&format!("{RELEASE}-client")).await?)?;
+        let (namespace, release) = caller;
+        let cloud_config = self.cloud_config(namespace, &format!("{release}-cloud-config")).await?;
+        let files = self.secret_in(namespace, &format!("{release}-client")).await?;
+        let connector = Connector::new(&cloud_config, &files)?;
         Ok(Prepared { kubeconfig, flags, cloud_config, connector })
     }
 
@@ -140,9 +153,9 @@ impl Installed {
     }
 
     /// Returns the file that Cluster Autoscaler gets.
-    async fn cloud_config(&self) -> Result<Value> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let map = maps.get(&format!("{RELEASE}-cloud-config")).await.context("reading the cloud-config")?;
+    async fn cloud_config(&self, namespace: &str, name: &str) -> Result<Value> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let map = maps.get(name).await.context("reading the cloud-config")?;
         let data = map.data.unwrap_or_default();
         Ok(serde_yaml::from_str(data.get("cloud-config.yaml").context("no cloud-config.yaml")?)?)
     }

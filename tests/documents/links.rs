@@ -35,7 +35,13 @@ pub(crate) fn anchors(document: &str) -> BTreeSet<String> {
 fn every_relative_link_leads_somewhere() {
     let topologies = fs::read_dir(root().join("examples/topologies")).unwrap().map(|entry| entry.unwrap().path());
     let topologies = topologies.map(|path| if path.is_dir() { path.join("README.md") } else { path });
-    let others = ["crates/shared-informer/README.md", "tests/fixtures/README.md", ".github/pull_request_template.md"];
+    let others = [
+        "charts/capi-autoscaler-cluster/README.md",
+        "crates/shared-informer/README.md",
+        "examples/fleet/README.md",
+        "tests/fixtures/README.md",
+        ".github/pull_request_template.md",
+    ];
     for path in documents().into_iter().chain(topologies).chain(others.map(|path| root().join(path))) {
         let document = fs::read_to_string(&path).unwrap();
         for link in links(&document).into_iter().filter(|link| !link.contains("://")) {

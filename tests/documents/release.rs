@@ -14,8 +14,9 @@ use super::{read, root, yaml};
 
 const SCRIPT: &str = ".ci/release";
 const CHART: &str = "charts/capi-autoscaler-provider/Chart.yaml";
+const CLUSTER_CHART: &str = "charts/capi-autoscaler-cluster/Chart.yaml";
 const SNAPSHOT: &str = "e2e/tests/chart/snapshots/chart__topologies__self-managed.snap";
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 8] = [
     "Cargo.toml",
     "Cargo.lock",
     CHART,
@@ -23,6 +24,7 @@ const PLACES: [&str; 7] = [
     "README.md",
     "CHANGELOG.md",
     SNAPSHOT,
+    CLUSTER_CHART,
 ];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -107,6 +109,8 @@ fn a_version_that_disagrees_is_refused_by_file_value_and_remedy() {
         ("Cargo.lock", lock, "version of sandbox"),
         (CHART, format!("\nversion: {VERSION}\n"), "version"),
         (CHART, format!("appVersion: {VERSION}"), "appVersion"),
+        (CLUSTER_CHART, format!("\nversion: {VERSION}\n"), "version"),
+        (CLUSTER_CHART, format!("appVersion: {VERSION}"), "appVersion"),
         (PLACES[3], format!("capi-autoscaler-provider:{VERSION}"), "tag of the image"),
         ("README.md", format!("\nVersion {VERSION},"), "version under Status"),
         ("CHANGELOG.md", format!("\n## [{VERSION}]"), "first version"),
@@ -317,7 +321,11 @@ fn image_and_chart_have_no_tag_before_they_are_signed_and_verified() {
     let steps = steps(publish).join("\n");
     let place = |text: &str| steps.find(text).unwrap_or_else(|| panic!("no {text} in {steps}"));
     let first = place(".ci/release tag");
-    for subject in ["$IMAGE@$IMAGE_DIGEST", "$CHARTS/capi-autoscaler-provider@$CHART_DIGEST"] {
+    for subject in [
+        "$IMAGE@$IMAGE_DIGEST",
+        "$CHARTS/capi-autoscaler-provider@$CHART_DIGEST",
+        "$CHARTS/capi-autoscaler-cluster@$CLUSTER_CHART_DIGEST",
+    ] {
         assert!(
             place(&format!(".ci/release verify \"{subject}\"")) < first,
             "{subject} has a tag before it is verified"

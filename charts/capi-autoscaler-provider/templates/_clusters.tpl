@@ -7,12 +7,14 @@
 
 {{/* "true" where the workload cluster is the one that this is installed in. */}}
 {{- define "capi-autoscaler-provider.workloadInCluster" -}}
+{{- if not (include "capi-autoscaler-provider.fleet" .) -}}
 {{- if hasPrefix "incluster-" .Values.clusterAPIMode -}}true{{- end -}}
 {{- end -}}
+{{- end -}}
 
-{{/* The path of the workload cluster's kubeconfig; empty where it is read from the Secret in the management cluster. */}}
+{{/* The path of the workload cluster's kubeconfig; empty where it is read from the Secret in the management cluster, and in a fleet. */}}
 {{- define "capi-autoscaler-provider.workloadPath" -}}
-{{- if not (include "capi-autoscaler-provider.workloadInCluster" .) -}}
+{{- if not (or (include "capi-autoscaler-provider.fleet" .) (include "capi-autoscaler-provider.workloadInCluster" .)) -}}
 {{- if .Values.clusterAPIWorkloadKubeconfigPath -}}
 {{- .Values.clusterAPIWorkloadKubeconfigPath -}}
 {{- else if .Values.clusterAPIKubeconfigSecret -}}
@@ -25,6 +27,7 @@
 
 {{/* The path of the management cluster's kubeconfig; empty where it is in the cluster. */}}
 {{- define "capi-autoscaler-provider.managementPath" -}}
+{{- $_ := include "capi-autoscaler-provider.fleet" . -}}
 {{- if eq .Values.clusterAPIMode "single-kubeconfig" -}}
 {{- include "capi-autoscaler-provider.workloadPath" . -}}
 {{- else if hasSuffix "-kubeconfig" .Values.clusterAPIMode -}}
@@ -67,15 +70,18 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Judges autoDiscovery, and says which way of choosing it takes: fields, specs or all. */}}
+{{/* Judges autoDiscovery and fleet, and says which way of choosing they take: fleet, fields, specs or all. */}}
 {{- define "capi-autoscaler-provider.choice" -}}
+{{- if include "capi-autoscaler-provider.fleet" . -}}
+fleet
+{{- else -}}
 {{- with .Values.autoDiscovery -}}
 {{- $chosen := list -}}
 {{- if or .clusterName .labels .namespace -}}{{- $chosen = append $chosen "fields" -}}{{- end -}}
 {{- if .specs -}}{{- $chosen = append $chosen "specs" -}}{{- end -}}
 {{- if .allClusters -}}{{- $chosen = append $chosen "all" -}}{{- end -}}
 {{- if not $chosen -}}
-{{- fail "no node groups are chosen, and without a choice those of all Clusters would be scaled: set autoDiscovery.clusterName, with autoDiscovery.namespace if the Cluster isn't in the release's namespace (or autoDiscovery.labels, autoDiscovery.specs or autoDiscovery.allClusters)" -}}
+{{- fail "no node groups are chosen, and without a choice those of all Clusters would be scaled: set autoDiscovery.clusterName, with autoDiscovery.namespace if the Cluster isn't in the release's namespace (or autoDiscovery.labels, autoDiscovery.specs or autoDiscovery.allClusters); fleet.selector serves many Clusters" -}}
 {{- end -}}
 {{- if gt (len $chosen) 1 -}}
 {{- fail "autoDiscovery: set clusterName, labels and namespace, or specs, or allClusters, and leave out the others: each chooses the node groups" -}}
@@ -86,6 +92,7 @@
 {{- first $chosen -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
 
 {{/* The flags that choose the node groups, as a JSON list. */}}
 {{- define "capi-autoscaler-provider.scope" -}}
@@ -93,7 +100,10 @@
 {{- $namespace := include "capi-autoscaler-provider.namespace" . -}}
 {{- $flags := list -}}
 {{- with .Values.autoDiscovery -}}
-{{- if eq $choice "all" -}}
+{{- if eq $choice "fleet" -}}
+{{- $flags = list (printf "--fleet-selector=%s" $.Values.fleet.selector) (printf "--fleet-trust-domain=%s" $.Values.fleet.trustDomain) -}}
+{{- range $.Values.fleet.namespaces -}}{{- $flags = append $flags (printf "--fleet-namespaces=%s" .) -}}{{- end -}}
+{{- else if eq $choice "all" -}}
 {{- $flags = list "--all-clusters" -}}
 {{- else if eq $choice "specs" -}}
 {{- range .specs -}}{{- $flags = append $flags (printf "--node-group-auto-discovery=%s" .) -}}{{- end -}}
@@ -113,7 +123,10 @@
 {{/* The namespaces that need a Role, as a JSON list. */}}
 {{- define "capi-autoscaler-provider.namespaces" -}}
 {{- $namespaces := list -}}
-{{- if eq (include "capi-autoscaler-provider.choice" .) "specs" -}}
+{{- $choice := include "capi-autoscaler-provider.choice" . -}}
+{{- if eq $choice "fleet" -}}
+{{- $namespaces = .Values.fleet.namespaces -}}
+{{- else if eq $choice "specs" -}}
 {{- range .Values.autoDiscovery.specs -}}
 {{- $named := regexFind "[:,]namespace=[^,]+" . -}}
 {{- if not $named -}}
@@ -127,9 +140,10 @@
 {{- toJson (uniq $namespaces) -}}
 {{- end -}}
 
-{{/* "true" where the program reads the workload cluster's kubeconfig from the Secret that Cluster API keeps. */}}
+{{/* "true" where the program reads the workload cluster's kubeconfig from the Secret that Cluster API keeps. In a fleet each Cluster
+grants that by a Role of its own. */}}
 {{- define "capi-autoscaler-provider.readsSecret" -}}
-{{- if not (or (include "capi-autoscaler-provider.workloadInCluster" .) (include "capi-autoscaler-provider.workloadPath" .)) -}}
+{{- if not (or (include "capi-autoscaler-provider.fleet" .) (include "capi-autoscaler-provider.workloadInCluster" .) (include "capi-autoscaler-provider.workloadPath" .)) -}}
 {{- $one := and .Values.autoDiscovery.clusterName (include "capi-autoscaler-provider.namespace" .) (not .Values.autoDiscovery.labels) -}}
 {{- if not $one -}}
 {{- fail (printf "clusterAPIMode %s: without clusterAPIKubeconfigSecret (or clusterAPIWorkloadKubeconfigPath) the workload cluster's kubeconfig is read from the Secret of one Cluster: set autoDiscovery.clusterName and autoDiscovery.namespace, and no labels" .Values.clusterAPIMode) -}}

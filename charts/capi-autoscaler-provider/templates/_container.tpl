@@ -12,8 +12,10 @@
 {{- if include "capi-autoscaler-provider.trustsFormerAuthority" . }}
 - --tls-client-ca-file=/etc/capi-autoscaler-provider/clients/former.crt
 {{- end }}
+{{- if not (include "capi-autoscaler-provider.fleet" .) }}
 {{- range .Values.tls.clientNames }}
 - --tls-allowed-client-names={{ . }}
+{{- end }}
 {{- end }}
 {{- else }}
 - --listen-allow-insecure
@@ -30,7 +32,7 @@
 - --management-kubeconfig={{ $management | default "in-cluster" }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 - --workload-kubeconfig=in-cluster
-{{- else if not (include "capi-autoscaler-provider.readsSecret" .) }}
+{{- else if not (or (include "capi-autoscaler-provider.fleet" .) (include "capi-autoscaler-provider.readsSecret" .)) }}
 - --workload-kubeconfig={{ $workload }}
 {{- end }}
 {{- range include "capi-autoscaler-provider.scope" . | fromJsonArray }}

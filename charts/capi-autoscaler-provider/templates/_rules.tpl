@@ -35,6 +35,12 @@
   resources: {{ toJson .resources }}
   verbs: [list, watch]
 {{- end }}
+{{- if .Values.fleet.readAllSecrets }}
+# Every Secret, private keys among them: RBAC can't name the kubeconfigs of Clusters that are yet to come.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
 {{- with .Values.rbac.additionalRules }}
 {{ toYaml . }}
 {{- end }}

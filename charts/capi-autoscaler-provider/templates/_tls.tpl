@@ -38,6 +38,8 @@
 {{- include "capi-autoscaler-provider.serverSecret" . -}}
 {{- else if not .Values.tls.certManager.clientIssuerRef -}}
 {{- include "capi-autoscaler-provider.ownClientAuthority" . -}}
+{{- else if include "capi-autoscaler-provider.fleet" . -}}
+{{- fail "tls.certManager.clientIssuerRef: the certificates of a fleet's callers are in other namespaces: name a Secret of this one that has the authority of this issuer under ca.crt in tls.clientAuthoritySecret" -}}
 {{- else if eq $clientNamespace .Release.Namespace -}}
 {{- include "capi-autoscaler-provider.clientSecret" . -}}
 {{- else -}}
@@ -76,7 +78,8 @@ it still has a certificate of that authority. The version of the chart that find
 {{- define "capi-autoscaler-provider.trustsFormerAuthority" -}}
 {{- $how := .Values.tls.formerClientAuthority | default "auto" -}}
 {{- $made := or (eq .Values.tls.certificates "helm") (include "capi-autoscaler-provider.separateIssuers" .) -}}
-{{- if and .Values.tls.enabled $made (ne $how "refuse") -}}
+{{- if include "capi-autoscaler-provider.fleet" . -}}
+{{- else if and .Values.tls.enabled $made (ne $how "refuse") -}}
 {{- $namespace := include "capi-autoscaler-provider.autoscalerNamespace" . -}}
 {{- $there := lookup "v1" "Secret" $namespace (include "capi-autoscaler-provider.clientSecret" .) -}}
 {{- $annotations := dict -}}

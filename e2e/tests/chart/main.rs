@@ -6,6 +6,9 @@
 mod authorities;
 mod capd;
 mod cluster;
+mod cluster_chart;
+mod fleet;
+mod fleet_serving;
 mod install;
 mod issuers;
 mod metrics;

@@ -53,7 +53,7 @@ fn cloud_config(objects: &[Value]) -> Value {
 }
 
 /// Returns the rules of Roles and ClusterRoles, as `group/resource verb`.
-fn rights(objects: &[Value]) -> BTreeSet<String> {
+pub(crate) fn rights(objects: &[Value]) -> BTreeSet<String> {
     let roles = of_kind(objects, "Role").into_iter().chain(of_kind(objects, "ClusterRole"));
     let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
     let mut rights = BTreeSet::new();
@@ -270,7 +270,7 @@ fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() 
 
 /// Returns the flags of a subcommand, its own and those that it shares, from the page that is generated from help
 /// texts.
-fn flags_of(command: &str) -> BTreeSet<String> {
+pub(crate) fn flags_of(command: &str) -> BTreeSet<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md")).unwrap();
     let sections = page.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
     let sections = sections.filter(|(title, _)| title.contains(&format!("`{command}`")) || *title == "Shared by all");

@@ -14,7 +14,7 @@ pub(crate) const EXAMPLES: [(&str, &str); 4] = [
 ];
 
 /// Renders the chart's objects, with placeholders for random values.
-fn snapshot(helm: &Helm, values: &Values) -> String {
+pub(crate) fn snapshot(helm: &Helm, values: &Values) -> String {
     let mut objects = helm.render(values).unwrap();
     for object in &mut objects {
         if object["kind"] == "Secret" {

@@ -1,22 +1,86 @@
-//! Tests of values.yaml as the reference, and of the schema that refuses other values.
+//! Tests of each chart's values.yaml as the reference, and of the schema that refuses other values.
 
 use std::fs;
 
-use e2e::helm::{CHART, Values};
+use e2e::helm::{CHART, CLUSTER_CHART, Values};
 use serde_json::{Value, json};
 
 use crate::helm;
 
-fn read(file: &str) -> String {
-    fs::read_to_string(format!("{CHART}/{file}")).unwrap()
+/// A chart, and the least values of a release.
+struct Chart {
+    directory: &'static str,
+    /// Sections that the chart defines, whose values need a comment each. Everything else is a single value.
+    sections: &'static [&'static str],
+    /// The number of values with comments, at least.
+    values: usize,
+    release: fn() -> Values,
 }
 
-fn schema() -> Value {
-    serde_json::from_str(&read("values.schema.json")).unwrap()
+const CHARTS: [Chart; 2] = [
+    Chart {
+        directory: CHART,
+        sections: &[
+            "admissionPolicies",
+            "admissionPolicies.deletionLog",
+            "admissionPolicies.annotations",
+            "autoDiscovery",
+            "fleet",
+            "fleet.certificateRequestPolicy",
+            "rbac",
+            "rbac.serviceAccount",
+            "tls",
+            "tls.certManager",
+            "clusterAutoscaler",
+            "image",
+            "service",
+            "networkPolicy",
+            "deployment",
+            "preflight",
+            "metrics",
+            "metrics.serviceMonitor",
+            "metrics.prometheusRule",
+            "metrics.dashboard",
+        ],
+        values: 60,
+        release: one_cluster,
+    },
+    Chart {
+        directory: CLUSTER_CHART,
+        sections: &[
+            "cluster",
+            "fleet",
+            "consent",
+            "certificate",
+            "certificate.policy",
+            "serverAuthority",
+            "autoscaler",
+        ],
+        values: 20,
+        release: of_a_fleet,
+    },
+];
+
+fn one_cluster() -> Values {
+    Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
 }
 
-fn defaults() -> Value {
-    serde_yaml::from_str(&read("values.yaml")).unwrap()
+fn of_a_fleet() -> Values {
+    Values::of_fleet_cluster().unwrap()
+}
+
+impl Chart {
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(format!("{}/{file}", self.directory)).unwrap()
+    }
+
+    fn schema(&self) -> Value {
+        serde_json::from_str(&self.read("values.schema.json")).unwrap()
+    }
+
+    fn defaults(&self) -> Value {
+        serde_yaml::from_str(&self.read("values.yaml")).unwrap()
+    }
 }
 
 /// Resolves a reference to a schema.
@@ -39,87 +103,71 @@ fn each_object(root: &Value, path: &str, value: &Value, of: &Value, visit: &mut 
     }
 }
 
-/// Sections that this chart defines, whose values need a comment each. Everything else is a single value.
-const SECTIONS: [&str; 18] = [
-    "admissionPolicies",
-    "admissionPolicies.deletionLog",
-    "admissionPolicies.annotations",
-    "autoDiscovery",
-    "rbac",
-    "rbac.serviceAccount",
-    "tls",
-    "tls.certManager",
-    "clusterAutoscaler",
-    "image",
-    "service",
-    "networkPolicy",
-    "deployment",
-    "preflight",
-    "metrics",
-    "metrics.serviceMonitor",
-    "metrics.prometheusRule",
-    "metrics.dashboard",
-];
-
 #[test]
 fn every_default_is_in_the_schema_and_every_value_of_a_section_has_a_default() {
-    let (schema, defaults) = (schema(), defaults());
-    each_object(&schema, "", &defaults, &schema, &mut |path, value, of| {
-        let closed = of["additionalProperties"] == false;
-        for key in value.as_object().unwrap().keys() {
-            assert!(!closed || of["properties"].get(key).is_some(), "{path}.{key} isn't in values.schema.json");
-        }
-        if path.is_empty() || SECTIONS.contains(&path) {
-            assert!(closed, "{path} takes any key");
-            // Helm passes the values of parent charts to each chart under "global".
-            for key in of["properties"].as_object().unwrap().keys().filter(|key| *key != "global") {
-                assert!(value.get(key).is_some(), "{path}.{key} isn't in values.yaml");
+    for chart in CHARTS {
+        let (schema, defaults) = (chart.schema(), chart.defaults());
+        each_object(&schema, "", &defaults, &schema, &mut |path, value, of| {
+            let closed = of["additionalProperties"] == false;
+            for key in value.as_object().unwrap().keys() {
+                assert!(!closed || of["properties"].get(key).is_some(), "{path}.{key} isn't in values.schema.json");
             }
-        }
-    });
+            if path.is_empty() || chart.sections.contains(&path) {
+                assert!(closed, "{path} takes any key");
+                // Helm passes the values of parent charts to each chart under "global".
+                for key in of["properties"].as_object().unwrap().keys().filter(|key| *key != "global") {
+                    assert!(value.get(key).is_some(), "{path}.{key} isn't in values.yaml");
+                }
+            }
+        });
+    }
 }
 
 #[test]
 fn every_value_has_a_comment() {
-    let text = read("values.yaml");
-    let mut path: Vec<&str> = Vec::new();
-    let mut commented = false;
-    let mut seen = 0;
-    for line in text.lines() {
-        let content = line.trim_start();
-        let indent = (line.len() - content.len()) / 2;
-        let key = content.split_once(':').map(|(key, _)| key).filter(|key| !key.contains([' ', '#', '-', '{', '/']));
-        if let Some(key) = key {
-            path.truncate(indent);
-            let section = path.join(".");
-            let documented = section.is_empty() || SECTIONS.contains(&section.as_str());
-            path.push(key);
-            if documented && !SECTIONS.contains(&path.join(".").as_str()) {
-                assert!(commented, "values.yaml: {} has no comment", path.join("."));
-                seen += 1;
+    for chart in CHARTS {
+        let text = chart.read("values.yaml");
+        let mut path: Vec<&str> = Vec::new();
+        let mut commented = false;
+        let mut seen = 0;
+        for line in text.lines() {
+            let content = line.trim_start();
+            let indent = (line.len() - content.len()) / 2;
+            let key =
+                content.split_once(':').map(|(key, _)| key).filter(|key| !key.contains([' ', '#', '-', '{', '/']));
+            if let Some(key) = key {
+                path.truncate(indent);
+                let section = path.join(".");
+                let documented = section.is_empty() || chart.sections.contains(&section.as_str());
+                path.push(key);
+                if documented && !chart.sections.contains(&path.join(".").as_str()) {
+                    assert!(commented, "{}/values.yaml: {} has no comment", chart.directory, path.join("."));
+                    seen += 1;
+                }
             }
+            commented = content.starts_with('#');
         }
-        commented = content.starts_with('#');
+        assert!(seen > chart.values, "only {seen} values of {} were looked at", chart.directory);
     }
-    assert!(seen > 60, "only {seen} values were looked at");
 }
 
 #[test]
 fn a_typo_is_refused_in_every_section() {
-    let (schema, defaults) = (schema(), defaults());
-    let mut closed = Vec::new();
-    each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
-        if of["additionalProperties"] == false {
-            closed.push(path.to_owned());
-        }
-    });
-    assert!(SECTIONS.iter().all(|section| closed.iter().any(|path| path == section)));
     let helm = helm();
-    for path in closed {
-        let typo = if path.is_empty() { "typo".to_owned() } else { format!("{path}.typo") };
-        let values = Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }));
-        let said = helm.refuse(&values.set(&typo, json!(1))).unwrap();
-        assert!(said.contains("additional properties 'typo' not allowed"), "{typo}: {said}");
+    for chart in CHARTS {
+        let (schema, defaults) = (chart.schema(), chart.defaults());
+        let mut closed = Vec::new();
+        each_object(&schema, "", &defaults, &schema, &mut |path, _, of| {
+            if of["additionalProperties"] == false {
+                closed.push(path.to_owned());
+            }
+        });
+        assert!(chart.sections.iter().all(|section| closed.iter().any(|path| path == section)));
+        for path in closed {
+            let typo = if path.is_empty() { "typo".to_owned() } else { format!("{path}.typo") };
+            let said = helm.refuse(&(chart.release)().set(&typo, json!(1))).unwrap();
+            assert!(said.contains("additional properties 'typo' not allowed"), "{typo}: {said}");
+        }
     }
 }
 
@@ -128,6 +176,9 @@ fn a_wrong_value_is_refused_with_its_path() {
     let rows = [
         ("clusterAPIMode", json!("incluster")),
         ("replicaCount", json!("two")),
+        ("fleet.selector", json!("app='a'")),
+        ("fleet.trustDomain", json!("spiffe://fleet.example")),
+        ("fleet.namespaces", json!(["Team-A"])),
         ("tls.certificates", json!("certmanager")),
         ("tls.ipAddresses", json!(["here"])),
         ("image.digest", json!("latest")),
@@ -139,10 +190,21 @@ fn a_wrong_value_is_refused_with_its_path() {
         ("networkPolicy.clients", json!([{ "podselector": {} }])),
         ("containerSecurityContext.capabilities", json!({ "Drop": ["ALL"] })),
     ];
+    let of_cluster = [
+        ("cluster.name", json!("Prod")),
+        ("cluster.namespace", json!("a.b")),
+        ("fleet.trustDomain", json!("Fleet.example")),
+        ("fleet.address", json!("https://provider.example.com:8086")),
+        ("fleet.name", json!("")),
+        ("certificate.duration", json!("1y")),
+        ("certificate.issuerRef", json!({ "name": "a", "namespace": "b" })),
+        ("serverAuthority.pem", json!("/etc/ca.crt")),
+    ];
+    let rows = rows.into_iter().map(|row| (row, one_cluster as fn() -> Values));
+    let rows = rows.chain(of_cluster.into_iter().map(|row| (row, of_a_fleet as fn() -> Values)));
     let helm = helm();
-    for (path, value) in rows {
-        let values = Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }));
-        let said = helm.refuse(&values.set(path, value)).unwrap();
+    for ((path, value), release) in rows {
+        let said = helm.refuse(&release().set(path, value)).unwrap();
         let pointer = format!("'/{}", path.replace('.', "/"));
         assert!(said.contains("the schema") && said.contains(&pointer), "{path}: {said}");
     }
@@ -151,9 +213,18 @@ fn a_wrong_value_is_refused_with_its_path() {
 #[test]
 fn flags_that_the_chart_sets_itself_are_refused_among_further_ones() {
     let helm = helm();
-    for flag in ["listen", "tls-cert-file", "management-kubeconfig", "cluster", "node-group-auto-discovery_2"] {
-        let values = Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }));
-        let said = helm.refuse(&values.set(&format!("extraArgs.{flag}"), json!("x"))).unwrap();
+    let flags = [
+        "listen",
+        "tls-cert-file",
+        "management-kubeconfig",
+        "cluster",
+        "node-group-auto-discovery_2",
+        "fleet-selector",
+        "fleet-namespaces_2",
+        "fleet-trust-domain",
+    ];
+    for flag in flags {
+        let said = helm.refuse(&one_cluster().set(&format!("extraArgs.{flag}"), json!("x"))).unwrap();
         assert!(said.contains(&format!("invalid propertyName '{flag}'")), "{said}");
     }
 }

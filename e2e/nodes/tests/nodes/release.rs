@@ -104,10 +104,14 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
     let digest = testbed.cluster.images.push_project(&repository).await?.digest;
     let image = format!("{repository}@{digest}");
     let directory = testbed.logs.join("package");
-    let archive = registry.step(&["package", VERSION, &repository, &digest, &directory.display().to_string()])?;
+    let archives = registry.step(&["package", VERSION, &repository, &digest, &directory.display().to_string()])?;
+    let (archive, of_cluster) = archives.split_once('\n').context("one archive instead of two")?;
     let charts = format!("{}/charts", registry.address);
     let chart_repository = format!("{charts}/capi-autoscaler-provider");
-    let chart = format!("{chart_repository}@{}", registry.step(&["push", &archive, &charts])?);
+    let chart = format!("{chart_repository}@{}", registry.step(&["push", archive, &charts])?);
+    let cluster_repository = format!("{charts}/capi-autoscaler-cluster");
+    let cluster_chart = format!("{cluster_repository}@{}", registry.step(&["push", of_cluster, &charts])?);
+    let subjects = [(&image, &repository), (&chart, &chart_repository), (&cluster_chart, &cluster_repository)];
 
     let index = registry.manifest(&image)?;
     let manifests = index["manifests"].as_array().context("the image has no index")?;
@@ -125,8 +129,8 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
         Registry::refused(&registry.key, &["sbom", &image, architecture, "9.8.7", &inside.display().to_string()])?;
     ensure!(message.contains(&format!("is of version {VERSION}, not 9.8.7")), "{message}");
 
-    // Neither gets a tag, by which it could be pulled, before it is signed.
-    for (subject, repository) in [(&image, &repository), (&chart, &chart_repository)] {
+    // None gets a tag, by which it could be pulled, before it is signed.
+    for (subject, repository) in subjects {
         for step in [&["verify", subject][..], &["tag", subject, VERSION]] {
             let message = Registry::refused(&registry.key, step)?;
             ensure!(message.contains("give it no tag"), "{step:?}: {message}");
@@ -139,7 +143,7 @@ pub(crate) async fn image_and_chart_are_signed_before_they_have_a_tag_and_instal
     let other = testbed.logs.join("other/cosign.key");
     registry.make_key(&other)?;
     Registry::refused(&other, &["verify", &image])?;
-    for (subject, repository) in [(&image, &repository), (&chart, &chart_repository)] {
+    for (subject, repository) in subjects {
         registry.step(&["tag", subject, VERSION])?;
         ensure!(registry.tags(repository)? == [VERSION], "{repository} has {:?}", registry.tags(repository)?);
     }

@@ -1,0 +1,311 @@
+//! Tests of the chart's release that serves a fleet: its flags and rights, the callers that it admits, and the values
+//! that contradict it.
+
+use std::{collections::BTreeSet, fs};
+
+use e2e::helm::{FLEET, Values, objects};
+use serde_json::{Value, json};
+
+use crate::{
+    helm,
+    switches::{arguments, base, flags_of, names, of_kind, pod, render, rights},
+    topologies::snapshot,
+};
+
+const NAME: &str = "capi-autoscaler-provider";
+
+/// Returns the release of the example, which serves Clusters of all namespaces.
+fn everywhere() -> Values {
+    Values::of_fleet("provider-values.yaml").unwrap()
+}
+
+/// Returns a release for the Clusters of two namespaces.
+fn of_two_namespaces() -> Values {
+    everywhere().set("rbac.clusterScoped", json!(false)).set("fleet.namespaces", json!(["team-a", "team-b"]))
+}
+
+/// Returns a release with Secrets of the operator instead of cert-manager.
+fn by_existing_secrets() -> Values {
+    everywhere()
+        .set("fleet.certificateRequestPolicy", json!({}))
+        .set("tls", json!({ "certificates": "existing", "serverSecret": "our-server" }))
+}
+
+fn flags(objects: &[Value], prefix: &str) -> Vec<String> {
+    arguments(objects).into_iter().filter(|argument| argument.starts_with(prefix)).collect()
+}
+
+#[test]
+fn the_example_renders_as_it_is_recorded_and_helm_lint_finds_nothing() {
+    let helm = helm();
+    insta::assert_snapshot!("provider", snapshot(&helm, &everywhere()));
+    for file in ["provider-values.yaml", "second-fleet-values.yaml"] {
+        let said = helm.lint(&Values::of_fleet(file).unwrap()).unwrap();
+        assert!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{file}: {said}");
+    }
+}
+
+#[test]
+fn a_fleet_is_served_by_flags_of_serve_and_by_none_that_is_about_one_cluster() {
+    let objects = render(&of_two_namespaces());
+    let expected = [
+        "--fleet-selector=autoscaler=fleet",
+        "--fleet-trust-domain=fleet.example",
+        "--fleet-namespaces=team-a",
+        "--fleet-namespaces=team-b",
+    ];
+    assert_eq!(flags(&objects, "--fleet"), expected);
+    let known = flags_of("serve");
+    let others = ["--cluster", "--node-group-auto-discovery", "--all-clusters", "--workload-kubeconfig"];
+    let unsafe_ones = ["--listen-allow-insecure", "--tls-allowed-client-names"];
+    for argument in &arguments(&objects)[1..] {
+        let flag = argument.split('=').next().unwrap();
+        assert!(known.contains(flag), "{argument} is no flag of serve");
+        assert!(!others.contains(&flag) && !unsafe_ones.contains(&flag), "{argument} isn't for a fleet");
+    }
+    assert_eq!(flags(&objects, "--tls-client-ca-file").len(), 1);
+    assert_eq!(of_kind(&objects, "Deployment")[0]["spec"]["replicas"], 2);
+    assert_eq!(names(&render(&everywhere()), "PodDisruptionBudget"), [format!("capi-autoscaler-system/{NAME}")]);
+    assert_eq!(flags(&render(&everywhere()), "--fleet-namespaces"), [""; 0]);
+}
+
+#[test]
+fn a_fleet_has_the_rights_of_one_cluster_without_its_secret_in_both_forms() {
+    let one = rights(&render(&base().set("clusterAPIMode", json!("kubeconfig-incluster"))));
+    let (secret, others): (BTreeSet<_>, BTreeSet<_>) = one.into_iter().partition(|right| right.contains("secrets"));
+    assert_eq!(secret, ["/secrets get".to_owned()].into());
+
+    let without_policies = of_two_namespaces().set("fleet.certificateRequestPolicy.enabled", json!(false));
+    let objects = render(&without_policies);
+    let roles = ["team-a", "team-b"].map(|namespace| format!("{namespace}/{NAME}-capi-autoscaler-system"));
+    assert_eq!(names(&objects, "Role"), roles);
+    assert_eq!(names(&objects, "RoleBinding"), roles);
+    assert_eq!(names(&objects, "ClusterRole"), [""; 0]);
+    assert_eq!(rights(&objects), others);
+
+    let objects = render(&everywhere().set("fleet.certificateRequestPolicy.enabled", json!(false)));
+    assert_eq!(names(&objects, "ClusterRole"), [format!("-/{NAME}-capi-autoscaler-system")]);
+    assert_eq!(names(&objects, "Role"), [""; 0]);
+    assert_eq!(rights(&objects), others);
+}
+
+#[test]
+fn all_secrets_are_granted_only_on_demand_and_loudly() {
+    let all = of_two_namespaces().set("fleet.readAllSecrets", json!(true));
+    let of_secrets: Vec<Value> = of_kind(&render(&all), "Role")
+        .into_iter()
+        .flat_map(|role| role["rules"].as_array().unwrap().clone())
+        .filter(|rule| rule["resources"] == json!(["secrets"]))
+        .collect();
+    let rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] });
+    assert_eq!(of_secrets, [rule.clone(), rule]);
+    let warned = "WARNING: the program may get EVERY Secret";
+    let notes = helm().notes(&all).unwrap();
+    assert!(notes.contains(&format!("{warned} of team-a, team-b, private keys")), "{notes}");
+    let notes = helm().notes(&everywhere().set("fleet.readAllSecrets", json!(true))).unwrap();
+    assert!(notes.contains(&format!("{warned} of the management cluster, private keys")), "{notes}");
+    assert!(!helm().notes(&everywhere()).unwrap().contains("WARNING"));
+}
+
+#[test]
+fn only_the_server_gets_a_certificate_and_no_cloud_config_is_made() {
+    let objects = render(&everywhere());
+    assert_eq!(names(&objects, "Certificate"), [format!("capi-autoscaler-system/{NAME}-server")]);
+    assert_eq!(names(&objects, "ConfigMap"), [""; 0]);
+    let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
+    assert_eq!(clients[0]["secret"]["name"], format!("{NAME}-server"), "one issuer certifies both");
+
+    // An authority of callers alone is made in this namespace, or named by its Secret.
+    let own = everywhere()
+        .set("fleet.certificateRequestPolicy.enabled", json!(false))
+        .set("tls.certManager.issuerRef", json!({}));
+    let objects = render(&own);
+    let made = ["ca", "client-ca", "server"].map(|of| format!("capi-autoscaler-system/{NAME}-{of}"));
+    assert_eq!(names(&objects, "Certificate"), made);
+    let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
+    assert_eq!(clients[0]["secret"]["name"], format!("{NAME}-client-ca"));
+    let notes = helm().notes(&own).unwrap();
+    assert!(notes.contains(&format!("kind: Issuer\n    name: {NAME}-clients\n")), "{notes}");
+    assert!(notes.contains(&format!("pem: ca.crt of the Secret {NAME}-server in namespace")), "{notes}");
+    assert!(notes.contains("let nobody but the platform team create Certificates"), "{notes}");
+
+    let named = everywhere().set("tls.certManager.clientIssuerRef", json!({ "kind": "ClusterIssuer", "name": "b" }));
+    let said = helm().refuse(&named).unwrap();
+    assert!(said.contains("in tls.clientAuthoritySecret"), "{said}");
+    let objects = render(&named.set("tls.clientAuthoritySecret", json!("of-callers")));
+    let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
+    assert_eq!(clients[0]["secret"]["name"], "of-callers");
+
+    let objects = render(&by_existing_secrets());
+    assert_eq!(names(&objects, "Certificate"), [""; 0]);
+    assert_eq!(pod(&objects)["volumes"][0]["secret"]["secretName"], "our-server");
+}
+
+#[test]
+fn a_policy_of_approver_policy_ties_a_certificate_to_the_namespace_that_asks_for_it() {
+    let objects = render(&everywhere());
+    let issuer = json!({ "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "capi-autoscaler-fleet" });
+    let [clusters, server] = of_kind(&objects, "CertificateRequestPolicy")[..] else { panic!("not two policies") };
+    let prefix = "spiffe://fleet.example/ns/";
+    let uris = json!({
+        "required": true,
+        "values": [format!("{prefix}*/cluster/*")],
+        "validations": [{
+            "rule": format!("self.startsWith('{prefix}' + cr.namespace + '/cluster/')"),
+            "message": "a Cluster Autoscaler gets a certificate for a Cluster of its own namespace only",
+        }],
+    });
+    let allowed = json!({ "uris": uris, "usages": ["digital signature", "client auth"] });
+    assert_eq!(clusters["spec"], json!({ "allowed": allowed, "selector": { "issuerRef": issuer } }));
+    let own = &server["spec"];
+    assert_eq!(
+        own["selector"],
+        json!({ "issuerRef": issuer, "namespace": { "matchNames": ["capi-autoscaler-system"] } })
+    );
+    let asked = of_kind(&objects, "Certificate")[0]["spec"].clone();
+    assert_eq!(own["allowed"]["dnsNames"]["values"], asked["dnsNames"]);
+    assert_eq!(own["allowed"]["usages"], asked["usages"]);
+    assert!(own["allowed"]["uris"].is_null(), "the server could be a Cluster");
+
+    let usable = of_kind(&objects, "ClusterRole").into_iter().find(|role| role["rules"][0]["verbs"] == json!(["use"]));
+    let policies = [clusters, server].map(|policy| policy["metadata"]["name"].clone());
+    assert_eq!(usable.unwrap()["rules"][0]["resourceNames"], json!(policies));
+    let bound = of_kind(&objects, "ClusterRoleBinding").into_iter();
+    let bound = bound.filter(|binding| binding["roleRef"]["name"] == usable.unwrap()["metadata"]["name"]);
+    let subjects: Vec<&Value> = bound.map(|binding| &binding["subjects"]).collect();
+    let cert_manager = json!([{ "kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager" }]);
+    assert_eq!(subjects, [&cert_manager]);
+
+    let notes = helm().notes(&everywhere().set("fleet.certificateRequestPolicy.enabled", json!(false))).unwrap();
+    let warned = "WARNING: whoever may ask ClusterIssuer capi-autoscaler-fleet for a certificate can be any Cluster";
+    assert!(notes.contains(warned) && notes.contains("set fleet.certificateRequestPolicy.enabled"), "{notes}");
+}
+
+#[test]
+fn the_examples_beside_the_values_name_the_issuer_and_the_account_of_the_release() {
+    let example = |file: &str| objects(&fs::read_to_string(format!("{FLEET}/{file}")).unwrap()).unwrap();
+    let release = render(&everywhere());
+    let authority = example("cert-manager.yaml");
+    let named = &of_kind(&release, "Certificate")[0]["spec"]["issuerRef"];
+    let of_name = |name: &Value| {
+        let mut issuers = of_kind(&authority, "ClusterIssuer").into_iter();
+        issuers.find(|issuer| issuer["metadata"]["name"] == *name).unwrap()["spec"].clone()
+    };
+    let [certificate] = of_kind(&authority, "Certificate")[..] else { panic!("not one Certificate") };
+    let spec = &certificate["spec"];
+    assert_eq!(of_name(&named["name"]), json!({ "ca": { "secretName": spec["secretName"] } }));
+    assert_eq!(of_name(&spec["issuerRef"]["name"]), json!({ "selfSigned": {} }));
+    let [policy] = of_kind(&authority, "CertificateRequestPolicy")[..] else { panic!("not one policy") };
+    let (allowed, selector) = (&policy["spec"]["allowed"], &policy["spec"]["selector"]);
+    assert_eq!(allowed["commonName"]["value"], spec["commonName"]);
+    assert_eq!(allowed["usages"], spec["usages"]);
+    assert_eq!(selector["issuerRef"], spec["issuerRef"]);
+    assert_eq!(selector["namespace"]["matchNames"], json!([certificate["metadata"]["namespace"]]));
+    assert_eq!(of_kind(&authority, "Role")[0]["rules"][0]["resourceNames"], json!([policy["metadata"]["name"]]));
+
+    let [schema] = &example("flow-schema.yaml")[..] else { panic!("not one FlowSchema") };
+    let account = &of_kind(&release, "ServiceAccount")[0]["metadata"];
+    let subject = &schema["spec"]["rules"][0]["subjects"][0]["serviceAccount"];
+    assert_eq!(*subject, json!({ "name": account["name"], "namespace": account["namespace"] }));
+}
+
+#[test]
+fn cluster_autoscalers_of_the_served_namespaces_are_let_in_by_the_network_policy() {
+    let peers = |values: &Values| {
+        let objects = render(values);
+        let [policy] = of_kind(&objects, "NetworkPolicy")[..] else { panic!("not one NetworkPolicy") };
+        policy["spec"]["ingress"][0]["from"].clone()
+    };
+    let pods = json!({ "matchLabels": { "app.kubernetes.io/name": "externalgrpc-cluster-autoscaler" } });
+    assert_eq!(peers(&everywhere()), json!([{ "namespaceSelector": {}, "podSelector": pods }]));
+    let named = json!({ "matchExpressions": [{
+        "key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b", "capi-autoscaler-system"],
+    }] });
+    assert_eq!(peers(&of_two_namespaces()), json!([{ "namespaceSelector": named, "podSelector": pods }]));
+}
+
+#[test]
+fn the_log_of_deletions_is_guarded_in_the_namespaces_of_the_fleet() {
+    let guarded = of_two_namespaces().set("admissionPolicies.deletionLog.enabled", json!(true));
+    let objects = render(&guarded);
+    let [binding] = of_kind(&objects, "ValidatingAdmissionPolicyBinding")[..] else { panic!("not one binding") };
+    let selector = &binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0];
+    assert_eq!(selector["values"], json!(["team-a", "team-b"]));
+}
+
+#[test]
+fn the_notes_print_the_values_of_the_chart_for_each_cluster() {
+    let printed = |values: &Values| -> Value {
+        let notes = helm().notes(values).unwrap();
+        let printed = notes.split("--- values of capi-autoscaler-cluster\n").nth(1).unwrap();
+        serde_yaml::from_str(printed.split("\n---").next().unwrap()).unwrap()
+    };
+    let expected = json!({
+        "cluster": { "name": "NAME" },
+        "fleet": { "name": NAME, "namespace": "capi-autoscaler-system", "trustDomain": "fleet.example" },
+        "certificate": {
+            "issuerRef": { "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "capi-autoscaler-fleet" },
+        },
+    });
+    assert_eq!(printed(&everywhere()), expected);
+    let other = by_existing_secrets()
+        .set("rbac.serviceAccount", json!({ "name": "fleet" }))
+        .set("service", json!({ "servicePort": 443 }));
+    let expected = json!({
+        "cluster": { "name": "NAME" },
+        "fleet": {
+            "name": NAME,
+            "namespace": "capi-autoscaler-system",
+            "trustDomain": "fleet.example",
+            "address": "capi-autoscaler-provider.capi-autoscaler-system.svc:443",
+            "serviceAccount": "fleet",
+        },
+        "certificate": { "create": false, "secretName": "NAME-autoscaler-client" },
+    });
+    assert_eq!(printed(&other), expected);
+    let notes = helm().notes(&other).unwrap();
+    assert!(notes.contains("Callers are let in by ca.crt of the Secret our-server"), "{notes}");
+}
+
+#[test]
+fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
+    let rows = [
+        ("tls.enabled", json!(false), "set tls.enabled"),
+        ("tls.certificates", json!("helm"), "set tls.certificates to cert-manager or existing"),
+        ("tls.clientNames", json!(["prod"]), "leave out tls.clientNames"),
+        ("tls.clientSecret", json!("prod"), "tls.clientSecret is about one Cluster"),
+        ("tls.formerClientAuthority", json!("trust"), "leave out tls.formerClientAuthority"),
+        ("tls.certManager.issuerRef", json!({}), "name a ClusterIssuer in tls.certManager.issuerRef"),
+        ("autoDiscovery.clusterName", json!("prod"), "install the chart capi-autoscaler-cluster for each Cluster"),
+        ("autoDiscovery.namespace", json!("team-a"), "autoDiscovery.namespace is about one Cluster"),
+        ("autoDiscovery.labels", json!([{ "a": "b" }]), "autoDiscovery.labels is about one Cluster"),
+        ("autoDiscovery.specs", json!(["clusterapi:namespace=a"]), "autoDiscovery.specs is about one Cluster"),
+        ("autoDiscovery.allClusters", json!(true), "autoDiscovery.allClusters is about one Cluster"),
+        ("clusterAPIKubeconfigSecret", json!("prod"), "clusterAPIKubeconfigSecret is about one Cluster"),
+        (
+            "clusterAPIWorkloadKubeconfigPath",
+            json!("/k/value"),
+            "clusterAPIWorkloadKubeconfigPath is about one Cluster",
+        ),
+        ("clusterAutoscaler.namespace", json!("team-a"), "clusterAutoscaler.namespace is about one Cluster"),
+        ("clusterAPIMode", json!("single-kubeconfig"), "set kubeconfig-incluster, or kubeconfig-kubeconfig"),
+        ("clusterAPIMode", json!("incluster-kubeconfig"), "set kubeconfig-incluster, or kubeconfig-kubeconfig"),
+        ("fleet.trustDomain", json!(""), "set fleet.trustDomain"),
+        ("fleet.selector", json!(""), "set fleet.selector"),
+        ("preflight.enabled", json!(true), "leave out preflight.enabled"),
+        ("rbac.clusterScoped", json!(false), "set rbac.clusterScoped, or name fleet.namespaces"),
+    ];
+    let helm = helm();
+    for (path, value, remedy) in rows {
+        let said = helm.refuse(&everywhere().set(path, value)).unwrap();
+        assert!(said.contains(remedy), "{path}: {remedy:?} isn't said in: {said}");
+    }
+    let elsewhere = everywhere()
+        .set("clusterAPIMode", json!("kubeconfig-kubeconfig"))
+        .set("clusterAPIManagementKubeconfigSecret", json!("management"));
+    assert_eq!(rights(&render(&elsewhere.clone().set("fleet.certificateRequestPolicy", json!({})))), BTreeSet::new());
+    let said = helm.refuse(&elsewhere.set("fleet.readAllSecrets", json!(true))).unwrap();
+    assert!(said.contains("grant that user the Secrets"), "{said}");
+    let said = helm.refuse(&by_existing_secrets().set("fleet.certificateRequestPolicy.enabled", json!(true))).unwrap();
+    assert!(said.contains("set tls.certificates to cert-manager, or leave it out"), "{said}");
+}

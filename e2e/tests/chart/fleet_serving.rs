@@ -1,0 +1,167 @@
+//! Both charts of a fleet on a real API server: the program serves each Cluster with the release's own ServiceAccount,
+//! to the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    control_plane::ControlPlane,
+    crds::Installed as Kinds,
+    go,
+    helm::{Helm, Values},
+    installed::Installed,
+    objects::Contract,
+    pool::{Group, Pool},
+    program::{self, Programs},
+    provider::Caller,
+    users::{User, base64},
+    wait::{SOON, eventually},
+    world::World,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use serde_json::{Value, json};
+use tonic::Code;
+
+/// The namespace of the fleet's release.
+const FLEET: &str = "capi-autoscaler-system";
+/// The release of the chart for a Cluster, in each Cluster's namespace.
+const OF_CLUSTER: &str = "stage-autoscaler";
+const HOST: &str = "capi-autoscaler-provider.capi-autoscaler-system.svc";
+
+/// The authority of the server and of its callers.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { pem, issuer: Issuer::new(params, key) })
+    }
+
+    /// Returns a Secret with a certificate for one name, as cert-manager writes it.
+    fn secret(&self, secret: &str, name: SanType) -> Result<Value> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![name];
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        let data = json!({
+            "tls.crt": base64(certificate.as_bytes()),
+            "tls.key": base64(key.serialize_pem().as_bytes()),
+            "ca.crt": base64(self.pem.as_bytes()),
+        });
+        Ok(json!({ "kind": "Secret", "metadata": { "name": secret }, "data": data }))
+    }
+}
+
+/// Returns the release of the fleet, with a Role in each of these namespaces.
+fn fleet(namespaces: &[&str]) -> Values {
+    Values::new(
+        FLEET,
+        json!({
+            "fleet": { "selector": "autoscaler=fleet", "trustDomain": "fleet.example", "namespaces": namespaces },
+            "tls": { "certificates": "existing", "serverSecret": "fleet-server" },
+        }),
+    )
+}
+
+/// Returns the release of the chart for a Cluster.
+fn of_cluster(world: &World, consents: bool) -> Values {
+    let values = json!({
+        "cluster": { "name": world.cluster },
+        "fleet": { "namespace": FLEET, "trustDomain": "fleet.example" },
+        "consent": { "create": consents },
+        "certificate": { "create": false, "secretName": format!("{OF_CLUSTER}-client") },
+    });
+    Values::of_cluster(OF_CLUSTER, &world.namespace, values)
+}
+
+/// Creates a Cluster with the fleet's label, a group, its kubeconfig and the certificate of its Cluster Autoscaler.
+async fn cluster(world: &World, authority: &Authority, kubeconfig: &Value) -> Result<Group> {
+    world.create_cluster().await?;
+    let labels = json!({ "metadata": { "labels": { "autoscaler": "fleet" } } });
+    world.objects.patch("Cluster", &world.cluster, labels).await?;
+    let secret = json!({
+        "kind": "Secret",
+        "metadata": { "name": format!("{}-kubeconfig", world.cluster) },
+        "data": { "value": base64(kubeconfig.to_string().as_bytes()) },
+    });
+    world.objects.create(secret).await?;
+    let uri = format!("spiffe://fleet.example/ns/{}/cluster/{}", world.namespace, world.cluster);
+    let client = authority.secret(&format!("{OF_CLUSTER}-client"), SanType::URI(uri.as_str().try_into()?))?;
+    world.objects.create(client).await?;
+    Pool::new("workers").running(1).create(world).await
+}
+
+/// Waits until a Refresh is refused with this text.
+async fn is_refused(caller: &Caller, code: Code, says: &str) -> Result<()> {
+    eventually("a refused Refresh", SOON, async || {
+        let status = caller.refresh().await.err().context("it isn't refused")?;
+        ensure!(status.code() == code && status.message().contains(says), "{status}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_those_that_consent() -> Result<()> {
+    let (components, program): (_, PathBuf) = (Arc::new(go::components()?), program::build()?);
+    let plane = Arc::new(ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?);
+    let world = World::new(Arc::clone(&plane), program.clone()).await?;
+    let other = world.neighbour().await?;
+    let system = plane.objects(FLEET);
+    system.create(json!({ "kind": "Namespace", "metadata": { "name": FLEET } })).await?;
+    let administrator = plane.kubeconfig(&User::administrator());
+    let helm = Helm::on(&administrator)?;
+
+    let authority = Authority::new()?;
+    system.create(authority.secret("fleet-server", SanType::DnsName(HOST.try_into()?))?).await?;
+    let group = cluster(&world, &authority, &administrator).await?;
+    let others = cluster(&other, &authority, &administrator).await?;
+    helm.apply("install", &fleet(&[&world.namespace, &other.namespace]))?;
+    helm.apply("install", &of_cluster(&world, true))?;
+    helm.apply("install", &of_cluster(&other, false))?;
+
+    let directory = tempfile::tempdir()?;
+    let programs = Programs::new(program, directory.path().to_owned());
+    let installed = Installed::read(&plane, FLEET).await?;
+    let own = installed.kubeconfig(&plane).await?;
+    let prepared = installed.prepare_for(directory.path(), &own, (&world.namespace, OF_CLUSTER)).await?;
+    let mut provider = prepared.serve(&programs, &[])?;
+    provider.ready().await.with_context(|| programs.log_tails())?;
+    provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())?;
+
+    // The other Cluster is served too, and nobody may read its kubeconfig.
+    let files = installed.secret_in(&other.namespace, &format!("{OF_CLUSTER}-client")).await?;
+    let caller = prepared.call_with(&provider, &files)?;
+    is_refused(&caller, Code::Unavailable, "kubeconfig").await.with_context(|| programs.log_tails())?;
+    let account: Kubeconfig = serde_json::from_value(own)?;
+    let account = Config::from_custom_kubeconfig(account, &KubeConfigOptions::default()).await?;
+    let account = Client::try_from(account)?;
+    for (namespace, secret) in [
+        (&other.namespace, format!("{}-kubeconfig", other.cluster)),
+        (&other.namespace, format!("{OF_CLUSTER}-client")),
+        (&world.namespace, format!("{OF_CLUSTER}-client")),
+    ] {
+        let secrets: Api<Secret> = Api::namespaced(account.clone(), namespace);
+        let refused = secrets.get(&secret).await.err().with_context(|| format!("it gets {namespace}/{secret}"))?;
+        ensure!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{namespace}/{secret}: {refused}");
+    }
+    helm.apply("upgrade", &of_cluster(&other, true))?;
+    caller.shows(&[&others.id]).await.with_context(|| programs.log_tails())?;
+
+    // Without the label its certificate is worth nothing.
+    let opted_out = json!({ "metadata": { "labels": { "autoscaler": null } } });
+    other.objects.patch("Cluster", &other.cluster, opted_out).await?;
+    is_refused(&caller, Code::PermissionDenied, "isn't served any more").await.with_context(|| programs.log_tails())?;
+    provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())
+}
