@@ -6,7 +6,6 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command, serve::ServeConfig};
-use connect::WorkloadSource;
 use nodegroup::ScopeSpec;
 
 const FLEET: [&str; 2] = ["--fleet-selector=autoscaler=fleet", "--fleet-trust-domain=prod.example"];
@@ -90,6 +89,6 @@ fn a_subcommand_for_one_cluster_looks_at_one_of_a_fleet_with_the_flags_of_the_fl
     let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("it isn't serve") };
     let config = Config::try_from(*args).unwrap();
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "stage")]));
-    assert_eq!(config.workload, WorkloadSource::Secret("team-a/stage".parse().unwrap()));
+    assert_eq!(config.workload, NodeAccess::default().of(&"team-a/stage".parse().unwrap()));
     assert_eq!(config.warnings, Vec::<String>::new(), "a fleet's clients need no list of names");
 }

@@ -98,7 +98,7 @@ fn a_client_is_identified_by_its_only_uri(#[case] names: &[&str], #[case] expect
     let certificate = X509Certificate::from_der(&der).unwrap().1;
     let serial = certificate.raw_serial_as_string().replace(':', "");
     assert_eq!(client.serial.as_deref(), Some(&*serial));
-    assert_eq!(client.valid_from.map(|from| from.as_second()), Some(certificate.validity().not_before.timestamp()));
+    assert_eq!(client.valid_from.map(jiff::Timestamp::as_second), Some(certificate.validity().not_before.timestamp()));
     let not_after = certificate.validity().not_after.timestamp();
     assert_eq!(client.until.map(jiff::Timestamp::as_second), Some(not_after));
 }
