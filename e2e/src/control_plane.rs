@@ -96,7 +96,7 @@ impl ControlPlane {
         Self::start_with(components, contract, Installed::Nothing, NewNodes::Tainted, lists).await
     }
 
-    /// Starts the servers of another workload cluster, as [`Self::start_workload`] does.
+    /// Starts the servers of another workload cluster, with the same components.
     pub async fn another_workload(&self) -> Result<Self> {
         Self::start_workload(Arc::clone(&self.settings.components)).await
     }
