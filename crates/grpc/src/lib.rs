@@ -14,6 +14,7 @@ mod subject;
 mod template;
 #[cfg(test)]
 mod tests;
+mod wire_pod;
 
 use std::{
     collections::HashMap,
