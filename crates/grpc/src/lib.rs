@@ -34,7 +34,7 @@ pub use self::{
     metrics::RpcMetrics,
 };
 use self::{
-    call_log::{Answered, CallLog},
+    call_log::{Answered, CallLog, LONGEST_ID},
     metrics::{Rpc, code_name},
     pins::Pins,
     pricing::Moment,
@@ -349,6 +349,7 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::RefreshResponse>, Status> {
         // Refresh begins each loop of the caller.
         self.call_log.sum_up(Instant::now());
+        self.scale.sum_up_refusals();
         self.read(Rpc::Refresh, &request, |_| {
             let result = self.refresh_now(caller_of(&request));
             self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
@@ -439,6 +440,7 @@ fn parse(id: &str) -> Option<GroupId> {
 }
 
 fn unknown(id: &str) -> Status {
+    let id: String = id.chars().take(LONGEST_ID).collect();
     Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
 }
 
