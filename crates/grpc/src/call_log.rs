@@ -16,7 +16,7 @@ use traces::Traces;
 /// The time after a log line in which answers of the same kind are only counted.
 const PAUSE: Duration = Duration::from_secs(60);
 /// The maximum length of a logged id, in characters; a request may contain anything.
-const LONGEST_ID: usize = 300;
+pub(super) const LONGEST_ID: usize = 300;
 
 /// A read that has been answered.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,7 @@ mod template;
 mod tests;
 mod unknown_groups;
 mod wire;
+mod wire_pod;
 
 use std::{
     collections::HashMap,
@@ -37,7 +38,7 @@ pub use self::{
     unknown_groups::UnknownGroups,
 };
 use self::{
-    call_log::{Answered, CallLog},
+    call_log::{Answered, CallLog, LONGEST_ID},
     metrics::{Rpc, code_name},
     pace::Pace,
     pins::Pins,
@@ -377,6 +378,7 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::RefreshResponse>, Status> {
         // Refresh begins each loop of the caller.
         self.call_log.sum_up(Instant::now());
+        self.scale.sum_up_refusals();
         self.read(Rpc::Refresh, &request, |_| {
             let caller = caller_of(&request);
             let result = self.refresh_now(caller);
@@ -468,6 +470,7 @@ fn parse(id: &str) -> Option<GroupId> {
 }
 
 fn unknown(id: &str) -> Status {
+    let id: String = id.chars().take(LONGEST_ID).collect();
     Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
 }
 

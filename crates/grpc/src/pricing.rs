@@ -1,11 +1,11 @@
 //! Prices on the wire: the choice between old and new fields, the length of the time span, and the pod of a request.
 
-use k8s_pb::api::core::v1::Pod;
 use nodegroup::{Requests, pod_requests};
-use prost::{Message as _, bytes::Bytes};
+use prost::bytes::Bytes;
 use prost_types::Timestamp;
 use tonic::Status;
 
+use super::wire_pod;
 use index::NoPrice;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
@@ -64,14 +64,9 @@ pub(super) fn requests(new: &Bytes, old: &Bytes) -> Result<Requests, Status> {
             "there is no pod: set pod_bytes, or pod as Cluster Autoscaler up to 1.34.1",
         ));
     }
-    let pod = Pod::decode(bytes.clone())
-        .map_err(|error| Status::invalid_argument(format!("the pod is no encoded core/v1 Pod: {error}")))?;
-    let spec = pod.spec.unwrap_or_default();
-    pod_requests::of_wire_spec(&spec).map_err(|error| {
-        let metadata = pod.metadata.unwrap_or_default();
-        let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
-        Status::invalid_argument(format!("pod {namespace}/{name}: {error}"))
-    })
+    let pod = wire_pod::decode(bytes)?;
+    pod_requests::of_wire_spec(&pod.spec)
+        .map_err(|error| Status::invalid_argument(format!("pod {}/{}: {error}", pod.namespace, pod.name)))
 }
 
 /// Maps a missing price to its code. Cluster Autoscaler treats all of them alike: it chooses without the group, or

@@ -27,16 +27,21 @@ impl GroupId {
         Self::new(kind, meta.key.clone())
     }
 
-    /// Parses an id. `None` unless the text has three parts, none empty, and a known kind.
+    /// Parses an id. `None` unless the text has three parts, each as a name of an object may be, and a known kind.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
-        if parts.next().is_some() || namespace.is_empty() || name.is_empty() {
+        if parts.next().is_some() || !may_be_name(namespace) || !may_be_name(name) {
             return None;
         }
         Some(Self::new(ScalableKind::parse(kind)?, ObjectKey::new(ArcStr::from(namespace), ArcStr::from(name))))
     }
+}
+
+/// Returns true for a text that an object may have as its namespace or name. No other object is read.
+fn may_be_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= Meta::LONGEST_TEXT && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 impl fmt::Display for GroupId {
@@ -68,7 +73,20 @@ mod tests {
     #[case("MachineDeployment/team-a/")]
     #[case("machinedeployment/team-a/workers")]
     #[case("Machine/team-a/workers")]
+    #[case("MachineDeployment/team-a/work ers")]
+    #[case("MachineDeployment/team-a/w\u{202e}")]
     fn any_other_text_is_no_id(#[case] text: &str) {
         assert_eq!(GroupId::parse(text), None);
+    }
+
+    #[test]
+    fn an_id_longer_than_names_of_objects_is_none() {
+        let id = |length: usize| [format!("{}/b", "a".repeat(length)), format!("a/{}", "b".repeat(length))];
+        for text in id(Meta::LONGEST_TEXT) {
+            assert!(GroupId::parse(&format!("MachineDeployment/{text}")).is_some());
+        }
+        for text in [id(Meta::LONGEST_TEXT + 1), id(1 << 20)].concat() {
+            assert_eq!(GroupId::parse(&format!("MachineDeployment/{text}")), None, "{} bytes", text.len());
+        }
     }
 }

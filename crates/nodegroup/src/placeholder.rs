@@ -18,6 +18,8 @@ const TEMPLATE_NODE: &str = "template-node-for-";
 
 /// The longest name in Kubernetes.
 const LONGEST_NAME: usize = 253;
+/// The number of digits of the largest number of a replica.
+const LONGEST_INDEX: usize = 10;
 
 /// The Machine or replica that a placeholder id stands for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -40,7 +42,7 @@ impl PlaceholderRef {
         }
         let (kind, rest) = id.strip_prefix(REPLICA)?.split_once('-')?;
         let (key, index) = rest.rsplit_once('-')?;
-        if index.is_empty() || !index.bytes().all(|c| c.is_ascii_digit()) {
+        if !(1..=LONGEST_INDEX).contains(&index.len()) || !index.bytes().all(|c| c.is_ascii_digit()) {
             return None;
         }
         Some(Self::Replica(GroupId::new(ScalableKind::parse(kind)?, object_key(key)?)))

@@ -409,7 +409,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroups",
             );
@@ -439,7 +439,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupForNode",
             );
@@ -469,7 +469,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/PricingNodePrice",
             );
@@ -499,7 +499,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/PricingPodPrice",
             );
@@ -529,7 +529,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/GPULabel",
             );
@@ -559,7 +559,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/GetAvailableGPUTypes",
             );
@@ -589,7 +589,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/Cleanup",
             );
@@ -619,7 +619,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/Refresh",
             );
@@ -649,7 +649,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupTargetSize",
             );
@@ -679,7 +679,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupIncreaseSize",
             );
@@ -709,7 +709,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupDeleteNodes",
             );
@@ -739,7 +739,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupDecreaseTargetSize",
             );
@@ -769,7 +769,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupNodes",
             );
@@ -799,7 +799,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupTemplateNodeInfo",
             );
@@ -829,7 +829,7 @@ pub mod cloud_provider_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupGetOptions",
             );
@@ -1079,7 +1079,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1125,7 +1125,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupForNodeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1171,7 +1171,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PricingNodePriceSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1217,7 +1217,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PricingPodPriceSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1262,7 +1262,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GPULabelSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1311,7 +1311,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetAvailableGPUTypesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1356,7 +1356,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CleanupSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1401,7 +1401,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RefreshSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1450,7 +1450,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupTargetSizeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1499,7 +1499,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupIncreaseSizeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1548,7 +1548,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupDeleteNodesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1600,7 +1600,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupDecreaseTargetSizeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1646,7 +1646,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupNodesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1698,7 +1698,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupTemplateNodeInfoSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1750,7 +1750,7 @@ pub mod cloud_provider_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGroupGetOptionsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -1,6 +1,9 @@
-//! The generated types, client and server of `proto/externalgrpc.proto`. This crate must hold nothing of its own: a
-//! test generates the code again, and compares.
+//! The generated types, client and server of `proto/externalgrpc.proto`, and the bounds of requests that they decode.
+//! This crate must hold nothing else: a test generates the code again, and compares.
 #![allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]
+
+pub mod bounds;
+pub mod codec;
 
 include!("generated.rs");
 

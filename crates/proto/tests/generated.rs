@@ -24,6 +24,7 @@ fn the_code_is_that_of_the_protocol() {
     tonic_prost_build::configure()
         .build_client(true)
         .build_server(true)
+        .codec_path("crate::codec::BoundedCodec")
         .out_dir(folder.path())
         .compile_fds_with_config(descriptors, config)
         .unwrap();

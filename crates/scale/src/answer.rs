@@ -10,6 +10,7 @@ use nodegroup::{
 
 use super::{
     error::ScaleError,
+    lane::MOST_WAITING,
     rule::{NotDone, NotReplaced, Refusal},
 };
 
@@ -73,6 +74,14 @@ pub(super) fn not_scalable(id: &GroupId, why: &NotScalable) -> ScaleError {
 
 pub(super) fn abandoned(id: &GroupId) -> ScaleError {
     ScaleError::Aborted(format!("{id}: the caller's deadline passed before anything was written; nothing was changed"))
+}
+
+/// Returns the error of a command that more wait before than may.
+pub(super) fn too_many(id: &GroupId) -> ScaleError {
+    ScaleError::Unavailable(format!(
+        "{id}: {MOST_WAITING} commands of the node group wait for their turn already; nothing was changed: wait for their \
+         results, and try again"
+    ))
 }
 
 /// Returns the error of a wrong delta, or of a size beyond the group's bounds.

@@ -12,6 +12,7 @@ use nodegroup::GroupId;
 use parking_lot::Mutex;
 
 use super::{
+    clip::{LONGEST_TEXT, clip},
     error::ScaleError,
     events::{EventContent, EventReason, asked_for_by},
 };
@@ -140,6 +141,7 @@ impl History {
 
     fn add(&self, group: &GroupId, outcome: Outcome, what: &'static str, code: Option<&'static str>, text: &str) {
         let now = Timestamp::now();
+        let text = &*clip(text, LONGEST_TEXT);
         let mut all = self.entries.lock();
         let entries = all.groups.entry(group.clone()).or_default();
         if let Some(last) = entries.back_mut()
@@ -217,6 +219,17 @@ mod tests {
         let all = history.of(&group("workers"));
         assert_eq!(all.len(), MOST_OF_A_GROUP);
         assert_eq!((all[0].text.as_str(), all[19].text.as_str()), ("49→50", "30→31"));
+    }
+
+    #[test]
+    fn of_a_text_the_beginning_is_kept() {
+        let history = History::default();
+        let id = group("workers");
+        for _ in 0..2 {
+            history.answered(&id, "delete", &refused(&"a".repeat(1 << 20)), None);
+        }
+        let entries = history.of(&id);
+        assert_eq!((entries.len(), entries[0].times, entries[0].text.len()), (1, 2, LONGEST_TEXT));
     }
 
     #[test]

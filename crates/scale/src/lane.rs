@@ -7,6 +7,7 @@ mod tests;
 
 use std::{
     collections::{HashMap, VecDeque},
+    mem,
     sync::Arc,
 };
 
@@ -18,6 +19,11 @@ use super::{
     command::{Command, Delete},
     work_queue::{ReconcileResult, WorkQueue},
 };
+
+/// The maximum number of commands that wait for a group's turn.
+pub(super) const MOST_WAITING: usize = 1_000;
+/// The number of waiting commands from which on those whose callers are gone are looked for.
+const FIRST_SWEEP: usize = 16;
 
 /// The next turn of a group.
 pub(super) enum Turn {
@@ -35,9 +41,34 @@ struct Lane {
     was_reconciled: bool,
     /// Notified for each command.
     arrived: Arc<Notify>,
+    /// The number of waiting commands at which those whose callers are gone are looked for next.
+    sweep_at: usize,
+}
+
+/// The result of queueing a command.
+#[derive(Default)]
+pub(super) struct Enqueued {
+    /// True if the lane is new and has to be run.
+    pub(super) is_new: bool,
+    /// The command, if too many wait already.
+    pub(super) refused: Option<Command>,
+    /// The waiting commands whose callers are gone. They are out of the lane.
+    pub(super) gone: Vec<Command>,
 }
 
 impl Lane {
+    /// Takes out the commands whose callers are gone, each time that as many have come as were left the last time. What
+    /// a caller has sent would stay until its turn otherwise, and the server counts it no longer.
+    fn sweep(&mut self, must: bool) -> Vec<Command> {
+        if !must && self.commands.len() < self.sweep_at.max(FIRST_SWEEP) {
+            return Vec::new();
+        }
+        let (gone, left): (VecDeque<_>, _) = mem::take(&mut self.commands).into_iter().partition(Command::is_abandoned);
+        self.commands = left;
+        self.sweep_at = (2 * self.commands.len()).min(MOST_WAITING);
+        Vec::from(gone)
+    }
+
     fn put_first(&mut self, deletes: Vec<Delete>) {
         for delete in deletes.into_iter().rev() {
             self.commands.push_front(Command::Delete(delete));
@@ -73,14 +104,18 @@ struct State {
 }
 
 impl State {
-    /// Puts a command into its group's lane. Returns true if the lane is new and has to be run.
-    fn enqueue(&mut self, id: &GroupId, command: Command) -> bool {
+    /// Puts a command into its group's lane, if not too many wait there.
+    fn enqueue(&mut self, id: &GroupId, command: Command) -> Enqueued {
         let is_new = !self.lanes.contains_key(id);
         let lane = self.lanes.entry(id.clone()).or_default();
         lane.was_reconciled |= is_new;
+        let gone = lane.sweep(command.is_large());
+        if lane.commands.len() >= MOST_WAITING {
+            return Enqueued { is_new, refused: Some(command), gone };
+        }
         lane.commands.push_back(command);
         lane.arrived.notify_one();
-        is_new
+        Enqueued { is_new, refused: None, gone }
     }
 
     /// Opens a lane for each reconcile that can begin. Returns these lanes, which have to be run.
@@ -131,13 +166,19 @@ impl State {
 }
 
 impl Lanes {
+    /// Returns the number of commands that wait for a turn of this group.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, id: &GroupId) -> usize {
+        self.state.lock().lanes.get(id).map_or(0, |lane| lane.commands.len())
+    }
+
     /// Returns the number of groups that have something to do.
     pub(super) fn len(&self) -> usize {
         self.state.lock().lanes.len()
     }
 
-    /// Puts a command into its group's lane. Returns true if the lane is new and has to be run.
-    pub(super) fn enqueue(&self, id: &GroupId, command: Command) -> bool {
+    /// Puts a command into its group's lane, if not too many wait there.
+    pub(super) fn enqueue(&self, id: &GroupId, command: Command) -> Enqueued {
         self.state.lock().enqueue(id, command)
     }
 

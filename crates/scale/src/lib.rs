@@ -8,6 +8,7 @@
 mod accepted_deletions;
 mod answer;
 mod api;
+mod clip;
 mod command;
 mod delete;
 mod error;
@@ -28,6 +29,7 @@ mod outcome;
 mod read;
 mod read_only;
 mod reconcile;
+mod refusals;
 mod repeats;
 mod resolve;
 mod retry;
@@ -58,6 +60,7 @@ use self::{
     lane::Lanes,
     memory::Memory,
     read_only::ReadOnlyCommand,
+    refusals::Refusals,
     repeats::Repeats,
     shared::Shared,
 };
@@ -115,6 +118,7 @@ impl Scale {
             ended: ended.clone(),
             lanes: Lanes::default(),
             accepted_deletions: AcceptedDeletions::default(),
+            refusals: Refusals::default(),
             repeats: Repeats::default(),
             memory: Memory::default(),
         });
@@ -185,6 +189,11 @@ impl Scale {
     #[must_use]
     pub fn history(&self) -> &History {
         &self.shared.history
+    }
+
+    /// Logs the sums of refused and failed commands whose minute is over. It must be called periodically.
+    pub fn sum_up_refusals(&self) {
+        outcome::sum_up_refusals(&self.shared);
     }
 
     /// Returns the number of groups with a command or a reconcile of the finisher under way or waiting: zero at rest.

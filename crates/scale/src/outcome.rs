@@ -19,11 +19,14 @@ use nodegroup::{
 use super::{
     accepted_deletions::DeletionTarget,
     answer,
+    clip::{LONGEST_TEXT, clip},
     command::Caller,
     error::ScaleError,
     events::EventContent,
     metrics::Write,
+    refusals::Kind,
     rule::{Effect, Named, NotLowered},
+    shared::Shared,
     work::{Resized, Work},
 };
 
@@ -108,7 +111,8 @@ impl Work {
                 let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
                 let why = instance::of_machine(view).error;
                 let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
-                tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the minimum size: {why}");
+                let client = self.clients();
+                tracing::info!(group = %id, machine = %machine.name, client, "Machine is replaced at the minimum size: {why}");
                 self.report(EventContent::replaced(&machine.name, &why));
             }
             Effect::Over(entries) => {
@@ -192,7 +196,14 @@ impl Work {
         if let Err(error) = result {
             if !matches!(error, ScaleError::ReadOnly(_)) {
                 let code = error.code();
-                tracing::info!(group = %self.id, command, code, "read-only: this would be refused: {error}");
+                let kind = Kind { group: self.index().uid(&self.id).map(|_| self.id.clone()), command, code };
+                sum_up_refusals(&self.shared);
+                if self.shared.refusals.must_log(kind) {
+                    let text = error.to_string();
+                    let text = clip(&text, LONGEST_TEXT);
+                    let client = client.map(ArcStr::as_str);
+                    tracing::info!(group = %self.id, command, client, code, "read-only: this would be refused: {text}");
+                }
             }
             self.shared.history.answered(&self.id, command, error, client);
         }
@@ -344,8 +355,24 @@ impl Work {
             }
             Err(error) => {
                 let code = error.grpc_code();
-                tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {error}");
+                let is_known = self.index().uid(group).is_some();
+                let kind = Kind { group: is_known.then(|| group.clone()), command, code };
+                sum_up_refusals(&self.shared);
+                // A command that has changed the size is logged, whatever became of it.
+                if resized.is_some() || self.shared.refusals.must_log(kind) {
+                    let text = error.to_string();
+                    let text = clip(&text, LONGEST_TEXT);
+                    tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {text}");
+                }
             }
         }
+    }
+}
+
+/// Logs the sums of refused and failed commands whose minute is over.
+pub(super) fn sum_up_refusals(shared: &Shared) {
+    for (Kind { group, command, code }, more) in shared.refusals.take_sums() {
+        let group = group.map_or_else(|| "(none that is known)".to_owned(), |group| group.to_string());
+        tracing::warn!(group, command, code, more, "further commands were refused or failed");
     }
 }

@@ -8,6 +8,7 @@ use nodegroup::{Phase, PlaceholderRef};
 
 use super::{
     answer,
+    clip::{LONGEST_ID, clip},
     command::NodeName,
     error::ScaleError,
     options::MachinePoolDeletes,
@@ -91,15 +92,17 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
             }
             Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
                 return Err(ScaleError::InvalidArgument(format!(
-                    "Node {text} belongs to node group {other}, not to {id}; nothing was changed"
+                    "Node {} belongs to node group {other}, not to {id}; nothing was changed",
+                    clip(text, LONGEST_ID)
                 )));
             }
             // It has been deleted since.
             Resolved::Unknown if accepted_deletions.has(id, text) => {}
             Resolved::Machine(_, None) | Resolved::Unknown => {
                 return Err(ScaleError::NotFound(format!(
-                    "Node {text} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
-                     nothing was changed"
+                    "Node {} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
+                     nothing was changed",
+                    clip(text, LONGEST_ID)
                 )));
             }
         }

@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     accepted_deletions::AcceptedDeletions, api::Api, events::EventRecorder, history::History, lane::Lanes,
-    memory::Memory, metrics::ScaleMetrics, options::ScaleOptions, repeats::Repeats,
+    memory::Memory, metrics::ScaleMetrics, options::ScaleOptions, refusals::Refusals, repeats::Repeats,
 };
 use index::Index;
 
@@ -32,6 +32,7 @@ pub(super) struct Shared {
     pub(super) ended: CancellationToken,
     pub(super) lanes: Lanes,
     pub(super) accepted_deletions: AcceptedDeletions,
+    pub(super) refusals: Refusals,
     pub(super) repeats: Repeats,
     pub(super) memory: Memory,
 }

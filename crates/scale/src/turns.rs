@@ -12,7 +12,7 @@ use super::{
     command::{Caller, Command},
     delete,
     error::ScaleError,
-    lane::Turn,
+    lane::{Enqueued, Turn},
     reconcile,
     shared::Shared,
     size,
@@ -36,10 +36,21 @@ impl Drop for Guard {
     }
 }
 
-/// Queues a command for its group's turn.
+/// Queues a command for its group's turn. It is refused if too many wait, and those that nobody waits for any more end.
 pub(super) fn enqueue(shared: &Arc<Shared>, id: &GroupId, command: Command) {
-    if shared.lanes.enqueue(id, command) {
+    let Enqueued { is_new, refused, gone } = shared.lanes.enqueue(id, command);
+    if is_new {
         run_lanes(shared, [id.clone()]);
+    }
+    if refused.is_none() && gone.is_empty() {
+        return;
+    }
+    let work = Work::new(Arc::clone(shared), id.clone());
+    for command in gone {
+        work.answer(command.into_caller(), Err(answer::abandoned(id)));
+    }
+    if let Some(command) = refused {
+        work.answer(command.into_caller(), Err(answer::too_many(id)));
     }
 }
 

@@ -168,3 +168,16 @@ async fn words_beyond_all_measure_are_cut_and_keep_their_code() {
     provider.world.api.fault("PATCH scale", Fault::Answer(403, status(403, &words)));
     assert_fails(provider.increase(WORKERS, 1).await, Code::PermissionDenied, &[WORKERS, "\u{1f480} no"]);
 }
+
+/// Of an id that no object has, nothing is kept.
+#[tokio::test]
+async fn an_id_of_a_mebibyte_is_unknown_and_not_repeated() {
+    let mut provider = Provider::pinned(2, &["a", "b"]).await;
+    let id = format!("MachineDeployment/team-a/{}", "a".repeat(1 << 20));
+    for refused in [provider.increase(&id, 1).await, provider.delete(&id, vec![node("a", "")]).await] {
+        let status = refused.unwrap_err();
+        assert_eq!(status.code(), Code::NotFound);
+        assert!(status.message().contains("is not known") && status.message().len() < 500, "{status}");
+    }
+    assert_eq!(provider.world.scale.remembered(), 0);
+}

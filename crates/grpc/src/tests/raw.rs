@@ -200,3 +200,16 @@ async fn bytes_that_are_no_message_break_nothing() {
     let size = provider.call("NodeGroupTargetSize", &block(1, WORKERS.as_bytes())).await.unwrap();
     assert_eq!(size, small(1, 2));
 }
+
+/// These are refused before they are decoded, which shows in no answer: `bounds` of the protocol counts the memory.
+#[tokio::test]
+async fn a_request_of_messages_without_end_is_refused_and_the_next_is_answered() {
+    let provider = Provider::pinned(2, &["a", "b"]).await;
+    let nodes = [0x0a, 0].repeat(1 << 19);
+    let refused = provider.call("NodeGroupDeleteNodes", &nodes).await;
+    assert_fails(refused, Code::ResourceExhausted, &["more than 10000 Nodes", "name fewer Nodes in a call"]);
+    let id = block(2, WORKERS.as_bytes());
+    let named: Vec<_> = (0..5_000).flat_map(|number| block(1, &block(2, format!("n{number}").as_bytes()))).collect();
+    let refused = provider.call("NodeGroupDeleteNodes", &[named, id].concat()).await;
+    assert_fails(refused, Code::NotFound, &["Node n0 leads to no Machine"]);
+}

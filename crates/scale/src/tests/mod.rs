@@ -5,6 +5,7 @@ mod callers;
 mod deletes;
 mod failed_writes;
 mod finishing;
+mod hostile;
 mod joined;
 mod joins;
 mod placeholders;

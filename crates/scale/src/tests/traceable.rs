@@ -3,9 +3,10 @@
 
 use super::{
     ABCD,
-    fake::{Copy, Fault, World, group, nodes},
+    fake::{Copy, Fault, World, group, instance, nodes},
     finishing::until_shown,
 };
+use serde_json::json;
 use testkit::CapturedLog;
 
 /// Lets a copy's watches show all objects, again and again, until a condition holds.
@@ -70,11 +71,36 @@ async fn a_smaller_size_has_its_ticket_with_the_client_too() {
     let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _log = tracing::subscriber::set_default(log);
     let world = World::new(2, &["a"]);
-    world.machine("c", &serde_json::json!({}), &serde_json::json!({}));
+    world.machine("c", &json!({}), &json!({}));
     let client = world.scale.requested_by(Some("cluster-autoscaler".into()));
     client.decrease(group(), -1).await.unwrap();
     let said = said.take();
     let logged = line(&said, &["deletions are written to the log", "machines=\"c\"", "client=\"cluster-autoscaler\""]);
     let ticket = format!("ticket=\"{}\"", ticket_of(logged));
     line(&said, &["size written", "machines=\"c\"", "client=\"cluster-autoscaler\"", &ticket]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_log_line_of_a_write_names_its_client() {
+    let said = CapturedLog::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _log = tracing::subscriber::set_default(log);
+    let world = World::new(2, &["a", "b"]);
+    let client = world.scale.requested_by(Some("cluster-autoscaler".into()));
+    client.increase(group(), 1).await.unwrap();
+    client.decrease(group(), -1).await.unwrap();
+    client.delete(group(), nodes(&["b"])).await.unwrap();
+    client.delete(group(), nodes(&["z"])).await.unwrap_err();
+    let at_min_size = World::new(1, &[]);
+    let failed = json!({"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError"}}});
+    at_min_size.machine("a", &failed, &json!({}));
+    let client = at_min_size.scale.requested_by(Some("cluster-autoscaler".into()));
+    client.delete(group(), instance("failed-machine-team-a_a")).await.unwrap();
+    let said = said.take();
+    for part in ["size written", "deletions are written to the log", "Machine is replaced", "command done", "refused"] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    let unnamed: Vec<_> = said.lines().filter(|line| !line.contains("client=\"cluster-autoscaler\"")).collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
 }
