@@ -1,5 +1,6 @@
 //! The limit of log lines for refused and failed commands: the first of a group and reason at once, and those that
-//! follow within a minute as a sum. A caller could fill the log otherwise. It must never concern a command that is done.
+//! follow within a minute as a sum. A caller could fill the log otherwise. It must never concern a command that is
+//! done.
 
 use std::{collections::BTreeMap, time::Duration};
 
