@@ -40,7 +40,7 @@ const MACHINES: usize = 6;
 const LABEL: (&str, &str) = ("autoscaler", "fleet");
 /// The longest time until all autoscalers are served.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The number of Nodes by which a Cluster grows.
+/// The maximum number of Nodes by which a Cluster grows.
 const MORE: usize = 2;
 
 /// The place of the autoscalers.
@@ -349,9 +349,11 @@ async fn scale(clusters: &Clusters, plan: &Plan, number: usize, out: &mut (dyn W
     let cluster = &all[number];
     let nodes = || all.iter().map(|cluster| cluster.nodes().len()).collect::<Vec<_>>();
     let mut expected = nodes();
-    expected[number] += MORE;
+    // A group's max size is twice the number of Machines that it begins with.
+    let more = MORE.min(expected[number].max(1));
+    expected[number] += more;
     let mut client = callers::connect(plan, &plan.callers[number]).await?;
-    let request = NodeGroupIncreaseSizeRequest { delta: i32::try_from(MORE)?, id: group(cluster) };
+    let request = NodeGroupIncreaseSizeRequest { delta: i32::try_from(more)?, id: group(cluster) };
     client.node_group_increase_size(request).await?;
     until("the new Nodes have joined", async || Ok((cluster.nodes().len() == expected[number]).then_some(()))).await?;
     ensure!(nodes() == expected, "another Cluster has other Nodes");
