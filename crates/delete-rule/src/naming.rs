@@ -60,6 +60,43 @@ pub fn waits_for_rollout<T: Types, P: Policy>(entry: &Entry<T>, followed: &Follo
     active > 1 && entry.phase == Phase::Lowered && !entry.soft && !followed.has(entry)
 }
 
+/// An instance of a MachinePool that is no known Machine, as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Instance {
+    /// True if its deletion has been accepted already.
+    pub is_accepted: bool,
+    /// True if Machines of the pool are known.
+    pub is_of_machines: bool,
+    /// True if the operator lets the infrastructure provider choose which instance goes.
+    pub provider_may_choose: bool,
+}
+
+/// The decision on an instance.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum InstanceNaming {
+    /// It is on its way out.
+    Accepted,
+    /// The size is lowered for it.
+    Lower,
+    /// Its own Machine isn't known yet. Without a mark on it another instance would be removed.
+    AwaitMachine,
+    /// The operator refuses that another instance may go in its place.
+    Refuse,
+}
+
+impl Instance {
+    /// Decides.
+    #[must_use]
+    pub fn decide(self) -> InstanceNaming {
+        match self {
+            Self { is_accepted: true, .. } => InstanceNaming::Accepted,
+            Self { is_of_machines: true, .. } => InstanceNaming::AwaitMachine,
+            Self { provider_may_choose: false, .. } => InstanceNaming::Refuse,
+            Self { .. } => InstanceNaming::Lower,
+        }
+    }
+}
+
 /// A node group, for a smaller target size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shrinkable {
@@ -104,6 +141,21 @@ mod tests {
     #[case::it_waits_without_its_node(Named { node: NodeSeen::Reference, ..NODE }, true, true, Naming::WaitsForRollout)]
     fn a_named_machine(#[case] named: Named, #[case] has_lowered: bool, #[case] waits: bool, #[case] expected: Naming) {
         assert_eq!(named.decide(|| has_lowered, || waits), expected);
+    }
+
+    #[rstest]
+    #[case::any_may_go(false, false, true, InstanceNaming::Lower)]
+    #[case::no_other_may_go(false, false, false, InstanceNaming::Refuse)]
+    #[case::its_machine_comes(false, true, true, InstanceNaming::AwaitMachine)]
+    #[case::its_machine_comes_first(false, true, false, InstanceNaming::AwaitMachine)]
+    #[case::it_is_named_again(true, true, false, InstanceNaming::Accepted)]
+    fn an_instance_of_a_pool(
+        #[case] is_accepted: bool,
+        #[case] is_of_machines: bool,
+        #[case] provider_may_choose: bool,
+        #[case] expected: InstanceNaming,
+    ) {
+        assert_eq!(Instance { is_accepted, is_of_machines, provider_may_choose }.decide(), expected);
     }
 
     #[test]

@@ -154,6 +154,14 @@ pub(super) fn is_of_machines(id: &GroupId) -> ScaleError {
     ))
 }
 
+/// Returns the error of an instance of a MachinePool without Machines, which can't be deleted by name.
+pub(super) fn provider_would_choose(id: &GroupId) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{id}: the MachinePool has no Machines for these Nodes, so that its infrastructure provider would choose which \
+         instance goes; nothing was changed: it is refused by --machine-pool-deletes=refuse"
+    ))
+}
+
 /// Returns the reason why nothing is removed from a group that is rolling out: a smaller size is spread over its
 /// MachineSets and may remove another Machine than the named one.
 pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> String {

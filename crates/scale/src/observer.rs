@@ -13,7 +13,7 @@ use nodegroup::{GroupId, writing};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{events::EventContent, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
+use super::{metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
 use index::{Index, Overwritten};
 
 /// The time for which a size that was put back is remembered; a repetition within this time is reported.
@@ -76,8 +76,7 @@ async fn observe(work: &Work, observed: &mut Observed) {
         }
         Some((size, why)) => {
             if observed.held_back.insert(work.id.clone(), why.clone()).as_ref() != Some(&why) {
-                tracing::warn!(group = %work.id, size, "no Machine is made for the size that was written: {why}");
-                work.report(EventContent::held_back(size, &why));
+                work.report_held_back(size, &why);
             }
         }
     }
@@ -91,7 +90,7 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
         Ok(seen) if seen.version.replicas != to => return,
         Ok(seen) => writing::manager(&seen.managed),
         Err(error) => {
-            tracing::debug!(group = %work.id, "can't read who has written the size: {error:?}");
+            work.report_unknown_writer(&error);
             None
         }
     };
@@ -100,9 +99,7 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
     }
     let Some(times) = observed.note(&work.id, to, manager.clone(), Instant::now()) else { return };
     let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
-    work.shared.metrics.count_put_back(&manager);
-    tracing::warn!(group = %work.id, from, to, %manager, times, "somebody keeps putting the size back");
-    work.report(EventContent::put_back(from, to, &manager));
+    work.report_put_back((from, to), &manager, times);
 }
 
 impl Observed {

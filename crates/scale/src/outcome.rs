@@ -181,6 +181,24 @@ impl Work {
         tracing::info!(group = %self.id, size, "target size is left as it is: the group is {cause}");
     }
 
+    /// Reports that no Machine is made for a size that this program has written.
+    pub(super) fn report_held_back(&self, size: i32, why: &str) {
+        tracing::warn!(group = %self.id, size, "no Machine is made for the size that was written: {why}");
+        self.report(EventContent::held_back(size, why));
+    }
+
+    /// Reports that it isn't known who has written the size.
+    pub(super) fn report_unknown_writer(&self, error: &CallError) {
+        tracing::debug!(group = %self.id, "can't read who has written the size: {error:?}");
+    }
+
+    /// Reports a size that a manager puts back again and again.
+    pub(super) fn report_put_back(&self, (from, to): (i32, i32), manager: &ArcStr, times: u32) {
+        self.shared.metrics.count_put_back(manager);
+        tracing::warn!(group = %self.id, from, to, %manager, times, "somebody keeps putting the size back");
+        self.report(EventContent::put_back(from, to, manager));
+    }
+
     /// Reports a size that a server without the right to write would have written.
     pub(super) fn report_planned(&self, command: &'static str, (from, to): (i32, i32), machines: &str) {
         tracing::info!(group = %self.id, command, from, to, machines, "read-only: this size would be written");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use capi::{ObjectKey, ScalableKind, Uid};
-use delete_rule::naming::{self, Naming, NodeSeen};
+use delete_rule::naming::{self, InstanceNaming, Naming, NodeSeen};
 use nodegroup::{Phase, PlaceholderRef};
 
 use super::{
@@ -38,7 +38,9 @@ impl ResolvedNodes {
 /// Returns the request of a delete, and the number of its placeholders that this process has recently given up.
 pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, usize), ScaleError> {
     let named = find(work, nodes)?;
-    warn_of_instances(work, &named)?;
+    if !named.instances.is_empty() {
+        work.report_instances_without_machines();
+    }
     let ResolvedNodes { machines, replicas, instances } = named;
     let machine = |(key, (uid, never_joined)): (ObjectKey, _)| Named { name: key.name, uid, never_joined };
     let given_up = replicas.iter().filter(|text| work.shared.accepted_deletions.has(&work.id, text)).count();
@@ -81,14 +83,19 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
                 named.replicas.insert(text.to_owned());
             }
             Resolved::PoolInstance(group) if group == *id => {
-                if accepted_deletions.has(id, text) {
-                    continue;
+                let seen = naming::Instance {
+                    is_accepted: accepted_deletions.has(id, text),
+                    is_of_machines: !index.members(id).is_empty(),
+                    provider_may_choose: work.shared.options.machine_pool_deletes != MachinePoolDeletes::Refuse,
+                };
+                match seen.decide() {
+                    InstanceNaming::Accepted => {}
+                    InstanceNaming::Lower => {
+                        named.instances.insert(text.to_owned());
+                    }
+                    InstanceNaming::AwaitMachine => return Err(answer::is_of_machines(id)),
+                    InstanceNaming::Refuse => return Err(answer::provider_would_choose(id)),
                 }
-                // Without a mark on its Machine another instance would be removed.
-                if !index.members(id).is_empty() {
-                    return Err(answer::is_of_machines(id));
-                }
-                named.instances.insert(text.to_owned());
             }
             Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
                 return Err(ScaleError::InvalidArgument(format!(
@@ -128,20 +135,4 @@ fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
 fn has_lowered(work: &Work, uid: &Uid) -> bool {
     let log = work.view().ok().and_then(|view| view.version.log().ok());
     log.is_some_and(|log| log.get(uid).is_some_and(|entry| entry.phase == Phase::Lowered))
-}
-
-/// Logs or refuses a delete of MachinePool instances that aren't Machines, since they can't be deleted by name.
-fn warn_of_instances(work: &Work, named: &ResolvedNodes) -> Result<(), ScaleError> {
-    if named.instances.is_empty() {
-        return Ok(());
-    }
-    if work.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
-        return Err(ScaleError::FailedPrecondition(format!(
-            "{}: the MachinePool has no Machines for these Nodes, so that its infrastructure provider would choose which \
-             instance goes; nothing was changed: it is refused by --machine-pool-deletes=refuse",
-            work.id
-        )));
-    }
-    work.report_instances_without_machines();
-    Ok(())
 }
