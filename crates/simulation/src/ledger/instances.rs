@@ -26,6 +26,7 @@ impl Ledger {
         for uid in self.errors_in_vain(copy, asked, &failed) {
             self.find(Check::ErrorsInVain, format!("copy {copy} sends the error of {uid}, which it may not delete"));
         }
+        self.note_errors(id, &failed);
         if !self.knows(copy, id, asked.saturating_sub(TAKEN_UP)) {
             return;
         }
@@ -63,6 +64,27 @@ impl Ledger {
         for what in found {
             self.find(Check::Consistent, what);
         }
+    }
+
+    /// Records the errors that a copy sends of a group's instances.
+    fn note_errors(&mut self, id: &str, failed: &[&str]) {
+        for failed in failed.iter().map(|failed| lasting(failed)) {
+            if self.now < self.calm_from {
+                self.sent_errors.insert(failed.to_owned());
+                continue;
+            }
+            let is_it = |machine: &&Machine| machine.group == id && failed.ends_with(&format!("_{}", machine.name));
+            let machine = self.machines.values().find(is_it);
+            if !self.sent_errors.contains(failed) && machine.is_some_and(|machine| machine.created < self.calm_from) {
+                self.late_errors.insert(id.to_owned());
+            }
+        }
+    }
+
+    /// Returns true if the first error of an older Machine of a group was sent after the end of faults: while the group
+    /// is at its minimum none is sent, and after the next increase Cluster Autoscaler backs the group off for it.
+    pub(crate) fn sent_late_error(&self, group: &str) -> bool {
+        self.late_errors.contains(group)
     }
 
     /// Returns true if a Machine's Node exists.

@@ -360,6 +360,10 @@ pub(crate) struct Ledger {
     named_instances: BTreeSet<String>,
     /// The MachinePools without Machines that have lost an instance that was never named.
     takes_any: BTreeSet<String>,
+    /// The ids of instances whose errors were sent while faults lasted.
+    sent_errors: BTreeSet<String>,
+    /// The groups of Machines that are older than the end of faults, and whose first error was sent later.
+    late_errors: BTreeSet<String>,
     findings: Vec<Finding>,
     /// The times in which tasks of copies didn't run.
     pauses: Vec<Pause>,

@@ -38,6 +38,10 @@ impl AtRest {
 /// Another such cause: the MachineSet counts the Machine as a replica, and Cluster Autoscaler backs the group off.
 const HUNG: &str = "a Machine that hangs in deletion keeps a new one from being made";
 
+/// Another such cause: while a group is at its minimum, the error of a Machine isn't sent, since its delete would be
+/// refused.
+const LATE_ERROR: &str = "the error of an older Machine is sent once the group has grown, and it is backed off";
+
 impl World {
     /// Runs the final checks.
     pub(super) fn judge(&mut self, fresh: HostId) {
@@ -163,6 +167,10 @@ impl World {
             }
             if open.iter().any(|(group, _)| self.ledger.hung_in_deletion(&group.id())) {
                 *self.ledger.exceptions.entry(HUNG).or_default() += 1;
+                continue;
+            }
+            if open.iter().any(|(group, _)| self.ledger.sent_late_error(&group.id())) {
+                *self.ledger.exceptions.entry(LATE_ERROR).or_default() += 1;
                 continue;
             }
             if !open.is_empty() {
