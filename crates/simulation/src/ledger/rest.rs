@@ -76,8 +76,15 @@ impl Ledger {
                 let group = self.groups.get(&machine.group);
                 group.is_some_and(|group| group.log.contains_key(uid) && group.is_waiting(self.now))
             };
-            let is_long = self.now.saturating_sub((*since).max(self.calm_from)) >= GOES_WITHIN;
-            let left = self.machines.get(uid).filter(|machine| !machine.is_gone && (is_long || !machine.is_deleting));
+            // A Machine of a MachinePool is deleted by name only after its infrastructure has had its time.
+            let of_pool =
+                |machine: &Machine| machine.deleting_since.filter(|_| machine.group.starts_with("MachinePool/"));
+            let is_long = |machine: &Machine| {
+                let since = (*since).max(self.calm_from).max(of_pool(machine).unwrap_or_default());
+                self.now.saturating_sub(since) >= GOES_WITHIN
+            };
+            let is_left = |machine: &&Machine| !machine.is_gone && (is_long(machine) || !machine.is_deleting);
+            let left = self.machines.get(uid).filter(is_left);
             if let Some(machine) = left.filter(|machine| !waits(machine)) {
                 let what =
                     format!("the deletion of {} of {} was answered OK, and it is there", machine.name, machine.group);
