@@ -228,9 +228,12 @@ fn cluster_autoscalers_of_the_served_namespaces_are_let_in_by_the_network_policy
 fn the_log_of_deletions_is_guarded_in_the_namespaces_of_the_fleet() {
     let guarded = of_two_namespaces().set("admissionPolicies.deletionLog.enabled", json!(true));
     let objects = render(&guarded);
-    let [binding] = of_kind(&objects, "ValidatingAdmissionPolicyBinding")[..] else { panic!("not one binding") };
-    let selector = &binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0];
+    let [groups, topologies] = of_kind(&objects, "ValidatingAdmissionPolicyBinding")[..] else {
+        panic!("not two bindings")
+    };
+    let selector = &groups["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0];
     assert_eq!(selector["values"], json!(["team-a", "team-b"]));
+    assert_eq!(topologies["spec"]["matchResources"], Value::Null, "a class may be of another namespace");
 }
 
 #[test]
