@@ -62,7 +62,7 @@ async fn goes(testbed: &Testbed, group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// Returns the policy of a release for this scenario's Cluster. Cluster API's manager acts as the administrator here.
+/// Returns the policies of a release for this scenario's Cluster. Cluster API's manager acts as the administrator here.
 fn policies(testbed: &Testbed) -> Result<Vec<serde_json::Value>> {
     let values = json!({
         "clusterAPIMode": "kubeconfig-kubeconfig",
@@ -77,7 +77,7 @@ fn policies(testbed: &Testbed) -> Result<Vec<serde_json::Value>> {
     });
     let mut objects = Helm::offline()?.render(&Values::new(&testbed.namespace, values))?;
     objects.retain(|object| KINDS.iter().any(|kind| object["kind"] == **kind));
-    ensure!(objects.len() == 2, "{objects:?}");
+    ensure!(objects.len() == 4, "{objects:?}");
     Ok(objects)
 }
 
