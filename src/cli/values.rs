@@ -35,6 +35,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses the value of `--timeout`.
+pub(super) fn timeout(text: &str) -> Result<Duration, UsageError> {
+    duration(text).map_err(|reason| UsageError::Flag { flag: "--timeout", value: text.to_owned(), reason })
+}
+
 pub(super) fn source(text: &str) -> Source {
     if text == IN_CLUSTER { Source::InCluster } else { Source::File(PathBuf::from(text)) }
 }

@@ -1,4 +1,4 @@
-//! What a request may do with a Machine that it names.
+//! The decisions on the Machines and instances that a request names, and on a smaller target size.
 
 use crate::{Entry, Followed, Phase, Policy, Types};
 
@@ -54,10 +54,16 @@ impl Named {
     }
 }
 
-/// Returns true if the deletion of an entry's Machine by name waits for the end of a rollout. `active` is the number of
-/// MachineSets with replicas.
-pub fn waits_for_rollout<T: Types, P: Policy>(entry: &Entry<T>, followed: &Followed<T, P>, active: usize) -> bool {
-    active > 1 && entry.phase == Phase::Lowered && !entry.soft && !followed.has(entry)
+/// Returns true if the deletion of a Machine by name waits for the end of a rollout. `active` is the number of
+/// MachineSets with replicas. `entry`, the Machine's entry of the log, and `followed` are looked up only where they
+/// count.
+pub fn waits_for_rollout<T: Types, P: Policy>(
+    active: usize,
+    entry: impl FnOnce() -> Option<Entry<T>>,
+    followed: impl FnOnce() -> Followed<T, P>,
+) -> bool {
+    let is_lowered = |entry: &Entry<T>| entry.phase == Phase::Lowered && !entry.soft;
+    active > 1 && entry().is_some_and(|entry| is_lowered(&entry) && !followed().has(&entry))
 }
 
 /// An instance of a MachinePool that is no known Machine, as a request names it.

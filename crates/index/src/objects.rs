@@ -7,6 +7,8 @@
     clippy::must_use_candidate
 )]
 
+pub mod routed;
+
 use std::{collections::HashMap, sync::Arc};
 
 use capi::{

@@ -126,9 +126,8 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
 fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     let Some((version, sets)) = work.index().sets(&work.id) else { return false };
     let active = sets.iter().filter(|set| set.object.replicas.unwrap_or_default() > 0).count();
-    let Ok(log) = version.log() else { return false };
-    let followed = rule::followed(RULE, work.id.kind, &sets);
-    log.get(uid).is_some_and(|entry| naming::waits_for_rollout(entry, &followed, active))
+    let entry = || version.log().ok()?.get(uid).cloned();
+    naming::waits_for_rollout(active, entry, || rule::followed(RULE, work.id.kind, &sets))
 }
 
 /// Returns true if the size was lowered for a Machine. It goes even if it has joined since.

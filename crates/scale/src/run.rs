@@ -205,7 +205,7 @@ async fn write(
     seen: &GroupVersion,
     (replicas, log): (Option<i32>, &DeletionLog),
 ) -> Result<GroupVersion, CallError> {
-    let only_takes_out = replicas.is_none() && only_takes_out(seen, log);
+    let only_takes_out = work.api().tenancy().is_one_of_many() && replicas.is_none() && only_takes_out(seen, log);
     let log = log.print().map_err(|error| CallError::Refused(error.to_string()))?;
     let change = GroupChange { replicas, log };
     let call = work.api().write_group(&work.id, seen, &change);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, ServeArgs, UsageError, usage::given, values::duration};
+use crate::cli::{Color, ServeArgs, UsageError, usage::given, values::timeout};
 use app::Config;
 
 /// The flags of `check`, as typed.
@@ -63,11 +63,7 @@ impl TryFrom<CheckArgs> for CheckConfig {
     type Error = UsageError;
 
     fn try_from(args: CheckArgs) -> Result<Self, UsageError> {
-        let timeout = duration(&args.timeout).map_err(|reason| UsageError::Flag {
-            flag: "--timeout",
-            value: args.timeout.clone(),
-            reason,
-        })?;
+        let timeout = timeout(&args.timeout)?;
         Ok(Self {
             output: args.output,
             color: args.color,

@@ -58,7 +58,7 @@ impl Clusters {
     }
 }
 
-/// What is lost without Nodes.
+/// The losses without Nodes.
 const WITHOUT_NODES: &str = "none, by --workload-nodes=none: no resources and labels are learned from real Nodes, a \
                              Machine has joined by its nodeRef alone, and one whose providerID only its Node has is \
                              never recognized";

@@ -13,7 +13,7 @@ use super::{
     groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
     printing,
     usage::given,
-    values::duration,
+    values::timeout,
 };
 use state::{FleetState, SyncState};
 use text::visible;
@@ -51,11 +51,7 @@ impl TryFrom<ClustersArgs> for ClustersConfig {
     type Error = UsageError;
 
     fn try_from(args: ClustersArgs) -> Result<Self, UsageError> {
-        let timeout = duration(&args.timeout).map_err(|reason| UsageError::Flag {
-            flag: "--timeout",
-            value: args.timeout.clone(),
-            reason,
-        })?;
+        let timeout = timeout(&args.timeout)?;
         Ok(Self {
             server: ServerUrl::of_flag(&args.server)?,
             namespace: given(args.namespace.as_deref()).map(str::to_owned),

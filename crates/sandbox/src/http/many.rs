@@ -7,11 +7,12 @@ use http::Uri;
 use hyper::body::Incoming;
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    Server, ServerSettings, accept,
+    Server, ServerSettings,
     answer::{Answer, Cut, nowhere},
+    listening::Listening,
     serve,
 };
 use crate::{api::Api, faults::Faults, kubeconfig, requests::Requests};
@@ -23,7 +24,7 @@ const SEGMENTS: usize = 3;
 #[derive(Debug)]
 pub struct ApiServers {
     shared: Arc<Shared>,
-    tasks: TaskTracker,
+    listening: Listening,
 }
 
 #[derive(Debug)]
@@ -47,14 +48,9 @@ impl ApiServers {
         let listener = TcpListener::bind(settings.address).await?;
         let (address, ended) = (listener.local_addr()?, CancellationToken::new());
         let shared = Arc::new(Shared { address, settings, by_path: RwLock::default(), ended: ended.clone() });
-        let tasks = TaskTracker::new();
-        let answering = Arc::clone(&shared);
-        let service = move |request| {
-            let shared = Arc::clone(&answering);
-            async move { shared.serve(request).await }
-        };
-        tasks.spawn(accept(service, listener, ended, tasks.clone()));
-        Ok(Self { shared, tasks })
+        let answer = async |shared: Arc<Shared>, request| shared.serve(request).await;
+        let listening = Listening::start(listener, Arc::clone(&shared), ended, answer);
+        Ok(Self { shared, listening })
     }
 
     /// Serves an API below `/clusters/<namespace>/<name>`.
@@ -70,15 +66,7 @@ impl ApiServers {
 
     /// Ends the server and waits until all its connections are closed.
     pub async fn shutdown(self) {
-        self.shared.ended.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-}
-
-impl Drop for ApiServers {
-    fn drop(&mut self) {
-        self.shared.ended.cancel();
+        self.listening.shutdown().await;
     }
 }
 

@@ -6,10 +6,9 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use http_body_util::BodyExt;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use hyper::body::Incoming;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{Api, Refusal},
@@ -26,6 +25,7 @@ mod handle;
 mod in_process;
 mod json_path;
 mod list;
+mod listening;
 mod many;
 mod route;
 mod schemas;
@@ -38,6 +38,7 @@ pub use answer::{Answer, Body, Cut};
 use answer::{refusal_answer, typed};
 use handle::{Received, target_of, user_agent};
 pub use in_process::InProcess;
+use listening::Listening;
 pub use many::{ApiServers, ServedApi};
 use route::{Query, Route, token_of};
 
@@ -63,7 +64,7 @@ impl Default for ServerSettings {
 #[derive(Debug)]
 pub struct ApiServer {
     server: Arc<Server>,
-    tasks: TaskTracker,
+    listening: Listening,
 }
 
 /// The state that all connections share.
@@ -88,14 +89,9 @@ impl ApiServer {
         let listener = TcpListener::bind(settings.address).await?;
         let ended = CancellationToken::new();
         let server = Arc::new(Server::new(api, listener.local_addr()?, settings, ended.clone()));
-        let tasks = TaskTracker::new();
-        let answering = Arc::clone(&server);
-        let service = move |request| {
-            let server = Arc::clone(&answering);
-            async move { serve(&server, request).await }
-        };
-        tasks.spawn(accept(service, listener, ended, tasks.clone()));
-        Ok(Self { server, tasks })
+        let answer = async |server: Arc<Server>, request| serve(&server, request).await;
+        let listening = Listening::start(listener, Arc::clone(&server), ended, answer);
+        Ok(Self { server, listening })
     }
 
     /// Returns the API that is served.
@@ -141,57 +137,13 @@ impl ApiServer {
 
     /// Ends the server and waits until all its connections are closed.
     pub async fn shutdown(self) {
-        self.server.ended.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-}
-
-impl Drop for ApiServer {
-    fn drop(&mut self) {
-        self.server.ended.cancel();
+        self.listening.shutdown().await;
     }
 }
 
 impl Server {
     fn new(api: Api, address: SocketAddr, settings: ServerSettings, ended: CancellationToken) -> Self {
         Self { api, address, settings, faults: Faults::new(), requests: Requests::new(), ended }
-    }
-}
-
-async fn accept<S, F>(service: S, listener: TcpListener, ended: CancellationToken, tasks: TaskTracker)
-where
-    S: Fn(http::Request<Incoming>) -> F + Clone + Send + 'static,
-    F: Future<Output = Result<Answer, Cut>> + Send + 'static,
-{
-    loop {
-        let accepted = tokio::select! {
-            () = ended.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                tasks.spawn(connection(service.clone(), stream, ended.clone()));
-            }
-            // The likely cause is too many open files, some of which will be closed.
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-    }
-}
-
-async fn connection<S, F>(service: S, stream: TcpStream, ended: CancellationToken)
-where
-    S: Fn(http::Request<Incoming>) -> F + Send + 'static,
-    F: Future<Output = Result<Answer, Cut>> + Send + 'static,
-{
-    // A small answer must not wait for the next one.
-    let _ = stream.set_nodelay(true);
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new());
-    tokio::select! {
-        () = ended.cancelled() => {}
-        // The client sees an error on its connection itself.
-        _ = builder.serve_connection(TokioIo::new(stream), service_fn(service)) => {}
     }
 }
 

@@ -1,11 +1,11 @@
 //! Property test: whatever happens to objects and Clusters, and in whatever order their events arrive, each Cluster
 //! that is served ends with the index that its own objects alone give, and one that has left keeps its last state.
 
-use capi::{ObjectKey, ScalableKind};
-use index::RoutedKind;
+use capi::ObjectKey;
+use index::{RoutedKind, objects::routed::*};
 use proptest::{collection::vec, prelude::*};
 
-use super::world::*;
+use super::world::{State, World};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
     let weighted = prop::bool::weighted;
     let set = (id(), any::<u8>(), weighted(0.1), weighted(0.8), weighted(0.7)).prop_map(
         |(id, choice, replaces, decodes, is_selected)| {
-            let names = names(id.0, choice);
+            let names = Names::choose(id.0, choice);
             Step::Set { id, state: State { names, decodes, is_selected }, replaces }
         },
     );
@@ -62,23 +62,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::LeaveOut),
         1 => Just(Step::Settle),
     ]
-}
-
-/// Returns one of the ways in which an object of this kind names its Cluster.
-fn names(kind: RoutedKind, choice: u8) -> Names {
-    use ScalableKind::{MachineDeployment, MachinePool, MachineSet};
-    let owner = match (kind, choice % 3) {
-        (RoutedKind::Machine, 0) => Some((MachineSet, "o0")),
-        (RoutedKind::Machine, 1) => Some((MachinePool, "o1")),
-        (RoutedKind::Scalable(MachineSet), 0 | 1) => Some((MachineDeployment, "o0")),
-        (RoutedKind::Machine | RoutedKind::Cluster | RoutedKind::Scalable(_), _) => None,
-    };
-    match choice / 3 % 6 {
-        0 | 1 => Names::InSpec("stage"),
-        2 => Names::InSpec("other"),
-        3 => Names::ByLabel("stage"),
-        _ => Names::Owner(owner),
-    }
 }
 
 proptest! {

@@ -12,33 +12,21 @@ use serde_json::{Value, json};
 
 use super::{
     super::{sink::FleetSink, standing::Standing},
-    informer::{Fake, Informer},
+    informer::Informer,
 };
 use crate::core_kinds::CoreSink as _;
-use index::{Change, Detail, Index, IndexFeed as _, RoutedKind, objects};
-
-pub(super) const CLUSTERS: RoutedKind = RoutedKind::Cluster;
-pub(super) const DEPLOYMENTS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineDeployment);
-pub(super) const SETS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineSet);
-pub(super) const POOLS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachinePool);
-pub(super) const MACHINES: RoutedKind = RoutedKind::Machine;
-pub(super) const KINDS: [RoutedKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
-
-pub(super) type Id = (RoutedKind, ObjectKey);
-
-/// The place of an object's Cluster in it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Names {
-    InSpec(&'static str),
-    ByLabel(&'static str),
-    /// Nowhere; it may have an owner.
-    Owner(Option<(ScalableKind, &'static str)>),
-}
+use index::{
+    Change, Detail, Index, IndexFeed as _, RoutedKind,
+    objects::{
+        self,
+        routed::{CLUSTERS, FakeInformer, Id, KINDS, MACHINES, Names, routed},
+    },
+};
 
 /// The state of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
-    pub(super) names: Names,
+    pub(super) names: Names<'static>,
     pub(super) decodes: bool,
     /// True if a Cluster has the label of the selector.
     pub(super) is_selected: bool,
@@ -69,11 +57,11 @@ impl World {
         let sink = Arc::new(FleetSink::new("autoscaler=fleet".parse().unwrap(), Arc::default()));
         let context = Context::new(capi::DEFAULT_GROUP);
         let mut informers: BTreeMap<RoutedKind, Box<dyn Informer>> = BTreeMap::new();
-        informers.insert(CLUSTERS, Box::new(Fake::new(&sink, (), sink.cluster_projection())));
-        informers.insert(MACHINES, Box::new(Fake::new(&sink, (), Machine::projection(&context))));
+        informers.insert(CLUSTERS, Box::new(FakeInformer::new(&sink, (), sink.cluster_projection())));
+        informers.insert(MACHINES, Box::new(FakeInformer::new(&sink, (), Machine::projection(&context))));
         for kind in ScalableKind::ALL {
             let projection = ScalableResource::projection(kind, &context);
-            informers.insert(RoutedKind::Scalable(kind), Box::new(Fake::new(&sink, kind, projection)));
+            informers.insert(RoutedKind::Scalable(kind), Box::new(FakeInformer::new(&sink, kind, projection)));
         }
         Self {
             sink,
@@ -221,38 +209,14 @@ fn rules(cluster: &ObjectKey) -> Rules {
     Rules { scope, ..objects::rules() }
 }
 
-fn object((kind, key): &Id, state: State, uid: u64, version: u64) -> Value {
-    let mut object = json!({
-        "metadata": {
-            "namespace": &*key.namespace, "name": &*key.name,
-            "uid": uid.to_string(), "resourceVersion": version.to_string(),
-            "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
-            },
-        },
-    });
-    let odd = match kind {
-        RoutedKind::Cluster => json!({"spec": {"paused": "odd"}}),
-        RoutedKind::Scalable(_) => json!({"spec": {"replicas": "odd"}}),
-        RoutedKind::Machine => json!({"status": {"phase": 5}}),
+fn object(id: &Id, state: State, uid: u64, version: u64) -> Value {
+    let State { names, decodes, is_selected } = state;
+    let (labels, names) = match id.0 {
+        CLUSTERS if is_selected => (json!({"metadata": {"labels": {"autoscaler": "fleet"}}}), Names::Owner(None)),
+        _ => (json!({}), names),
     };
-    let plain = match kind {
-        RoutedKind::Cluster => json!({"spec": {"paused": version % 5 == 4}}),
-        RoutedKind::Scalable(_) => json!({"spec": {"replicas": 1 + version % 2}}),
-        RoutedKind::Machine => json!({"spec": {"providerID": format!("cloud:///{}", version % 4)}}),
-    };
-    objects::merge(&mut object, if state.decodes { &plain } else { &odd });
-    let names = match state.names {
-        _ if *kind == CLUSTERS && state.is_selected => json!({"metadata": {"labels": {"autoscaler": "fleet"}}}),
-        Names::InSpec(name) => json!({"spec": {"clusterName": name}}),
-        Names::ByLabel(name) => json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": name}}}),
-        Names::Owner(None) => json!({}),
-        Names::Owner(Some((kind, name))) => json!({"metadata": {"ownerReferences": [
-            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind.as_str(), "name": name, "controller": true},
-        ]}}),
-    };
-    objects::merge(&mut object, &names);
+    let mut object = routed(id, uid, version, names, decodes);
+    objects::merge(&mut object, &labels);
     object
 }
 

@@ -1,10 +1,11 @@
 //! Property test: any interleaving of events, opt-ins and opt-outs gives each Cluster the index that it would have
 //! alone.
 
-use capi::{ObjectKey, ScalableKind};
+use capi::ObjectKey;
 use proptest::{collection::vec, prelude::*};
 
-use super::{super::RoutedKind, model::Id, world::*};
+use super::{super::RoutedKind, world::World};
+use crate::objects::routed::*;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -60,23 +61,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Returns one of the ways in which an object of this kind names its Cluster.
-fn names(kind: RoutedKind, choice: u8) -> Names<'static> {
-    let owner = match (kind, choice % 3) {
-        (RoutedKind::Machine, 0) => Some((ScalableKind::MachineSet, "o0")),
-        (RoutedKind::Machine, 1) => Some((ScalableKind::MachinePool, "o1")),
-        (RoutedKind::Machine | RoutedKind::Scalable(ScalableKind::MachineSet), 2) | (RoutedKind::Cluster, _) => None,
-        (RoutedKind::Scalable(ScalableKind::MachineSet), _) => Some((ScalableKind::MachineDeployment, "o0")),
-        (RoutedKind::Machine | RoutedKind::Scalable(_), _) => None,
-    };
-    match choice / 3 % 6 {
-        0 | 1 => Names::InSpec("stage"),
-        2 => Names::InSpec("other"),
-        3 => Names::ByLabel("stage"),
-        _ => Names::Owner(owner),
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -93,7 +77,7 @@ proptest! {
                     if replaces {
                         world.replace(&id);
                     }
-                    world.set(&id, names(id.0, choice), decodes);
+                    world.set(&id, Names::choose(id.0, choice), decodes);
                 }
                 Step::Delete(id) => world.delete(&id),
                 Step::Relist(kind) => world.relist(kind),

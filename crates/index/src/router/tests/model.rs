@@ -9,9 +9,10 @@ use std::{
 use capi::{Meta, ObjectKey, Uid};
 
 use super::super::*;
-use crate::{Detail, objects::rules};
-
-pub(super) type Id = (RoutedKind, ObjectKey);
+use crate::{
+    Detail,
+    objects::{routed::Id, rules},
+};
 
 /// The Cluster of an object as its maker meant it.
 #[derive(Clone, Debug)]

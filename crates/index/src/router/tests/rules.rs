@@ -7,12 +7,8 @@ use capi::{
     ScalableKind::{MachineDeployment, MachineSet},
 };
 
-use super::{
-    super::*,
-    model::{Id, shown},
-    world::*,
-};
-use crate::Index;
+use super::{super::*, model::shown, world::World};
+use crate::{Index, objects::routed::*};
 
 fn cluster(name: &str) -> ObjectKey {
     ObjectKey::new("team-a", name)

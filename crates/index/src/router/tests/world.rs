@@ -3,30 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use capi::{Cluster, Context, Machine, ObjectKey, ScalableKind, ScalableResource};
-use serde_json::{Value, json};
 
 use super::{
     super::*,
-    informer::{Fake, Informer},
-    model::{Id, Model, Own},
+    informer::Informer,
+    model::{Model, Own},
 };
-use crate::objects::{merge, rules};
-
-pub(super) const CLUSTERS: RoutedKind = RoutedKind::Cluster;
-pub(super) const DEPLOYMENTS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineDeployment);
-pub(super) const SETS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineSet);
-pub(super) const POOLS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachinePool);
-pub(super) const MACHINES: RoutedKind = RoutedKind::Machine;
-pub(super) const KINDS: [RoutedKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
-
-/// The place of an object's Cluster in it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Names<'a> {
-    InSpec(&'a str),
-    ByLabel(&'a str),
-    /// Nowhere; it may have an owner.
-    Owner(Option<(ScalableKind, &'a str)>),
-}
+use crate::objects::{
+    routed::{CLUSTERS, FakeInformer, Id, KINDS, MACHINES, Names, routed},
+    rules,
+};
 
 pub(super) struct World {
     pub(super) router: Arc<Router>,
@@ -42,11 +28,11 @@ impl World {
         let router = Arc::new(Router::default());
         let context = Context::new(capi::DEFAULT_GROUP);
         let mut informers: BTreeMap<RoutedKind, Box<dyn Informer>> = BTreeMap::new();
-        informers.insert(CLUSTERS, Box::new(Fake::new(&router, (), Cluster::projection())));
-        informers.insert(MACHINES, Box::new(Fake::new(&router, (), Machine::projection(&context))));
+        informers.insert(CLUSTERS, Box::new(FakeInformer::new(&router, (), Cluster::projection())));
+        informers.insert(MACHINES, Box::new(FakeInformer::new(&router, (), Machine::projection(&context))));
         for kind in ScalableKind::ALL {
             let projection = ScalableResource::projection(kind, &context);
-            informers.insert(RoutedKind::Scalable(kind), Box::new(Fake::new(&router, kind, projection)));
+            informers.insert(RoutedKind::Scalable(kind), Box::new(FakeInformer::new(&router, kind, projection)));
         }
         Self { router, model: Model::default(), informers, version: 0, replaced: BTreeMap::new() }
     }
@@ -58,30 +44,9 @@ impl World {
     /// Adds or updates an object that decodes or doesn't.
     pub(super) fn set(&mut self, id: &Id, names: Names<'_>, decodes: bool) {
         let (kind, key) = id;
-        let uid = self.replaced.get(id).copied().unwrap_or_default().to_string();
+        let uid = self.replaced.get(id).copied().unwrap_or_default();
         self.version += 1;
         let version = self.version;
-        let mut object = json!({
-            "metadata": {
-                "namespace": &*key.namespace, "name": &*key.name, "uid": uid, "resourceVersion": version.to_string(),
-                "annotations": {
-                    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-                    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
-                },
-            },
-        });
-        let odd = match kind {
-            RoutedKind::Cluster => json!({"spec": {"paused": "odd"}}),
-            RoutedKind::Scalable(_) => json!({"spec": {"replicas": "odd"}}),
-            RoutedKind::Machine => json!({"status": {"phase": 5}}),
-        };
-        let plain = match kind {
-            RoutedKind::Cluster => json!({"spec": {"paused": version % 5 == 4}}),
-            RoutedKind::Scalable(_) => json!({"spec": {"replicas": 1 + version % 2}}),
-            RoutedKind::Machine => json!({"spec": {"providerID": format!("cloud:///{}", version % 4)}}),
-        };
-        merge(&mut object, if decodes { &plain } else { &odd });
-        merge(&mut object, &of(names));
         let own = match (kind, names) {
             (RoutedKind::Cluster, _) => Own::Cluster(key.name.to_string()),
             (_, Names::InSpec(name) | Names::ByLabel(name)) => Own::Cluster(name.to_owned()),
@@ -92,7 +57,7 @@ impl World {
             (_, Names::Owner(None)) => Own::None,
         };
         self.model.means(version, own);
-        self.informer(*kind).set(&object);
+        self.informer(*kind).set(&routed(id, uid, version, names, decodes));
     }
 
     /// The next state is of another object under that name.
@@ -140,17 +105,5 @@ impl World {
     pub(super) fn opt_out(&mut self, cluster: &ObjectKey) {
         self.model.opt_out(cluster);
         self.router.remove(cluster);
-    }
-}
-
-/// Returns the fields that name a Cluster or an owner.
-fn of(names: Names<'_>) -> Value {
-    match names {
-        Names::InSpec(name) => json!({"spec": {"clusterName": name}}),
-        Names::ByLabel(name) => json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": name}}}),
-        Names::Owner(None) => json!({}),
-        Names::Owner(Some((kind, name))) => json!({"metadata": {"ownerReferences": [
-            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind.as_str(), "name": name, "controller": true},
-        ]}}),
     }
 }

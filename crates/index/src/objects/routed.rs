@@ -1,0 +1,193 @@
+//! Objects that name their Cluster in any way, and an informer of one kind whose events a test delivers when it likes.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use capi::{ObjectKey, ScalableKind};
+use serde_json::{Value, json};
+use shared_informer::{Event, Handler as _, Interner, Object, Projection};
+
+use super::merge;
+use crate::{Feed, Routed, RoutedKind, Sink};
+
+pub const CLUSTERS: RoutedKind = RoutedKind::Cluster;
+pub const DEPLOYMENTS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineDeployment);
+pub const SETS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineSet);
+pub const POOLS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachinePool);
+pub const MACHINES: RoutedKind = RoutedKind::Machine;
+pub const KINDS: [RoutedKind; 5] = [CLUSTERS, DEPLOYMENTS, SETS, POOLS, MACHINES];
+
+pub type Id = (RoutedKind, ObjectKey);
+
+/// The place of an object's Cluster in it.
+#[derive(Clone, Copy, Debug)]
+pub enum Names<'a> {
+    InSpec(&'a str),
+    ByLabel(&'a str),
+    /// Nowhere; it may have an owner.
+    Owner(Option<(ScalableKind, &'a str)>),
+}
+
+impl Names<'static> {
+    /// Returns one of the ways in which an object of this kind names its Cluster.
+    pub fn choose(kind: RoutedKind, choice: u8) -> Self {
+        use ScalableKind::{MachineDeployment, MachinePool, MachineSet};
+        let owner = match (kind, choice % 3) {
+            (RoutedKind::Machine, 0) => Some((MachineSet, "o0")),
+            (RoutedKind::Machine, 1) => Some((MachinePool, "o1")),
+            (RoutedKind::Scalable(MachineSet), 0 | 1) => Some((MachineDeployment, "o0")),
+            (RoutedKind::Machine | RoutedKind::Cluster | RoutedKind::Scalable(_), _) => None,
+        };
+        match choice / 3 % 6 {
+            0 | 1 => Self::InSpec("stage"),
+            2 => Self::InSpec("other"),
+            3 => Self::ByLabel("stage"),
+            _ => Self::Owner(owner),
+        }
+    }
+}
+
+/// Returns an object that decodes or doesn't. Its content changes with its version.
+pub fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decodes: bool) -> Value {
+    let mut object = json!({
+        "metadata": {
+            "namespace": &*key.namespace, "name": &*key.name,
+            "uid": uid.to_string(), "resourceVersion": version.to_string(),
+            "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "9",
+            },
+        },
+    });
+    let content = match (kind, decodes) {
+        (RoutedKind::Cluster, false) => json!({"spec": {"paused": "odd"}}),
+        (RoutedKind::Scalable(_), false) => json!({"spec": {"replicas": "odd"}}),
+        (RoutedKind::Machine, false) => json!({"status": {"phase": 5}}),
+        (RoutedKind::Cluster, true) => json!({"spec": {"paused": version % 5 == 4}}),
+        (RoutedKind::Scalable(_), true) => json!({"spec": {"replicas": 1 + version % 2}}),
+        (RoutedKind::Machine, true) => json!({"spec": {"providerID": format!("cloud:///{}", version % 4)}}),
+    };
+    merge(&mut object, &content);
+    let names = match names {
+        Names::InSpec(name) => json!({"spec": {"clusterName": name}}),
+        Names::ByLabel(name) => json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": name}}}),
+        Names::Owner(None) => json!({}),
+        Names::Owner(Some((kind, name))) => json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind.as_str(), "name": name, "controller": true},
+        ]}}),
+    };
+    merge(&mut object, &names);
+    object
+}
+
+/// What an informer delivers next.
+pub enum Waiting<T> {
+    Event(Event<T>),
+    Mark(u64),
+    Synced,
+}
+
+/// An informer of one kind: a store, and the queue of a feed. Events of one object that wait are merged, as a real
+/// informer's.
+pub struct FakeInformer<T: Routed, S: Sink<T>> {
+    kind: T::Kind,
+    projection: Projection<T>,
+    sink: Arc<S>,
+    store: BTreeMap<ObjectKey, Arc<Object<T>>>,
+    queue: Vec<Waiting<T>>,
+    feed: Feed<T, S>,
+}
+
+impl<T: Routed, S: Sink<T>> FakeInformer<T, S> {
+    pub fn new(sink: &Arc<S>, kind: T::Kind, projection: Projection<T>) -> Self {
+        let feed = Feed::new(Arc::clone(sink), kind.clone(), HashSet::new());
+        Self { kind, projection, sink: Arc::clone(sink), store: BTreeMap::new(), queue: Vec::new(), feed }
+    }
+
+    pub fn kind(&self) -> &T::Kind {
+        &self.kind
+    }
+
+    pub fn object(&self, key: &ObjectKey) -> &Arc<Object<T>> {
+        &self.store[key]
+    }
+
+    /// Adds or updates an object. One with another uid replaces the one under its name.
+    pub fn set(&mut self, json: &Value) {
+        let object = Arc::new(self.projection.read(&json.to_string(), &Interner::default()).unwrap());
+        match self.store.insert(object.key(), Arc::clone(&object)) {
+            Some(old) if old.metadata.uid == object.metadata.uid => self.push(Event::Updated { old, new: object }),
+            old => {
+                if let Some(last) = old {
+                    self.push(Event::Deleted { last, found_by_relist: false });
+                }
+                self.push(Event::Added { object, initial: false });
+            }
+        }
+    }
+
+    pub fn delete(&mut self, key: &ObjectKey) {
+        if let Some(last) = self.store.remove(key) {
+            self.push(Event::Deleted { last, found_by_relist: false });
+        }
+    }
+
+    /// Replays the objects that may be of a Cluster, and then the mark.
+    pub fn replay(&mut self, cluster: &ObjectKey, mark: u64) {
+        let may_be = |object: &&Arc<Object<T>>| {
+            object.metadata.key.namespace == cluster.namespace && T::tag_of(object).may_be(&cluster.name)
+        };
+        let objects: Vec<_> = self.store.values().filter(may_be).cloned().collect();
+        for object in objects {
+            self.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
+        self.queue.push(Waiting::Mark(mark));
+    }
+
+    /// Lists again, with a feed that replaces the one before; what waited for that one is lost.
+    pub fn relist(&mut self) {
+        self.feed = Feed::new(Arc::clone(&self.sink), self.kind.clone(), self.feed.keys().take());
+        self.queue.clear();
+        for object in self.store.values() {
+            self.queue.push(Waiting::Event(Event::Added { object: Arc::clone(object), initial: true }));
+        }
+        self.queue.push(Waiting::Synced);
+        self.queue.extend(self.sink.awaited(&self.kind).into_iter().map(Waiting::Mark));
+    }
+
+    /// Shows a test the next event, and delivers it; returns false if there is none.
+    pub fn deliver(&mut self, show: impl FnOnce(&Waiting<T>)) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        let waiting = self.queue.remove(0);
+        show(&waiting);
+        match waiting {
+            Waiting::Event(event) => self.feed.handle(event),
+            Waiting::Mark(mark) => self.feed.replayed(mark),
+            Waiting::Synced => self.feed.synced(),
+        }
+        true
+    }
+
+    fn push(&mut self, event: Event<T>) {
+        let key = event.key();
+        let of_key = |waiting: &Waiting<T>| matches!(waiting, Waiting::Event(event) if event.key() == key);
+        let Some(place) = self.queue.iter().rposition(of_key) else { return self.queue.push(Waiting::Event(event)) };
+        let Waiting::Event(waiting) = self.queue.remove(place) else { unreachable!() };
+        let merged = match (waiting, event) {
+            (Event::Added { .. }, Event::Deleted { .. }) => return,
+            (Event::Added { initial, .. }, Event::Updated { new: object, .. }) => Event::Added { object, initial },
+            (Event::Updated { old, .. }, Event::Updated { new, .. }) => Event::Updated { old, new },
+            (Event::Updated { .. }, deleted @ Event::Deleted { .. }) => deleted,
+            (deleted @ Event::Deleted { .. }, added @ Event::Added { .. }) => {
+                self.queue.insert(place, Waiting::Event(added));
+                deleted
+            }
+            (waiting, event) => panic!("{:?} after {:?}", event.key(), waiting.key()),
+        };
+        self.queue.insert(place, Waiting::Event(merged));
+    }
+}
