@@ -191,6 +191,7 @@ impl Service {
     fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.check_freshness()?;
         if self.may_pin(caller) {
+            let _turn = self.pins.turn();
             self.pin(caller);
         }
         Ok(proto::RefreshResponse {})
@@ -212,8 +213,14 @@ impl Service {
     /// # Errors
     /// If nothing is pinned, and the index isn't fresh. Old pins are better than none.
     fn pin_if_unused(&self, caller: Option<&Connection>) -> Result<(), Status> {
+        let may_stay = |is_pinned| is_pinned && (!self.may_pin(caller) || !self.pins.must_pin(caller, Instant::now()));
+        if may_stay(self.index.is_pinned()) {
+            return Ok(());
+        }
+        // Another caller may have pinned meanwhile, on another thread.
+        let _turn = self.pins.turn();
         let is_pinned = self.index.is_pinned();
-        if is_pinned && (!self.may_pin(caller) || !self.pins.must_pin(caller, Instant::now())) {
+        if may_stay(is_pinned) {
             return Ok(());
         }
         match self.check_freshness() {
