@@ -169,7 +169,7 @@ async fn a_certificate_names_the_cluster_whose_groups_its_owner_has() {
         let refused = refresh(&mut client_of(uris)).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{uris:?}: {refused}");
     }
-    // The handshake of a client ends before the server judges its certificate, so a call could fail in several ways: the
+    // A client's handshake ends before the server judges its certificate, so a call could fail in several ways: the
     // alert is read without one.
     let foreign = connector(&servers, &Authority::new().of_uris(&[STAGE]));
     let said = async { connect(foreign, grpc).await?.read(&mut [0]).await };

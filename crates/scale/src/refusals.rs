@@ -33,7 +33,7 @@ impl Refusals {
     /// Counts a refusal. Returns the number of earlier ones that weren't logged, if this one has to be logged.
     pub(super) fn allows(&self, mut kind: Kind) -> Option<u64> {
         let mut limit = self.0.lock();
-        if !limit.has_room(&kind, MOST) {
+        if !limit.may_count(&kind, MOST) {
             kind.group = None;
         }
         limit.allows(kind, 1, Instant::now().into_std())

@@ -35,7 +35,7 @@ impl<K: Clone + Ord> LogLimit<K> {
 
     /// Returns true if this kind is counted already, or fewer kinds than `most` are.
     #[must_use]
-    pub fn has_room(&self, kind: &K, most: usize) -> bool {
+    pub fn may_count(&self, kind: &K, most: usize) -> bool {
         self.kinds.len() < most || self.kinds.contains_key(kind)
     }
 
@@ -126,10 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_limit_has_room_for_the_kinds_that_it_has() {
+    fn a_full_limit_counts_the_kinds_that_it_has() {
         let (mut limit, now) = (LogLimit::new(1), Instant::now());
-        assert!(limit.has_room(&"a", 1));
+        assert!(limit.may_count(&"a", 1));
         limit.allows("a", 1, now);
-        assert!(limit.has_room(&"a", 1) && !limit.has_room(&"b", 1));
+        assert!(limit.may_count(&"a", 1) && !limit.may_count(&"b", 1));
     }
 }

@@ -186,7 +186,7 @@ impl Refusals {
                 let allowed = {
                     let mut limit = self.0.lock();
                     let own = (reason, Some(peer.ip().to_canonical()));
-                    let kind = if limit.has_room(&own, MOST_ADDRESSES) { own } else { (reason, None) };
+                    let kind = if limit.may_count(&own, MOST_ADDRESSES) { own } else { (reason, None) };
                     limit.allows(kind, 1, now)
                 };
                 if let Some(more) = allowed {
