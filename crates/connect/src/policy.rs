@@ -3,9 +3,10 @@
 //! failure as an error. So the stack is built here, from kube's own layers, without these retries and logs: the callers
 //! decide on retries, and log each problem once.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use http::{HeaderValue, header};
+use http::{HeaderValue, header, uri::Scheme};
+use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
@@ -15,15 +16,19 @@ use kube::{
     Client, Config,
     client::{Body, ConfigExt},
 };
+use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-use super::{Connector, Proxies, bounded::bounded};
+use super::{Connector, Proxies, bounded::bounded, proxy::no_authority};
 
 /// The `User-Agent` that this program sends to API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
 
 /// The maximum length of the response to a short request. The list of one group's Machines is the longest.
 const LONGEST_ANSWER: usize = 32 << 20;
+
+/// The number of TLS sessions that are kept for resumption: those of one server.
+const SESSIONS: usize = 8;
 
 /// Two clients of one cluster with different timeouts. Cloning shares their connections.
 #[derive(Clone)]
@@ -76,19 +81,13 @@ impl Policy {
     /// # Errors
     /// When certificates, key or credentials can't be used.
     pub fn client(self, config: Config, proxies: Proxies) -> Result<Client, kube::Error> {
-        let mut config = config;
-        config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
-        // This fails only if a crypto provider is already installed, and that one works too.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let connector = connector_of(&config, proxies)?;
+        self.client_of(config, connector)
+    }
 
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(Duration::from_secs(15)));
-        tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
-        tcp.set_keepalive_retries(Some(3));
-        let way = Connector::new(tcp, proxies).map_err(|error| kube::Error::Service(error.into()))?;
-        let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(way)?);
+    fn client_of(self, mut config: Config, connector: HttpsConnector<Connector>) -> Result<Client, kube::Error> {
+        config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
+        let mut connector = TimeoutConnector::new(connector);
         connector.set_connect_timeout(Some(self.connect));
         connector.set_read_timeout(Some(self.silence));
         connector.set_write_timeout(Some(self.silence));
@@ -123,15 +122,49 @@ impl Policy {
     }
 }
 
+/// Returns the connector of a cluster, which all its clients share with its TLS.
+fn connector_of(config: &Config, proxies: Proxies) -> Result<HttpsConnector<Connector>, kube::Error> {
+    // This fails only if a crypto provider is already installed, and that one works too.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(Duration::from_secs(15)));
+    tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
+    tcp.set_keepalive_retries(Some(3));
+    let connector = Connector::new(tcp, proxies).map_err(|error| kube::Error::Service(error.into()))?;
+    let names: Arc<dyn ResolveServerName + Send + Sync> = match &config.tls_server_name {
+        Some(name) => {
+            let name = ServerName::try_from(name.clone()).map_err(|error| kube::Error::Service(error.into()))?;
+            Arc::new(FixedServerNameResolver::new(name))
+        }
+        None => Arc::new(DefaultServerNameResolver::default()),
+    };
+    Ok(HttpsConnector::new(connector, tls_of(config)?, false, names))
+}
+
+/// Returns the TLS of a cluster. A fleet has that of a thousand, so it must stay small: the defaults would keep sessions
+/// of 32 servers, and the system's authorities for a cluster without TLS.
+fn tls_of(config: &Config) -> Result<Arc<ClientConfig>, kube::Error> {
+    if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
+        return Ok(no_authority());
+    }
+    let mut tls = config.rustls_client_config()?;
+    tls.resumption = Resumption::in_memory_sessions(SESSIONS);
+    Ok(Arc::new(tls))
+}
+
 impl Clients {
     /// Builds both clients from one configuration.
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.
     pub fn new(config: Config, proxies: Proxies) -> Result<Self, kube::Error> {
+        let connector = connector_of(&config, proxies)?;
         Ok(Self {
-            watches: Policy::WATCHES.client(config.clone(), proxies.clone())?,
-            writes: Policy::WRITES.client(config, proxies)?,
+            watches: Policy::WATCHES.client_of(config.clone(), connector.clone())?,
+            writes: Policy::WRITES.client_of(config, connector)?,
         })
     }
 }

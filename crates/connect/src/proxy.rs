@@ -10,7 +10,13 @@
 //! kubeconfig, not in a Pod. hyper-util has the rules of `NO_PROXY` and the tunnel; ports and loopback are added as in
 //! Go.
 
-use std::{fmt, net::IpAddr, pin::Pin, sync::Arc, task};
+use std::{
+    fmt,
+    net::IpAddr,
+    pin::Pin,
+    sync::{Arc, LazyLock},
+    task,
+};
 
 use http::{Uri, uri::Scheme};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
@@ -144,15 +150,23 @@ impl Connector {
     /// # Errors
     /// When a proxy with TLS is set and there are no root certificates.
     pub fn new(tcp: HttpConnector, proxies: Proxies) -> std::io::Result<Self> {
-        let https = if proxies.any_with_tls() {
-            HttpsConnectorBuilder::new().with_native_roots()?
+        let to_proxy = if proxies.any_with_tls() {
+            let https = HttpsConnectorBuilder::new().with_native_roots()?;
+            https.https_or_http().enable_http1().wrap_connector(tcp.clone())
         } else {
-            let nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty());
-            HttpsConnectorBuilder::new().with_tls_config(nobody.with_no_client_auth())
+            HttpsConnector::from((tcp.clone(), no_authority()))
         };
-        let to_proxy = https.https_or_http().enable_http1().wrap_connector(tcp.clone());
         Ok(Self { tcp, to_proxy, proxies })
     }
+}
+
+/// Returns the TLS of connections that have none: it trusts nobody. All share it.
+pub(super) fn no_authority() -> Arc<ClientConfig> {
+    static NONE: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+        let nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty());
+        Arc::new(nobody.with_no_client_auth())
+    });
+    Arc::clone(&NONE)
 }
 
 impl fmt::Debug for Connector {
