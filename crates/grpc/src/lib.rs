@@ -11,6 +11,7 @@ mod options;
 mod pace;
 mod pins;
 mod pricing;
+mod status;
 mod subject;
 mod template;
 #[cfg(test)]
@@ -38,11 +39,12 @@ pub use self::{
     unknown_groups::UnknownGroups,
 };
 use self::{
-    call_log::{Answered, CallLog, LONGEST_ID},
+    call_log::{Answered, CallLog},
     metrics::{Rpc, code_name},
     pace::Pace,
     pins::Pins,
     pricing::Moment,
+    status::{code_of, cut, may_only_read, status_of, unknown},
     subject::Subject,
     wire::{group_to_wire, instance_to_wire},
 };
@@ -50,9 +52,6 @@ use index::{Freshness, Index, NodeQuery};
 use proto::cloud_provider_server::CloudProvider;
 use scale::{NodeName, Scale, ScaleError};
 use server::{Client, Connection};
-
-/// The maximum length of an error's message in bytes: clients accept at least 16 KiB of headers.
-const LONGEST_MESSAGE: usize = 4096;
 
 /// The cloud provider of one workload cluster.
 #[derive(Clone)]
@@ -139,7 +138,7 @@ impl Service {
         };
         self.call_log.record(answered, Instant::now());
         if code_of(result) == Code::NotFound
-            && let Some(group) = parse(request.get_ref().subject())
+            && let Some(group) = GroupId::parse(request.get_ref().subject())
         {
             self.report_unknown(&group, caller_of(request).map(Connection::client));
         }
@@ -157,7 +156,7 @@ impl Service {
         let client = caller_of(&request).map(Connection::client).cloned();
         let id = match &client {
             Some(client) if client.is_read_only => Err(may_only_read(client)),
-            _ => parse(subject).ok_or_else(|| unknown(subject)),
+            _ => GroupId::parse(subject).ok_or_else(|| unknown(subject)),
         };
         let id = match id {
             Ok(id) => id,
@@ -191,6 +190,7 @@ impl Service {
     fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.check_freshness()?;
         if self.may_pin(caller) {
+            let _turn = self.pins.turn();
             self.pin(caller);
         }
         Ok(proto::RefreshResponse {})
@@ -212,13 +212,19 @@ impl Service {
     /// # Errors
     /// If nothing is pinned, and the index isn't fresh. Old pins are better than none.
     fn pin_if_unused(&self, caller: Option<&Connection>) -> Result<(), Status> {
-        let is_pinned = self.index.is_pinned();
-        if is_pinned && (!self.may_pin(caller) || !self.pins.must_pin(caller, Instant::now())) {
+        let must_pin =
+            || !self.index.is_pinned() || (self.may_pin(caller) && self.pins.must_pin(caller, Instant::now()));
+        if !must_pin() {
+            return Ok(());
+        }
+        // Another caller may have pinned meanwhile, on another thread.
+        let _turn = self.pins.turn();
+        if !must_pin() {
             return Ok(());
         }
         match self.check_freshness() {
             Ok(()) => self.pin(caller),
-            Err(_) if is_pinned => {}
+            Err(_) if self.index.is_pinned() => {}
             Err(status) => return Err(status),
         }
         Ok(())
@@ -252,17 +258,17 @@ impl Service {
     }
 
     fn target_size_now(&self, id: &str) -> Result<proto::NodeGroupTargetSizeResponse, Status> {
-        let target_size = parse(id).and_then(|id| self.index.target_size(&id)).ok_or_else(|| unknown(id))?;
+        let target_size = GroupId::parse(id).and_then(|id| self.index.target_size(&id)).ok_or_else(|| unknown(id))?;
         Ok(proto::NodeGroupTargetSizeResponse { target_size })
     }
 
     fn instances_now(&self, id: &str) -> Result<proto::NodeGroupNodesResponse, Status> {
-        let instances = parse(id).and_then(|id| self.index.instances(&id)).ok_or_else(|| unknown(id))?;
+        let instances = GroupId::parse(id).and_then(|id| self.index.instances(&id)).ok_or_else(|| unknown(id))?;
         Ok(proto::NodeGroupNodesResponse { instances: instances.into_iter().map(instance_to_wire).collect() })
     }
 
     fn template_now(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
-        let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        let served = GroupId::parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
         template::answer(&served).ok_or_else(|| {
             Status::unimplemented(format!(
                 "node group {id} has no template: set its cpu and memory capacity annotations, or use an \
@@ -276,7 +282,7 @@ impl Service {
         request: &proto::NodeGroupAutoscalingOptionsRequest,
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
-        let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        let served = GroupId::parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
         // Cluster Autoscaler drains a Node before it requests the deletion. These options keep it from choosing a Node
         // that can't be deleted.
         let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
@@ -451,50 +457,7 @@ impl CloudProvider for Service {
     }
 }
 
-fn may_only_read(client: &Client) -> Status {
-    let name = &client.name;
-    Status::permission_denied(format!("client {name} may only read: it is among --tls-read-only-client-names"))
-}
-
 /// Returns the connection of a request.
 fn caller_of<Q>(request: &Request<Q>) -> Option<&Connection> {
     request.extensions().get()
-}
-
-fn code_of<T>(result: &Result<T, Status>) -> Code {
-    result.as_ref().err().map_or(Code::Ok, Status::code)
-}
-
-fn parse(id: &str) -> Option<GroupId> {
-    GroupId::parse(id)
-}
-
-fn unknown(id: &str) -> Status {
-    let id: String = id.chars().take(LONGEST_ID).collect();
-    Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
-}
-
-/// Cuts the message of an error, which is sent in a header, encoded to up to three times its length. A header beyond
-/// the caller's limit would fail the call without the code that the caller relies on. Ids in requests and messages of
-/// API servers may be that long.
-fn cut(status: Status) -> Status {
-    let message = status.message();
-    if message.len() <= LONGEST_MESSAGE {
-        return status;
-    }
-    let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
-    Status::new(status.code(), format!("{} (cut)", &message[..end]))
-}
-
-/// Maps the error of a command to its code. No other mapping may exist.
-fn status_of(error: &ScaleError) -> Status {
-    let message = error.to_string();
-    match error {
-        ScaleError::InvalidArgument(_) => Status::invalid_argument(message),
-        ScaleError::NotFound(_) => Status::not_found(message),
-        ScaleError::FailedPrecondition(_) | ScaleError::ReadOnly(_) => Status::failed_precondition(message),
-        ScaleError::Aborted(_) => Status::aborted(message),
-        ScaleError::PermissionDenied(_) => Status::permission_denied(message),
-        ScaleError::Unavailable(_) => Status::unavailable(message),
-    }
 }

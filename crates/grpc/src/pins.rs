@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use server::{Connection, KnownConnection};
 
@@ -18,7 +18,11 @@ const LAST_VISIT: Duration = Duration::from_secs(60 * 60);
 
 /// The callers that have pinned.
 #[derive(Debug, Default)]
-pub(super) struct Pins(Mutex<Vec<Caller>>);
+pub(super) struct Pins {
+    callers: Mutex<Vec<Caller>>,
+    /// Held while a caller pins: several threads may answer the callers of one Cluster.
+    turn: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Caller {
@@ -49,10 +53,15 @@ fn are_unused(known: impl IntoIterator<Item = PinState>) -> bool {
 }
 
 impl Pins {
+    /// Waits for the turn to pin. It has to be held from the question if a caller must pin to the record that it has.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
     /// Records a caller that has pinned.
     pub(super) fn record(&self, connection: Option<&Connection>, now: Instant) {
         let Some(connection) = connection else { return };
-        let mut callers = self.0.lock();
+        let mut callers = self.callers.lock();
         callers.retain(|caller| caller.connection.is_open() && !caller.connection.is(connection));
         callers.push(Caller { connection: connection.known(), at: now });
     }
@@ -61,7 +70,7 @@ impl Pins {
     /// callers are recognized by it.
     pub(super) fn must_pin(&self, connection: Option<&Connection>, now: Instant) -> bool {
         let Some(connection) = connection else { return false };
-        let callers = self.0.lock();
+        let callers = self.callers.lock();
         are_unused(callers.iter().map(|caller| PinState {
             is_caller: caller.connection.is(connection),
             is_open: caller.connection.is_open(),
@@ -105,12 +114,12 @@ mod tests {
         assert!(pins.must_pin(Some(&first), now));
         pins.record(Some(&first), now);
         pins.record(Some(&first), now);
-        assert_eq!(pins.0.lock().len(), 1, "once for each connection");
+        assert_eq!(pins.callers.lock().len(), 1, "once for each connection");
         assert!(!pins.must_pin(Some(&first), now));
         assert!(!pins.must_pin(Some(&second), now), "the first may be in its loop");
         drop(first);
         assert!(pins.must_pin(Some(&second), now));
         pins.record(Some(&second), now);
-        assert_eq!(pins.0.lock().len(), 1, "closed ones are forgotten");
+        assert_eq!(pins.callers.lock().len(), 1, "closed ones are forgotten");
     }
 }

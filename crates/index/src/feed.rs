@@ -64,10 +64,8 @@ impl<T: IndexFeed, S: Sink<T>> Feed<T, S> {
     /// Logs an object that can't be decoded, with the number of those that weren't logged.
     fn warn(&self, key: &ObjectKey, error: &DecodeError) {
         let now = Instant::now().into_std();
-        let mut limit = self.undecodable.lock();
-        let more: u64 = limit.over(now).into_iter().map(|((), more)| more).sum();
-        if limit.allows((), 1, now) {
-            drop(limit);
+        let allowed = self.undecodable.lock().allows((), 1, now);
+        if let Some(more) = allowed {
             let kind = std::any::type_name::<T>().rsplit(':').next();
             tracing::warn!(kind, object = %key, more, "object can't be decoded, its last state is kept: {error}");
         }

@@ -81,6 +81,13 @@ impl Notice {
         tracing::info!(group = %self.id, "{note}");
     }
 
+    /// Logs the number of earlier changes of the group that weren't logged.
+    fn log_further(&self, more: u64) {
+        if more > 0 {
+            tracing::info!(group = %self.id, more, "further changes of this node group weren't logged");
+        }
+    }
+
     /// Logs the change at level debug, as one of many in a summary.
     fn log_in_detail(&self) {
         let group = &self.id;
@@ -166,12 +173,13 @@ impl Index {
     /// Logs a change of a group, at level debug beyond the limit.
     fn log_group(&self, notice: &Notice) {
         let now = Instant::now().into_std();
-        let is_allowed = self.group_lines.lock().limit.allows(notice.id.clone(), notice.lines(), now);
-        if is_allowed {
-            notice.log();
-        } else {
+        let allowed = self.group_lines.lock().limit.allows(notice.id.clone(), notice.lines(), now);
+        let Some(more) = allowed else {
             notice.log_in_detail();
-        }
+            return;
+        };
+        notice.log_further(more);
+        notice.log();
     }
 
     /// Logs the number of changes beyond the limit, and the present state of each such group.
@@ -190,7 +198,7 @@ impl Index {
             over.into_iter().map(|(id, more)| (live.notice(id), more)).collect()
         };
         for (notice, more) in notices {
-            tracing::info!(group = %notice.id, more, "further changes of this node group weren't logged");
+            notice.log_further(more);
             notice.log();
         }
     }

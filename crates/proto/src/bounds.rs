@@ -6,7 +6,7 @@ use tonic::Status;
 
 use super::*;
 
-/// The maximum number of messages within a request: its Nodes and times.
+/// The maximum number of messages within a request: its Nodes.
 const MOST_MESSAGES: usize = 10_000;
 /// The number of labels and annotations that a request of any length may have in all.
 const ALLOWED_PAIRS: usize = 10_000;

@@ -207,6 +207,7 @@ pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
             ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))
         }
         CallError::NotServed(why) => ScaleError::PermissionDenied(format!("{id}: {why}")),
+        CallError::Abandoned => abandoned(id),
         CallError::NotDiscovered => ScaleError::Unavailable(format!(
             "{id}: discovery hasn't found yet how the API server serves this kind; try again"
         )),

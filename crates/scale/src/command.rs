@@ -1,6 +1,10 @@
 //! Commands that wait for their turn, and their callers.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use arcstr::ArcStr;
 use opentelemetry::Context;
@@ -42,11 +46,24 @@ pub(super) struct Caller {
     /// The name of the client that asks.
     client: Option<ArcStr>,
     answer: oneshot::Sender<Result<(), ScaleError>>,
+    /// Held by the call for as long as it waits.
+    waiting: Weak<()>,
 }
 
 impl Caller {
-    pub(super) fn new(command: &'static str, answer: oneshot::Sender<Result<(), ScaleError>>) -> Self {
-        Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), client: None, answer }
+    /// Returns the caller that holds `waiting`.
+    pub(super) fn new(
+        command: &'static str,
+        answer: oneshot::Sender<Result<(), ScaleError>>,
+        waiting: &Arc<()>,
+    ) -> Self {
+        let (begun, trace, waiting) = (Instant::now(), traces::current(), Arc::downgrade(waiting));
+        Self { command, nodes: None, begun, trace, client: None, answer, waiting }
+    }
+
+    /// Returns what the call holds for as long as it waits.
+    pub(super) fn waiting(&self) -> &Weak<()> {
+        &self.waiting
     }
 
     /// Sets the client that asks.

@@ -48,7 +48,7 @@ const OPEN_AT_LEAST: Duration = Duration::from_millis(5);
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
 /// The maximum number of calls in flight. The limit is twice that of the marks, so that decisions on joining deletes
-/// never wait for a mark.
+/// don't wait for a mark, but where they have the places of one of many Clusters.
 const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 
 /// Gathers the deletes that arrive at the same time as the first one.
@@ -87,7 +87,7 @@ async fn gather_until<P: Future<Output = ()>>(
             deletes.extend(more);
         }
     }
-    work.note_clients(deletes.iter().map(|delete| &delete.caller));
+    work.note_callers(deletes.iter().map(|delete| &delete.caller));
     deletes
 }
 

@@ -12,15 +12,17 @@ use nodegroup::GroupId;
 use parking_lot::Mutex;
 
 use super::{
-    clip::{LONGEST_TEXT, clip},
     error::ScaleError,
     events::{EventContent, EventReason, asked_for_by},
 };
+use text::shortened;
 
 /// The maximum number of entries of a group.
 const MOST_OF_A_GROUP: usize = 20;
 /// The maximum number of entries in all.
 const MOST: usize = 2000;
+/// The maximum length of a kept or logged text, in characters: a request may hold megabytes.
+pub(super) const LONGEST_TEXT: usize = 2000;
 /// The maximum number of entries of one of many Clusters.
 const MOST_OF_ONE: usize = 200;
 
@@ -141,7 +143,7 @@ impl History {
 
     fn add(&self, group: &GroupId, outcome: Outcome, what: &'static str, code: Option<&'static str>, text: &str) {
         let now = Timestamp::now();
-        let text = &*clip(text, LONGEST_TEXT);
+        let text = &*shortened(text, LONGEST_TEXT);
         let mut all = self.entries.lock();
         let entries = all.groups.entry(group.clone()).or_default();
         if let Some(last) = entries.back_mut()
@@ -229,7 +231,7 @@ mod tests {
             history.answered(&id, "delete", &refused(&"a".repeat(1 << 20)), None);
         }
         let entries = history.of(&id);
-        assert_eq!((entries.len(), entries[0].times, entries[0].text.len()), (1, 2, LONGEST_TEXT));
+        assert_eq!((entries.len(), entries[0].times, entries[0].text.chars().count()), (1, 2, LONGEST_TEXT + 1));
     }
 
     #[test]

@@ -8,7 +8,6 @@
 mod accepted_deletions;
 mod answer;
 mod api;
-mod clip;
 mod command;
 mod delete;
 mod error;
@@ -228,13 +227,18 @@ impl Scale {
         command: &'static str,
         queued: impl FnOnce(Caller) -> Command,
     ) -> Result<(), ScaleError> {
-        // A shutdown waits for running commands, and not for later ones.
+        // A shutdown, or the end of one of many Clusters, waits for running commands, and not for later ones.
         if self.shared.tasks.is_closed() {
+            self.shared.api.tenancy().check().map_err(|error| answer::failed(&id, &error))?;
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }
-        let (sender, receiver) = oneshot::channel();
-        turns::enqueue(&self.shared, &id, queued(Caller::new(command, sender).requested_by(self.client.clone())));
-        receiver.await.unwrap_or_else(|_| {
+        let ((sender, receiver), waiting) = (oneshot::channel(), Arc::new(()));
+        let caller = Caller::new(command, sender, &waiting).requested_by(self.client.clone());
+        turns::enqueue(&self.shared, &id, queued(caller));
+        let result = receiver.await;
+        // The command may look for it until the result is there.
+        drop(waiting);
+        result.unwrap_or_else(|_| {
             Err(ScaleError::Unavailable(
                 "the command ended without a result; read the group's size and try again".to_owned(),
             ))

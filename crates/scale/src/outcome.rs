@@ -10,25 +10,27 @@ use std::{
 use arcstr::ArcStr;
 use jiff::Timestamp;
 use nodegroup::{
-    DeletionLog, Excluded, LogError, MachineView, RolloutCause, Shortage,
+    DeletionLog, LogError, MachineView, Shortage,
     deletion_log::Entry,
     instance,
-    writing::{CallError, GroupVersion},
+    writing::{CallError, GroupVersion, NotScalable},
 };
 
 use super::{
     accepted_deletions::DeletionTarget,
     answer,
-    clip::{LONGEST_TEXT, clip},
     command::Caller,
     error::ScaleError,
     events::EventContent,
+    history::LONGEST_TEXT,
     metrics::Write,
     refusals::Kind,
     rule::{Effect, Named, NotLowered},
     shared::Shared,
     work::{Resized, Work},
 };
+use index::ScaleView;
+use text::shortened;
 
 /// The maximum number of clients in a log line or a note.
 const MOST_CLIENTS: usize = 3;
@@ -67,9 +69,20 @@ impl Work {
     ) -> Result<T, CallError> {
         let checked = async {
             self.api().tenancy().check()?;
+            if self.api().tenancy().is_one_of_many() && self.is_abandoned() {
+                return Err(CallError::Abandoned);
+            }
             call.await
         };
         self.take_back(write, checked).await
+    }
+
+    /// Returns true if nobody waits for the commands of this turn any more, and nothing was written for them. The turn
+    /// of a write may be long in coming for one of many Clusters.
+    fn is_abandoned(&self) -> bool {
+        let callers = self.callers.lock();
+        let are_gone = !callers.is_empty() && callers.iter().all(|caller| caller.strong_count() == 0);
+        are_gone && !self.has_written.load(Ordering::Relaxed) && !self.may_have_written.load(Ordering::Relaxed)
     }
 
     /// Does the same for a call that only takes back what was written: a Cluster that isn't served any more needs it.
@@ -83,6 +96,7 @@ impl Work {
         let result = call.await;
         self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
+        self.may_have_written.fetch_or(matches!(result, Err(CallError::Unknown(..))), Ordering::Relaxed);
         result
     }
 
@@ -171,14 +185,17 @@ impl Work {
         tracing::warn!(group = %self.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
     }
 
-    /// Reports a smaller target size for an object that is no node group now.
-    pub(super) fn report_size_left(&self, why: &Excluded) {
-        tracing::info!(group = %self.id, "the size is left as it is: {why}");
-    }
-
-    /// Reports a smaller target size for a group that is rolling out.
-    pub(super) fn report_size_left_in_rollout(&self, size: i32, cause: &RolloutCause) {
-        tracing::info!(group = %self.id, size, "target size is left as it is: the group is {cause}");
+    /// Reports a smaller target size that changes nothing: its object is no node group now, or is rolling out.
+    pub(super) fn report_size_left(&self, scalable: &Result<ScaleView, NotScalable>) {
+        match scalable {
+            Err(NotScalable::Excluded(why)) => tracing::info!(group = %self.id, "the size is left as it is: {why}"),
+            Err(NotScalable::Unknown) => {}
+            Ok(ScaleView { version, rollout, .. }) => {
+                let cause = rollout.as_ref().map(|rollout| rollout.cause.to_string());
+                let (size, cause) = (version.replicas, cause.unwrap_or_default());
+                tracing::info!(group = %self.id, size, "target size is left as it is: the group is {cause}");
+            }
+        }
     }
 
     /// Reports that no Machine is made for a size that this program has written.
@@ -215,12 +232,12 @@ impl Work {
             if !matches!(error, ScaleError::ReadOnly(_)) {
                 let code = error.code();
                 let kind = Kind { group: self.index().uid(&self.id).map(|_| self.id.clone()), command, code };
-                sum_up_refusals(&self.shared);
-                if self.shared.refusals.must_log(kind) {
-                    let text = error.to_string();
-                    let text = clip(&text, LONGEST_TEXT);
-                    let client = client.map(ArcStr::as_str);
-                    tracing::info!(group = %self.id, command, client, code, "read-only: this would be refused: {text}");
+                let (text, client) = (error.to_string(), client.map(ArcStr::as_str));
+                let text = shortened(&text, LONGEST_TEXT);
+                if let Some(more) = self.shared.refusals.allows(kind) {
+                    tracing::info!(group = %self.id, command, client, code, more, "read-only: this would be refused: {text}");
+                } else {
+                    tracing::debug!(group = %self.id, command, client, code, "read-only: this would be refused: {text}");
                 }
             }
             self.shared.history.answered(&self.id, command, error, client);
@@ -307,14 +324,19 @@ impl Work {
     pub(super) fn begin_turn(&self) {
         self.resized.lock().take();
         self.clients.lock().clear();
+        self.callers.lock().clear();
         self.has_written.store(false, Ordering::Relaxed);
+        self.may_have_written.store(false, Ordering::Relaxed);
         self.is_for_commands.store(false, Ordering::Relaxed);
     }
 
     /// Records the callers whose commands this turn carries out.
-    pub(super) fn note_clients<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
+    pub(super) fn note_callers<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
         self.is_for_commands.store(true, Ordering::Relaxed);
-        self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
+        for caller in callers {
+            self.callers.lock().push(caller.waiting().clone());
+            self.clients.lock().extend(caller.client().cloned());
+        }
     }
 
     /// Returns the names of the clients whose commands this turn carries out, at most `MOST_CLIENTS`; `None` if it
@@ -375,12 +397,15 @@ impl Work {
                 let code = error.grpc_code();
                 let is_known = self.index().uid(group).is_some();
                 let kind = Kind { group: is_known.then(|| group.clone()), command, code };
-                sum_up_refusals(&self.shared);
-                // A command that has changed the size is logged, whatever became of it.
-                if resized.is_some() || self.shared.refusals.must_log(kind) {
-                    let text = error.to_string();
-                    let text = clip(&text, LONGEST_TEXT);
-                    tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {text}");
+                let text = error.to_string();
+                let text = shortened(&text, LONGEST_TEXT);
+                // A command that has changed the size, or may have, is logged, whatever became of it.
+                let may_be_done = resized.is_some() || self.may_have_written.load(Ordering::Relaxed);
+                let allowed = if may_be_done { Some(0) } else { self.shared.refusals.allows(kind) };
+                if let Some(more) = allowed {
+                    tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, more, "command refused or failed: {text}");
+                } else {
+                    tracing::debug!(%group, command, client, nodes, code, milliseconds, "command refused or failed: {text}");
                 }
             }
         }

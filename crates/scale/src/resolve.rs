@@ -8,7 +8,6 @@ use nodegroup::{Phase, PlaceholderRef};
 
 use super::{
     answer,
-    clip::{LONGEST_ID, clip},
     command::NodeName,
     error::ScaleError,
     options::MachinePoolDeletes,
@@ -16,6 +15,10 @@ use super::{
     work::Work,
 };
 use index::{NodeQuery, Resolved};
+use text::shortened;
+
+/// The maximum length of a Node's id in an answer, in characters.
+const LONGEST_ID: usize = 300;
 
 /// The Machines, replicas and instances that the Nodes of a delete stand for.
 #[derive(Debug, Default)]
@@ -100,7 +103,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
             Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
                 return Err(ScaleError::InvalidArgument(format!(
                     "Node {} belongs to node group {other}, not to {id}; nothing was changed",
-                    clip(text, LONGEST_ID)
+                    shortened(text, LONGEST_ID)
                 )));
             }
             // It has been deleted since.
@@ -109,7 +112,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
                 return Err(ScaleError::NotFound(format!(
                     "Node {} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
                      nothing was changed",
-                    clip(text, LONGEST_ID)
+                    shortened(text, LONGEST_ID)
                 )));
             }
         }

@@ -70,7 +70,11 @@ fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
         CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
         CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),
         CallError::Unauthorized(_) | CallError::NotDiscovered => Some(usual),
-        CallError::Missing(_) | CallError::Forbidden(_) | CallError::Refused(_) | CallError::NotServed(_) => None,
+        CallError::Missing(_)
+        | CallError::Forbidden(_)
+        | CallError::Refused(_)
+        | CallError::NotServed(_)
+        | CallError::Abandoned => None,
     }
 }
 
@@ -96,6 +100,7 @@ mod tests {
     #[case::forbidden(CallError::Forbidden(text()), 1, None)]
     #[case::refused(CallError::Refused(text()), 1, None)]
     #[case::not_served(CallError::NotServed(text()), 1, None)]
+    #[case::abandoned(CallError::Abandoned, 1, None)]
     fn the_pause_before_the_next_attempt(#[case] error: CallError, #[case] attempt: u32, #[case] millis: Option<u64>) {
         assert_eq!(pause_after(&error, attempt), millis.map(Duration::from_millis));
     }

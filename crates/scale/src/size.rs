@@ -2,7 +2,6 @@
 //! ([`delete_rule::steps::Resize`], [`delete_rule::steps::Decrease`]).
 
 use delete_rule::naming::Shrinkable;
-use index::ScaleView;
 use nodegroup::{size, writing::NotScalable};
 
 use super::{
@@ -32,16 +31,14 @@ pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result
     // A wrong delta is refused whatever the state of the group.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;
     let scalable = work.index().scale_view(&work.id);
-    match &scalable {
-        Err(NotScalable::Excluded(why)) if Shrinkable::Excluded.leaves_size() => {
-            work.report_size_left(why);
-            return Ok(());
-        }
-        Ok(ScaleView { version, rollout: Some(rollout), .. }) if Shrinkable::RollingOut.leaves_size() => {
-            work.report_size_left_in_rollout(version.replicas, &rollout.cause);
-            return Ok(());
-        }
-        Ok(_) | Err(_) => {}
+    let shrinkable = match &scalable {
+        Err(NotScalable::Excluded(_)) => Shrinkable::Excluded,
+        Ok(view) if view.rollout.is_some() => Shrinkable::RollingOut,
+        Ok(_) | Err(_) => Shrinkable::Yes,
+    };
+    if shrinkable.leaves_size() {
+        work.report_size_left(&scalable);
+        return Ok(());
     }
     let view = scalable.map_err(|why| answer::not_scalable(&work.id, &why))?;
     let mut decrease = Decrease::new(RULE, view.version, delta, view.bounds, CALLER);

@@ -72,13 +72,13 @@ impl Share {
     }
 
     async fn turn(&self) -> Turn<'_> {
-        // Neither semaphore is ever closed.
-        let own = self.own.acquire().await.ok();
+        // No place is held meanwhile, which reads need too.
         let pause = self.pause(Instant::now());
         if !pause.is_zero() {
             sleep(pause).await;
         }
-        Turn { _own: own, _of_all: self.all.acquire().await.ok() }
+        // Neither semaphore is ever closed.
+        Turn { _own: self.own.acquire().await.ok(), _of_all: self.all.acquire().await.ok() }
     }
 
     /// Returns the pause before the next write.

@@ -117,7 +117,7 @@ async fn in_turn(
     if caller.is_gone() {
         return Err(answer::abandoned(&work.id));
     }
-    work.note_clients([caller]);
+    work.note_callers([caller]);
     let span = work.api().traces().work(caller.command(), std::iter::once(caller.trace()));
     name(&span, work);
     let result = command.with_context(span.context()).await;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Weak, atomic::AtomicBool},
 };
 
 use arcstr::ArcStr;
@@ -24,8 +24,12 @@ pub(super) struct Work {
     pub(super) resized: Mutex<Option<Resized>>,
     /// The clients whose commands this turn carries out.
     pub(super) clients: Mutex<BTreeSet<ArcStr>>,
+    /// The calls that wait for this turn's commands.
+    pub(super) callers: Mutex<Vec<Weak<()>>>,
     /// True once something was written in this turn.
     pub(super) has_written: AtomicBool,
+    /// True once a write of this turn had no answer.
+    pub(super) may_have_written: AtomicBool,
     /// True if this turn carries out commands, rather than what another copy or an earlier process has left.
     pub(super) is_for_commands: AtomicBool,
 }
@@ -45,7 +49,9 @@ impl Work {
             id,
             resized: Mutex::default(),
             clients: Mutex::default(),
+            callers: Mutex::default(),
             has_written: AtomicBool::default(),
+            may_have_written: AtomicBool::default(),
             is_for_commands: AtomicBool::default(),
         }
     }

@@ -64,9 +64,10 @@ pub(super) async fn distribute(
             None => return,
         };
         // The thread registers the socket with its own runtime.
-        let (Ok(stream), Some(thread)) = (stream.into_std(), threads.iter().min_by_key(|thread| thread.open())) else {
-            continue;
-        };
+        let Ok(stream) = stream.into_std() else { continue };
+        // One that takes no connections keeps nobody from the others.
+        let takes = |thread: &&ThreadSender| thread.connections.capacity() > 0;
+        let Some(thread) = threads.iter().filter(takes).min_by_key(|thread| thread.open()) else { continue };
         order += 1;
         let place = Place { held: Arc::clone(&thread.places), order };
         // If it fails, the thread has ended, and the program does too.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     time::{Duration, Instant},
 };
 
@@ -32,20 +33,25 @@ impl<K: Clone + Ord> LogLimit<K> {
         Self { at_once, kinds: BTreeMap::new() }
     }
 
-    /// Returns true if an entry of this number of lines has to be logged. It may take the lines beyond the limit, so
-    /// that a long one is logged too. Otherwise counts it.
-    pub fn allows(&mut self, kind: K, lines: usize, now: Instant) -> bool {
+    /// Returns true if this kind is counted already, or fewer kinds than `most` are.
+    #[must_use]
+    pub fn may_count(&self, kind: &K, most: usize) -> bool {
+        self.kinds.len() < most || self.kinds.contains_key(kind)
+    }
+
+    /// Returns the number of earlier entries that weren't logged, if an entry of this number of lines has to be logged.
+    /// It may take the lines beyond the limit, so that a long one is logged too. Otherwise counts it.
+    pub fn allows(&mut self, kind: K, lines: usize, now: Instant) -> Option<u64> {
         let logged = self.kinds.entry(kind).or_insert(Logged { since: now, lines: 0, more: 0 });
         if now.saturating_duration_since(logged.since) >= PAUSE {
             (logged.since, logged.lines) = (now, 0);
         }
-        let allowed = logged.lines < self.at_once;
-        if allowed {
-            logged.lines += lines;
-        } else {
+        if logged.lines >= self.at_once {
             logged.more += 1;
+            return None;
         }
-        allowed
+        logged.lines += lines;
+        Some(mem::take(&mut logged.more))
     }
 
     /// Forgets the kinds whose minute is over. Returns those with entries that weren't logged, and their number. It
@@ -78,9 +84,9 @@ mod tests {
     #[test]
     fn the_first_of_a_kind_are_logged_and_those_that_follow_are_summed_up() {
         let (mut limit, begun) = (LogLimit::new(2), Instant::now());
-        let allowed = (0..1_000).filter(|_| limit.allows("a", 1, begun)).count();
-        assert_eq!(allowed, 2);
-        assert!(limit.allows("b", 1, begun), "another kind has its own limit");
+        let allowed: Vec<_> = (0..1_000).filter_map(|_| limit.allows("a", 1, begun)).collect();
+        assert_eq!(allowed, [0, 0]);
+        assert_eq!(limit.allows("b", 1, begun), Some(0), "another kind has its own limit");
         assert_eq!(limit.over(begun + SECOND * 59), []);
         assert_eq!(limit.due(), Some(begun + PAUSE));
         assert_eq!(limit.over(begun + PAUSE), [("a", 998)]);
@@ -89,16 +95,41 @@ mod tests {
     }
 
     #[test]
-    fn a_new_minute_has_its_own_lines_and_loses_no_sum() {
+    fn a_new_minute_has_its_own_lines_and_the_sum_of_the_last_one() {
         let (mut limit, begun) = (LogLimit::new(1), Instant::now());
-        assert_eq!([0, 1, 2].map(|_| limit.allows("a", 1, begun)), [true, false, false]);
-        assert_eq!([0, 1].map(|_| limit.allows("a", 1, begun + PAUSE)), [true, false]);
-        assert_eq!(limit.over(begun + PAUSE * 2), [("a", 3)]);
+        assert_eq!([0, 1, 2].map(|_| limit.allows("a", 1, begun)), [Some(0), None, None]);
+        assert_eq!([0, 1].map(|_| limit.allows("a", 1, begun + PAUSE)), [Some(2), None]);
+        assert_eq!(limit.over(begun + PAUSE * 2), [("a", 1)]);
+    }
+
+    /// Whatever the phase in which sums are taken.
+    #[test]
+    fn a_flood_without_end_has_a_sum_each_minute() {
+        let (mut limit, begun) = (LogLimit::new(1), Instant::now());
+        let (mut logged, mut summed) = (0, 0);
+        for second in 0..600 {
+            let now = begun + SECOND * second;
+            if let Some(more) = limit.allows("a", 1, now) {
+                (logged, summed) = (logged + 1, summed + more);
+            }
+            if second % 60 == 30 {
+                summed += limit.over(now).iter().map(|(_, more)| more).sum::<u64>();
+            }
+        }
+        assert_eq!((logged, summed), (10, 9 * 59));
     }
 
     #[test]
     fn a_long_entry_is_logged_as_a_whole_and_takes_its_lines() {
         let (mut limit, begun) = (LogLimit::new(30), Instant::now());
-        assert_eq!([0, 1, 2].map(|_| limit.allows("a", 21, begun)), [true, true, false]);
+        assert_eq!([0, 1, 2].map(|_| limit.allows("a", 21, begun)), [Some(0), Some(0), None]);
+    }
+
+    #[test]
+    fn a_full_limit_counts_the_kinds_that_it_has() {
+        let (mut limit, now) = (LogLimit::new(1), Instant::now());
+        assert!(limit.may_count(&"a", 1));
+        limit.allows("a", 1, now);
+        assert!(limit.may_count(&"a", 1) && !limit.may_count(&"b", 1));
     }
 }

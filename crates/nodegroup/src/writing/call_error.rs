@@ -26,11 +26,13 @@ pub enum CallError {
     NotDiscovered,
     /// Not made, since the Cluster isn't served any more.
     NotServed(String),
+    /// Not made, since nobody waits for the command any more.
+    Abandoned,
 }
 
 impl CallError {
     /// All classes, as metric labels.
-    pub const LABELS: [&str; 10] = [
+    pub const LABELS: [&str; 11] = [
         "rejected",
         "conflict",
         "busy",
@@ -41,13 +43,25 @@ impl CallError {
         "refused",
         "not_discovered",
         "not_served",
+        "abandoned",
     ];
 
     /// Returns the class as a metric label.
     #[must_use]
     pub fn label(&self) -> &'static str {
-        let [rejected, conflict, busy, unknown, missing, unauthorized, forbidden, refused, not_discovered, not_served] =
-            Self::LABELS;
+        let [
+            rejected,
+            conflict,
+            busy,
+            unknown,
+            missing,
+            unauthorized,
+            forbidden,
+            refused,
+            not_discovered,
+            not_served,
+            abandoned,
+        ] = Self::LABELS;
         match self {
             Self::Rejected(_) => rejected,
             Self::Conflict(_) => conflict,
@@ -59,6 +73,7 @@ impl CallError {
             Self::Refused(_) => refused,
             Self::NotDiscovered => not_discovered,
             Self::NotServed(_) => not_served,
+            Self::Abandoned => abandoned,
         }
     }
 }

@@ -107,7 +107,9 @@ impl FailedCall for CallError {
             Self::Conflict(_) => Failure::Conflict,
             Self::Unknown(..) => Failure::Unknown,
             Self::Busy(..) | Self::Unauthorized(_) | Self::NotDiscovered => Failure::NotNow,
-            Self::Missing(_) | Self::Forbidden(_) | Self::Refused(_) | Self::NotServed(_) => Failure::Final,
+            Self::Missing(_) | Self::Forbidden(_) | Self::Refused(_) | Self::NotServed(_) | Self::Abandoned => {
+                Failure::Final
+            }
         }
     }
 }

@@ -93,7 +93,7 @@ impl World {
     fn command(&mut self, number: u8) {
         let id = group(number);
         let (answer, _) = oneshot::channel();
-        if self.state.enqueue(&id, Command::Increase(1, Caller::new("increase", answer))).is_new {
+        if self.state.enqueue(&id, Command::Increase(1, Caller::new("increase", answer, &Arc::default()))).is_new {
             self.run_lanes(vec![id]);
         }
     }

@@ -78,10 +78,7 @@ async fn of_one_group_a_bounded_number_of_commands_wait_and_others_have_their_tu
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_a_line_a_minute_and_each_write_is_logged() {
-    let said = CapturedLog::default();
-    let writer = said.clone();
-    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _log = tracing::subscriber::set_default(log);
+    let (said, _log) = CapturedLog::begin();
     let world = World::new(2, &["a", "b"]);
     let unknown = |number: u32| nodegroup::GroupId::parse(&format!("MachineDeployment/team-a/g{number}")).unwrap();
     for number in 0..50 {
@@ -107,10 +104,7 @@ async fn refusals_are_a_line_a_minute_and_each_write_is_logged() {
 
 #[tokio::test]
 async fn no_text_of_a_request_is_kept_or_logged_whole() {
-    let said = CapturedLog::default();
-    let writer = said.clone();
-    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _log = tracing::subscriber::set_default(log);
+    let (said, _log) = CapturedLog::begin();
     let world = World::new(2, &["a", "b"]);
     for text in [long("a"), long("ä"), long("\u{7}"), format!("replica-MachineDeployment-team-a_workers-{}", long("0"))]
     {

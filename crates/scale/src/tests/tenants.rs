@@ -1,16 +1,19 @@
 //! A Cluster among many that is excluded while a command runs: nothing more is written for it but what takes back what
 //! was logged and marked.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use rstest::rstest;
 
 use super::{
     ABCD,
-    fake::{Fault, World, group, nodes},
+    fake::{Fault, LONG, World, group, nodes},
 };
 use crate::{MayWrite, ScaleError};
 
@@ -43,6 +46,27 @@ fn is_untouched(world: &World) {
 
 fn denied() -> Result<(), ScaleError> {
     Err(ScaleError::PermissionDenied("MachineDeployment/team-a/workers: it was opted out".to_owned()))
+}
+
+/// Other groups of the Cluster have used up its writes, and Cluster Autoscaler gives the command up meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_caller_leaves_before_its_turn_is_not_written() {
+    let (world, _) = world(4, &ABCD);
+    for _ in 0..20 {
+        drop(world.scale.shared.api.tenancy().turn().await);
+    }
+    for command in [0, 1] {
+        let call = async {
+            match command {
+                0 => world.scale.increase(group(), 1).await,
+                _ => world.scale.delete(group(), nodes(&["b"])).await,
+            }
+        };
+        tokio::time::timeout(Duration::from_millis(20), call).await.unwrap_err();
+    }
+    world.scale.drain(LONG).await.unwrap();
+    is_untouched(&world);
+    assert!(world.api.calls().iter().all(|call| !call.starts_with("PATCH")), "{:?}", world.api.calls());
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 use std::{
     io,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,6 +40,8 @@ const HANDSHAKES_AT_ONCE: usize = 64;
 const OF_ONE_ADDRESS: usize = 16;
 /// The maximum length of a logged reason, in characters; a certificate may contain anything.
 const LONGEST_WHY: usize = 600;
+/// The maximum number of addresses and reasons whose refusals are logged one by one in a minute.
+const MOST_ADDRESSES: usize = 64;
 
 /// A connection with a completed handshake, and its peer.
 type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
@@ -98,7 +101,7 @@ async fn take(
                 }
                 Err((refused, why)) => {
                     certificates.metrics.count_refused(refused);
-                    handshakes.refusals.log(&peer.to_string(), refused, &why, Instant::now());
+                    handshakes.refusals.log(peer, refused, &why, Instant::now());
                 }
             }
         });
@@ -158,10 +161,13 @@ impl Handshakes {
     }
 }
 
-/// The log of refused clients: the first one of a reason is logged immediately, and those that follow within a minute
-/// are counted. Any Pod that reaches the port could otherwise fill the log.
+/// The log of refused clients: the first one of an address and reason is logged immediately, and those that follow
+/// within a minute are counted. Any Pod that reaches the port could otherwise fill the log.
 #[derive(Debug)]
-struct Refusals(Mutex<LogLimit<&'static str>>);
+struct Refusals(Mutex<LogLimit<Kind>>);
+
+/// The kind of a refusal: its reason, and the client's address; `None` stands for those beyond [`MOST_ADDRESSES`].
+type Kind = (&'static str, Option<IpAddr>);
 
 impl Default for Refusals {
     fn default() -> Self {
@@ -170,18 +176,23 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    fn log(&self, peer: &str, refused: Refused, why: &str, now: Instant) {
+    fn log(&self, peer: SocketAddr, refused: Refused, why: &str, now: Instant) {
         let why = shortened(why, LONGEST_WHY);
         match refused {
             // Scanners and TCP probes cause these all day.
-            Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(peer, "no TLS connection: {why}"),
+            Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(%peer, "no TLS connection: {why}"),
             Refused::NoCertificate | Refused::Certificate | Refused::Name => {
                 let reason = refused.as_str();
-                let is_allowed = self.0.lock().allows(reason, 1, now);
-                if is_allowed {
-                    warn!(peer, reason, "a client was refused: {why}");
+                let allowed = {
+                    let mut limit = self.0.lock();
+                    let own = (reason, Some(peer.ip().to_canonical()));
+                    let kind = if limit.may_count(&own, MOST_ADDRESSES) { own } else { (reason, None) };
+                    limit.allows(kind, 1, now)
+                };
+                if let Some(more) = allowed {
+                    warn!(%peer, reason, more, "a client was refused: {why}");
                 } else {
-                    debug!(peer, reason, "a client was refused: {why}");
+                    debug!(%peer, reason, "a client was refused: {why}");
                 }
             }
         }
@@ -190,8 +201,9 @@ impl Refusals {
     /// Logs the counts whose minute is over. It must be called periodically.
     fn sum_up(&self, now: Instant) {
         let over = self.0.lock().over(now);
-        for (reason, more) in over {
-            warn!(reason, more, "a client was refused: further ones for the same reason");
+        for ((reason, address), more) in over {
+            let address = address.map_or_else(|| "(several)".to_owned(), |address| address.to_string());
+            warn!(peer = address, reason, more, "a client was refused: further ones for the same reason");
         }
     }
 }
@@ -224,23 +236,41 @@ mod tests {
     use super::*;
     use testkit::CapturedLog;
 
+    fn address(number: u32) -> SocketAddr {
+        SocketAddr::from((std::net::Ipv4Addr::from_bits(0x0a00_0000 + number), 1))
+    }
+
     #[test]
     fn clients_that_are_refused_without_end_have_a_line_and_a_sum_a_minute() {
         let (refusals, begun) = (Refusals::default(), Instant::now());
         let why = "a name, ".repeat(10_000);
         let said = CapturedLog::of(|| {
-            for port in 0..5_000 {
-                refusals.log(&format!("10.0.0.1:{port}"), Refused::Name, &why, begun);
+            for _ in 0..5_000 {
+                refusals.log(address(1), Refused::Name, &why, begun);
             }
-            refusals.log("10.0.0.2:1", Refused::NoCertificate, "none", begun);
+            refusals.log(address(2), Refused::Name, "another name", begun);
             refusals.sum_up(begun);
             refusals.sum_up(begun + PAUSE);
             refusals.sum_up(begun + PAUSE * 2);
         });
         let lines: Vec<_> = said.lines().collect();
         let [first, other, sum] = lines[..] else { panic!("{} lines", lines.len()) };
-        assert!(first.contains("peer=\"10.0.0.1:0\"") && first.len() < 1_000, "{first}");
-        assert!(other.contains("10.0.0.2:1"), "{other}");
+        assert!(first.contains("peer=10.0.0.1:1") && first.len() < 1_000, "{first}");
+        assert!(other.contains("10.0.0.2:1"), "one client doesn't hide another: {other}");
         assert!(sum.contains("further ones for the same reason") && sum.contains("more=4999"), "{sum}");
+        assert!(sum.contains("10.0.0.1"), "{sum}");
+    }
+
+    #[test]
+    fn clients_of_many_addresses_have_few_lines() {
+        let (refusals, begun) = (Refusals::default(), Instant::now());
+        let said = CapturedLog::of(|| {
+            for number in 0..10_000 {
+                refusals.log(address(number), Refused::NoCertificate, "none", begun);
+            }
+            refusals.sum_up(begun + PAUSE);
+        });
+        assert_eq!(said.lines().count(), MOST_ADDRESSES + 2);
+        assert!(said.contains("(several)") && said.contains(&format!("more={}", 9_999 - MOST_ADDRESSES)), "{said}");
     }
 }
