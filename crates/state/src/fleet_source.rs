@@ -154,7 +154,7 @@ fn converted(cluster: &ServedCluster, core: Option<&str>, now: Instant) -> Fleet
 fn of_sync(left: Option<Left>, sync: MemberSync, core: Option<&str>) -> FleetCluster {
     let (nodes_synced, nodes_reason) = (sync.nodes.is_none(), sync.nodes.clone());
     let (standing, reason) = standing(left, sync, core);
-    FleetCluster { standing, reason, nodes_synced, nodes_reason, ..FleetCluster::default() }
+    FleetCluster { standing, reason, nodes_reason, nodes_synced, ..FleetCluster::default() }
 }
 
 /// Returns the standing of a Cluster with its reason, given the problem of the core kinds.

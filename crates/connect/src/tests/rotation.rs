@@ -213,8 +213,8 @@ async fn the_secret_of_one_of_many_is_read_each_minute_while_its_cluster_cannot_
     let (reads, works) = (Arc::<AtomicUsize>::default(), AtomicBool::new(true));
     let (management, pace) = (counting(&reads), Pace::of_many());
     let source = WorkloadSource::Secret(SecretRef::of(&super::prod()));
-    let (access, place) = source.access_in_time(&management, &pace, |error| panic!("{error}")).await;
-    drop(place);
+    let (access, connecting) = source.access_in_time(&management, &pace, |error| panic!("{error}")).await;
+    drop(connecting);
     let reads = || reads.load(Ordering::Relaxed);
     let story = async {
         sleep(Duration::from_secs(470)).await;
