@@ -396,16 +396,12 @@ impl<S: TemplateSink> Templates<S> {
             self.sink.set_kind(&kind, None);
         }
         let now = Instant::now().into_std();
-        let further = |kinds: u64| {
-            if kinds > 0 {
-                tracing::warn!(kinds, "infrastructure templates of further kinds that node groups name can't be read");
-            }
-        };
-        further(said.over(now).into_iter().map(|((), kinds)| kinds).sum());
+        for ((), kinds) in said.over(now) {
+            tracing::warn!(kinds, "infrastructure templates of further kinds that node groups name can't be read");
+        }
         for (kind, why) in changed {
-            if let Some(kinds) = said.allows((), 1, now) {
-                further(kinds);
-                tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
+            if let Some(more) = said.allows((), 1, now) {
+                tracing::warn!(%kind, more, "infrastructure templates of this kind can't be read: {why}");
             }
             self.sink.set_kind(kind, Some(KindState::Unreadable(why.clone())));
         }

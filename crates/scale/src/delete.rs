@@ -54,12 +54,12 @@ const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
 /// Gathers the deletes that arrive at the same time as the first one.
 pub(super) async fn gather(work: &Work, deletes: Vec<Delete>) -> Vec<Delete> {
     let is_quiet = |turns, time| turns >= MOST_QUIET_TURNS || (turns >= QUIET_TURNS && time >= QUIET_FOR);
-    gather_until(work, deletes, is_quiet, give_way).await
+    gather_until(work, deletes, is_quiet, || give_way(work)).await
 }
 
 /// Yields to the runtime's tasks and to other threads: on a busy machine these have to run to bring further deletes.
-async fn give_way() {
-    std::thread::yield_now();
+async fn give_way(work: &Work) {
+    work.shared.spawner.yield_thread();
     tokio::task::yield_now().await;
 }
 

@@ -46,6 +46,14 @@ impl Spawner {
             Some(around) => tracker.spawn_on(around(Box::pin(task)), &self.runtime),
         };
     }
+
+    /// Lets other threads run on the processor of this one, unless tasks are wrapped: a simulation has one thread, and
+    /// its time doesn't pass with that of the machine.
+    pub fn yield_thread(&self) {
+        if self.around.is_none() {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl From<Handle> for Spawner {
