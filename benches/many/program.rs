@@ -50,7 +50,8 @@ impl Program {
         let (grpc, http) = (free_address(), free_address());
         let sandbox = world.sandbox();
         let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
-        command.args(["serve", "--no-events", &format!("--listen={grpc}"), &format!("--http-listen={http}")]);
+        command.args(["serve", "--no-events", "--admin-listen=none"]);
+        command.args([format!("--listen={grpc}"), format!("--http-listen={http}")]);
         command.arg(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
         match served {
             Served::Fleet => {
@@ -61,7 +62,7 @@ impl Program {
                 }
             }
             Served::One(cluster) => {
-                command.args([format!("--cluster={}", cluster.text()), "--admin-listen=127.0.0.1:0".to_owned()]);
+                command.arg(format!("--cluster={}", cluster.text()));
             }
         }
         let began = Instant::now();

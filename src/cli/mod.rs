@@ -39,6 +39,7 @@ pub use index_args::IndexArgs;
 pub use log::{LogArgs, LogControl, LogFormat, Screen};
 use log_level::{LogLevelArgs, LogLevelConfig};
 pub use printing::{Color, PrintError};
+use serve::OneCluster;
 pub use serve::{FleetArgs, Reflection, ServeArgs, ServeConfig, TlsArgs};
 pub use usage::UsageError;
 pub use watch::{Output, Target, Watch, WatchArgs, WatchConfig};

@@ -17,7 +17,7 @@ use server::SocketRights;
 fn config(flags: &[&str]) -> Result<Config, UsageError> {
     let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
     let Command::Serve(args) = cli.command else { panic!("it isn't serve") };
-    Config::try_from(*args)
+    serve::OneCluster::try_from(*args).map(|one| one.config)
 }
 
 fn wrong(flags: &[&str]) -> String {
@@ -68,7 +68,6 @@ fn a_workload_kubeconfig_wins_over_the_secret_and_the_scope_stays() {
     assert_eq!(config.workload, WorkloadSource::Own(Source::File("/etc/workload".into())));
 }
 
-/// The topologies of the contract, section 5.
 #[rstest]
 #[case::of_one(&["--cluster", "team-a/prod", "--workload-nodes", "{cluster}-nodes"], "Secret team-a/prod-nodes")]
 #[case::none_of_one(&["--cluster", "team-a/prod", "--workload-nodes", "none"], "none")]
@@ -88,6 +87,7 @@ fn credentials_for_nodes_that_contradict_are_refused(#[case] flags: &[&str], #[c
     assert!(error.contains(expected), "{error}");
 }
 
+/// The topologies of the contract, section 5.
 #[rstest]
 #[case::self_managed(&[], Source::Default, WorkloadSource::Management)]
 #[case::one_file(&["--management-kubeconfig", "m"], Source::File("m".into()), WorkloadSource::Management)]

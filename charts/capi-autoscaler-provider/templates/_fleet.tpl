@@ -7,7 +7,7 @@
 true
 {{- else -}}
 {{- with .Values.fleet -}}
-{{- if or .trustDomain .namespaces .readAllSecrets .certificateRequestPolicy.enabled -}}
+{{- if or .trustDomain .namespaces .readAllSecrets .workloadNodes .certificateRequestPolicy.enabled -}}
 {{- fail "fleet: the Clusters are chosen by their labels: set fleet.selector, such as autoscaler=fleet, or leave out all of fleet to serve one Cluster" -}}
 {{- end -}}
 {{- end -}}
@@ -32,8 +32,8 @@ true
 {{- if $one -}}
 {{- fail (printf "fleet.selector: %s is about one Cluster and its Cluster Autoscaler: leave it out, and install the chart capi-autoscaler-cluster for each Cluster; or leave out fleet" (join ", " $one)) -}}
 {{- end -}}
-{{- if not (has .Values.clusterAPIMode (list "incluster-incluster" "kubeconfig-incluster" "kubeconfig-kubeconfig")) -}}
-{{- fail (printf "fleet.selector: clusterAPIMode %s reaches one workload cluster: set kubeconfig-incluster, or kubeconfig-kubeconfig where the management cluster is another one than this" .Values.clusterAPIMode) -}}
+{{- if not (include "capi-autoscaler-provider.managementInCluster" .) -}}
+{{- fail (printf "fleet.selector: clusterAPIMode %s is for a management cluster elsewhere, and the namespaces of callers, their certificates and the consent of their Clusters are those of this cluster: install this in the management cluster, and set kubeconfig-incluster" .Values.clusterAPIMode) -}}
 {{- end -}}
 {{- if not .Values.fleet.trustDomain -}}
 {{- fail "fleet.selector: each Cluster Autoscaler is known by the URI of its certificate, spiffe://<trust-domain>/ns/<namespace>/cluster/<name>: set fleet.trustDomain" -}}
@@ -56,8 +56,11 @@ true
 {{- if not (or .Values.fleet.namespaces .Values.rbac.clusterScoped) -}}
 {{- fail "fleet.selector: Clusters of all namespaces are served, and rights in all of them are needed: set rbac.clusterScoped, or name fleet.namespaces for a Role in each" -}}
 {{- end -}}
-{{- if and .Values.fleet.readAllSecrets (eq .Values.clusterAPIMode "kubeconfig-kubeconfig") -}}
-{{- fail "fleet.readAllSecrets: clusterAPIMode kubeconfig-kubeconfig acts as the user of its kubeconfig, to whom this chart grants nothing: leave it out, and grant that user the Secrets" -}}
+{{- if and .Values.fleet.readAllSecrets (eq .Values.fleet.workloadNodes "none") -}}
+{{- fail "fleet.readAllSecrets: with fleet.workloadNodes none no Secret is read: leave out one of them" -}}
+{{- end -}}
+{{- if and .Values.fleet.workloadNodes (hasKey .Values.extraArgs "workload-nodes") -}}
+{{- fail "fleet.workloadNodes: extraArgs has the flag workload-nodes too: leave that out" -}}
 {{- end -}}
 {{- with .Values.fleet.certificateRequestPolicy -}}
 {{- if and .enabled (ne $.Values.tls.certificates "cert-manager") -}}
@@ -81,8 +84,15 @@ true
 
 {{/* Values of the chart capi-autoscaler-cluster that match. */}}
 {{- define "capi-autoscaler-provider.fleetClusterValues" -}}
+{{- $issuer := dict "kind" "" -}}
+{{- if eq .Values.tls.certificates "cert-manager" -}}
+{{- $issuer = include "capi-autoscaler-provider.fleetIssuer" . | fromJson -}}
+{{- end -}}
 cluster:
   name: NAME
+{{- if eq $issuer.kind "Issuer" }}
+  namespace: NAMESPACE
+{{- end }}
 fleet:
   name: {{ include "capi-autoscaler-provider.fullname" . }}
   namespace: {{ .Release.Namespace }}
@@ -98,13 +108,21 @@ fleet:
 {{- if ne $account (include "capi-autoscaler-provider.fullname" .) }}
   serviceAccount: {{ $account }}
 {{- end }}
-{{- if eq .Values.tls.certificates "cert-manager" }}
+{{- with .Values.fleet.workloadNodes }}
+consent:
+{{- if eq . "none" }}
+  create: false
+{{- else }}
+  secretName: {{ replace "{cluster}" "NAME" . }}
+{{- end }}
+{{- end }}
+{{- if $issuer.kind }}
 certificate:
   issuerRef:
-    {{- include "capi-autoscaler-provider.fleetIssuer" . | fromJson | toYaml | nindent 4 }}
+    {{- toYaml $issuer | nindent 4 }}
 {{- if include "capi-autoscaler-provider.separateIssuers" . }}
 serverAuthority:
-  pem: ca.crt of the Secret {{ include "capi-autoscaler-provider.serverSecret" . }} in namespace {{ .Release.Namespace }}
+  secret: {{ include "capi-autoscaler-provider.serverSecret" . }}
 {{- end }}
 {{- else }}
 certificate:

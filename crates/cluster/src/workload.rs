@@ -115,6 +115,12 @@ impl Workload {
         &self.inner.rules
     }
 
+    /// Returns true unless its Nodes are left out on purpose.
+    #[must_use]
+    pub fn reads_nodes(&self) -> bool {
+        !self.inner.nodes.are_off()
+    }
+
     /// Returns each kind that must be in sync by name, with the reason if it isn't.
     fn problems(&self) -> Vec<(&'static str, Option<String>)> {
         let nodes = &self.inner.nodes;

@@ -1,7 +1,7 @@
 //! The connection to one workload cluster, and its Nodes, which feed its index. A workload cluster that can't be
 //! reached must never hold up anything else.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use capi::Node;
 use k8s_openapi::api::core::v1 as core;
@@ -23,7 +23,7 @@ pub(super) const NODES: &str = "workload/nodes";
 
 /// The time for which a cluster that has been connected keeps its place among those that connect, until its Nodes are
 /// listed. A cluster that never answers must not keep it for long.
-const FIRST_LIST: Duration = Duration::from_secs(10);
+const FIRST_LIST: Duration = Duration::from_secs(3);
 
 /// The Nodes of a workload cluster.
 pub(super) struct WorkloadNodes {
@@ -95,7 +95,8 @@ impl WorkloadNodes {
         ));
         let connected = Connected { factory, nodes: Arc::clone(&nodes) };
         *self.connection.lock() = Connection::Connected(Box::new(connected));
-        let following = access.follow_workload(&self.source, management.clients(), &self.pace);
+        let in_sync = || self.health().is_ok_and(|nodes| nodes.synced && nodes.broken(&BTreeSet::new()).is_none());
+        let following = access.follow_workload(&self.source, management.clients(), &self.pace, in_sync);
         if !place.is_shared() {
             return following.await;
         }

@@ -16,7 +16,7 @@ use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until},
 };
 use tower::service_fn;
 use tracing::{info, warn};
@@ -60,7 +60,16 @@ struct Shared {
 /// The source that a configuration is read from again.
 enum Origin<'a> {
     Own(&'a Source),
-    Workload(&'a WorkloadSource, &'a Clients, &'a Pace),
+    Workload(Following<'a>),
+}
+
+/// The configuration of a workload cluster that is followed.
+struct Following<'a> {
+    source: &'a WorkloadSource,
+    management: &'a Clients,
+    pace: &'a Pace,
+    /// Returns false while the workload cluster can't be read.
+    works: &'a (dyn Fn() -> bool + Send + Sync),
 }
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -126,43 +135,66 @@ impl Access {
         self.follow_origin(&Origin::Own(source), Periods::default()).await;
     }
 
-    /// Follows the workload cluster's configuration. Never returns; drop the future to stop.
-    pub async fn follow_workload(&self, source: &WorkloadSource, management: &Clients, pace: &Pace) {
-        self.follow_origin(&Origin::Workload(source, management, pace), Periods::default()).await;
+    /// Follows the workload cluster's configuration. A Secret is read each minute while `works` returns false, since it
+    /// may be the reason. Never returns; drop the future to stop.
+    pub async fn follow_workload(
+        &self,
+        source: &WorkloadSource,
+        management: &Clients,
+        pace: &Pace,
+        works: impl Fn() -> bool + Send + Sync,
+    ) {
+        let following = Following { source, management, pace, works: &works };
+        self.follow_origin(&Origin::Workload(following), Periods::default()).await;
     }
 
     #[cfg(test)]
     pub(super) async fn follow_every(&self, source: &WorkloadSource, management: &Clients, periods: Periods) {
-        self.follow_origin(&Origin::Workload(source, management, &Pace::default()), periods).await;
+        let following = Following { source, management, pace: &Pace::default(), works: &|| true };
+        self.follow_origin(&Origin::Workload(following), periods).await;
     }
 
     async fn follow_origin(&self, origin: &Origin<'_>, periods: Periods) {
         let mut reported = None;
         let mut looked = Instant::now();
         loop {
-            let period = match origin {
-                // The task that follows the management cluster covers this configuration too.
-                Origin::Workload(WorkloadSource::Management | WorkloadSource::None, ..) => {
-                    return std::future::pending().await;
-                }
-                Origin::Workload(WorkloadSource::Secret(_), _, pace) => {
-                    let has_token = self.shared.has_token.load(Ordering::Relaxed);
-                    periods.secret.unwrap_or_else(|| pace.of_secret(has_token))
-                }
-                Origin::Own(_) | Origin::Workload(WorkloadSource::Own(_), ..) => periods.files,
-            };
-            // Wakes after the period or at a 401; repeated 401s must not cause reads without a pause.
-            let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
+            // Wakes when it is due or at a 401; repeated 401s must not cause reads without a pause.
+            tokio::select! {
+                () = self.due(origin, periods, looked) => {}
+                () = self.shared.refused.notified() => {}
+            }
             sleep_until(looked + periods.min_interval).await;
             looked = Instant::now();
             self.look(origin, &mut reported).await;
         }
     }
 
+    /// Waits until a configuration that was read at this time has to be read again.
+    async fn due(&self, origin: &Origin<'_>, periods: Periods, looked: Instant) {
+        match origin {
+            Origin::Own(_) => sleep_until(looked + periods.files).await,
+            Origin::Workload(Following { source, pace, works, .. }) => match source {
+                // The task that follows the management cluster covers this configuration too.
+                WorkloadSource::Management | WorkloadSource::None => std::future::pending().await,
+                WorkloadSource::Own(_) => sleep_until(looked + periods.files).await,
+                WorkloadSource::Secret(_) => {
+                    let has_token = self.shared.has_token.load(Ordering::Relaxed);
+                    let due = looked + periods.secret.unwrap_or_else(|| pace.of_secret(has_token));
+                    loop {
+                        sleep_until(due.min(Instant::now() + pace.often())).await;
+                        if Instant::now() >= due || !works() {
+                            return;
+                        }
+                    }
+                }
+            },
+        }
+    }
+
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
             Origin::Own(source) => source.load().await,
-            Origin::Workload(source, management, _) => source.load(management).await,
+            Origin::Workload(Following { source, management, .. }) => source.load(management).await,
         };
         let found = match found {
             Ok(found) => found,
@@ -194,7 +226,7 @@ impl std::fmt::Display for Origin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Own(source) => source.fmt(f),
-            Self::Workload(source, ..) => source.fmt(f),
+            Self::Workload(Following { source, .. }) => source.fmt(f),
         }
     }
 }

@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The number of clusters of many that connect at a time.
 const AT_ONCE: usize = 32;
-/// The interval at which a Secret is read again that is the only one, or whose token may expire.
+/// The interval at which a Secret is read again that is the only one, whose token may expire, or whose cluster can't be
+/// read.
 const OFTEN: Duration = Duration::from_secs(60);
 /// The interval for one of many Secrets. A certificate that has expired is noticed by the answer 401.
 const SELDOM: Duration = Duration::from_secs(600);
@@ -61,7 +62,12 @@ impl Pace {
 
     /// Returns the time until a Secret is read again.
     pub(super) fn of_secret(&self, has_token: bool) -> Duration {
-        if self.places.is_some() && !has_token { self.spread(SELDOM) } else { self.spread(OFTEN) }
+        if self.places.is_some() && !has_token { self.spread(SELDOM) } else { self.often() }
+    }
+
+    /// Returns the time until a Secret is read again whose cluster can't be read.
+    pub(super) fn often(&self) -> Duration {
+        self.spread(OFTEN)
     }
 
     /// Returns a time of one of many, less a random part.

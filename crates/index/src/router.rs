@@ -76,8 +76,8 @@ impl Router {
     }
 
     /// Returns the number of objects that belong to no Cluster.
-    #[must_use]
-    pub fn unrouted(&self) -> usize {
+    #[cfg(test)]
+    fn unrouted(&self) -> usize {
         self.state.lock().tags.unrouted()
     }
 }

@@ -118,7 +118,7 @@ fn row_of((cluster, conditions): &Row<'_>, view: &View, now: Now) -> Markup {
         }
         (cell("State", "states", &html! {
             @for condition in conditions { (badge(*condition)) " " }
-            @if let Some(why) = cluster.reason.as_ref().or(cluster.calls.last_refresh_refused.as_ref()) {
+            @if let Some(why) = cluster.why() {
                 div class="aside reason" { (Foreign(why)) }
             }
             @if cluster.denied_calls > 0 { div class="aside" { (cluster.denied_calls) " calls denied" } }
@@ -157,6 +157,7 @@ fn severity(condition: ClusterCondition) -> Severity {
     match condition {
         ClusterCondition::NotConnected
         | ClusterCondition::NotInSync
+        | ClusterCondition::NodesNotInSync
         | ClusterCondition::Refused
         | ClusterCondition::CertificateExpired => Severity::Bad,
         ClusterCondition::UnexpectedCalls

@@ -113,6 +113,13 @@ impl Watched {
             Self::Member(member) => member.informers(),
         }
     }
+
+    fn reads_nodes(&self) -> bool {
+        match self {
+            Self::Workload(workload) => workload.reads_nodes(),
+            Self::Member(member) => member.reads_nodes(),
+        }
+    }
 }
 
 /// The source of the live state.
@@ -231,7 +238,7 @@ impl StateSource {
             checks: checks.into_iter().map(convert::check).collect(),
             calls: convert::calls(&self.sources.calls, now),
             tls: self.sources.certificates.as_ref().map(|it| convert::tls(it.standing())),
-            clusters: convert::clusters(self.watched.informers(), now),
+            clusters: convert::clusters(self.watched.informers(), self.watched.reads_nodes(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,
             groups,

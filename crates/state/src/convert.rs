@@ -223,9 +223,11 @@ pub(super) fn check(check: Check) -> SyncCheck {
     SyncCheck { name: check.name, state, reason }
 }
 
-/// Converts the informers' statuses to clusters, sorted by cluster and resource.
-pub(super) fn clusters(statuses: Vec<(&'static str, Status)>, now: Instant) -> Vec<ClusterState> {
-    let mut clusters: BTreeMap<_, Vec<_>> = [("management", Vec::new()), ("workload", Vec::new())].into();
+/// Converts the informers' statuses to clusters, sorted by cluster and resource. A workload cluster whose Nodes aren't
+/// read isn't among them.
+pub(super) fn clusters(statuses: Vec<(&'static str, Status)>, reads_nodes: bool, now: Instant) -> Vec<ClusterState> {
+    let expected = [Some("management"), reads_nodes.then_some("workload")];
+    let mut clusters: BTreeMap<_, Vec<_>> = expected.into_iter().flatten().map(|name| (name, Vec::new())).collect();
     for (cluster, status) in statuses {
         clusters.entry(cluster).or_default().push(informer(status, now));
     }
@@ -252,5 +254,22 @@ pub(super) fn informer(status: Status, now: Instant) -> InformerState {
         last_event_ago: ago(status.last_event),
         last_list_ago: ago(status.last_list),
         watch_errors: status.watch_errors,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_cluster_that_is_not_connected_is_shown_unless_it_is_left_out_on_purpose() {
+        let names = |reads_nodes: bool| {
+            let clusters = clusters(Vec::new(), reads_nodes, Instant::now());
+            clusters.into_iter().map(|cluster| cluster.name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (names(true), names(false)),
+            (vec!["management".to_owned(), "workload".to_owned()], vec!["management".to_owned()])
+        );
     }
 }

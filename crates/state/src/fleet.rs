@@ -50,11 +50,14 @@ pub struct FleetCluster {
     /// The reason of its standing; absent while it is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The reason why the Nodes of its workload cluster aren't in sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes_reason: Option<String>,
     /// The calls of its autoscaler.
     pub calls: CallsState,
     /// The clients that have called and are still connected, the last one first.
     pub callers: Vec<CallerState>,
-    /// True if the Nodes of its workload cluster are in sync.
+    /// True if the Nodes of its workload cluster are in sync, or aren't read on purpose.
     pub nodes_synced: bool,
     /// The number of its node groups.
     pub groups: u64,
@@ -82,7 +85,7 @@ pub enum ClusterStanding {
     Served,
     /// Not in sync: Refresh fails.
     NotInSync,
-    /// Its workload cluster isn't reached: Refresh fails.
+    /// Its workload cluster hasn't been connected to: Refresh is delayed for a while, and then does without Nodes.
     NotConnected,
     /// Not served any more: reads get its last state for a while.
     Leaving,
@@ -109,10 +112,12 @@ pub struct CallerState {
 /// A condition of a Cluster that people look for; the most urgent first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ClusterCondition {
-    /// Its workload cluster isn't reached.
+    /// Its workload cluster hasn't been connected to.
     NotConnected,
     /// It isn't in sync.
     NotInSync,
+    /// It is served, and the Nodes of its workload cluster aren't in sync.
+    NodesNotInSync,
     /// Its last Refresh was refused.
     Refused,
     /// A certificate of its caller has expired.
@@ -138,6 +143,7 @@ impl ClusterCondition {
         match self {
             Self::NotConnected => "not connected",
             Self::NotInSync => "not in sync",
+            Self::NodesNotInSync => "Nodes not in sync",
             Self::Refused => "Refresh refused",
             Self::CertificateExpired => "certificate expired",
             Self::UnexpectedCalls => "unexpected calls",
@@ -163,6 +169,13 @@ impl FleetCluster {
         self.callers.iter().filter_map(|caller| caller.certificate_until.as_deref()?.parse().ok()).min()
     }
 
+    /// Returns the reason of its most urgent condition, where there is one.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        let reasons = [&self.reason, &self.nodes_reason, &self.calls.last_refresh_refused];
+        reasons.into_iter().flatten().next().map(String::as_str)
+    }
+
     /// Returns its conditions at a time, the most urgent first. There is always one.
     #[must_use]
     pub fn conditions(&self, now: Timestamp) -> Vec<ClusterCondition> {
@@ -174,6 +187,7 @@ impl FleetCluster {
         let conditions = [
             (ClusterCondition::NotConnected, self.standing == ClusterStanding::NotConnected),
             (ClusterCondition::NotInSync, self.standing == ClusterStanding::NotInSync),
+            (ClusterCondition::NodesNotInSync, self.standing == ClusterStanding::Served && !self.nodes_synced),
             (ClusterCondition::Refused, calls.last_refresh_refused.is_some()),
             (ClusterCondition::CertificateExpired, left.is_some_and(|left| left < 0)),
             (ClusterCondition::UnexpectedCalls, self.last_unexpected_call_ago.is_some_and(|ago| ago < LATELY)),

@@ -9,7 +9,7 @@ use super::{
     CallerState, ClusterStanding, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection, StateSource,
     StatusSources, collect::CLUSTER, convert,
 };
-use cluster::{Fleet, Member, MemberSync};
+use cluster::{Fleet, Left, Member, MemberSync};
 use grpc::Calls;
 use index::Sizes;
 use scale::History;
@@ -133,17 +133,12 @@ impl DebugPages for FleetStateSource {
 fn converted(cluster: &ServedCluster, core: Option<&str>, now: Instant) -> FleetCluster {
     let ServedCluster { member, calls, denied, foreign, last_unexpected, history: _ } = cluster;
     let sync = member.sync(core.is_none());
-    let nodes_synced = sync.is_connected && sync.nodes.is_none();
-    let (standing, reason) = standing(member, sync, core);
     let Sizes { groups, in_need, machines, nodes } = member.index().sizes();
     FleetCluster {
         namespace: member.cluster().namespace.to_string(),
         name: member.cluster().name.to_string(),
-        standing,
-        reason,
         calls: convert::calls(calls, now),
         callers: calls.callers().iter().map(caller).collect(),
-        nodes_synced,
         groups,
         machines,
         nodes,
@@ -151,12 +146,20 @@ fn converted(cluster: &ServedCluster, core: Option<&str>, now: Instant) -> Fleet
         denied_calls: *denied,
         foreign_group_calls: *foreign,
         last_unexpected_call_ago: last_unexpected.map(|at| now.saturating_duration_since(at).as_secs()),
+        ..of_sync(member.left(), sync, core)
     }
 }
 
+/// Returns a Cluster's standing and the sync of its Nodes, with the reasons, given the problem of the core kinds.
+fn of_sync(left: Option<Left>, sync: MemberSync, core: Option<&str>) -> FleetCluster {
+    let (nodes_synced, nodes_reason) = (sync.nodes.is_none(), sync.nodes.clone());
+    let (standing, reason) = standing(left, sync, core);
+    FleetCluster { standing, reason, nodes_reason, nodes_synced, ..FleetCluster::default() }
+}
+
 /// Returns the standing of a Cluster with its reason, given the problem of the core kinds.
-fn standing(member: &Member, sync: MemberSync, core: Option<&str>) -> (ClusterStanding, Option<String>) {
-    if let Some(why) = member.left() {
+fn standing(left: Option<Left>, sync: MemberSync, core: Option<&str>) -> (ClusterStanding, Option<String>) {
+    if let Some(why) = left {
         return (ClusterStanding::Leaving, Some(why.to_string()));
     }
     match (core, sync) {
@@ -173,5 +176,37 @@ fn caller(client: &Client) -> CallerState {
         serial: client.serial.as_ref().map(ToString::to_string),
         peer: client.peer.map(|peer| peer.to_string()),
         certificate_until: client.until.map(|until| until.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::ClusterCondition;
+
+    fn sync(is_connected: bool, nodes: Option<&str>, problem: Option<&str>) -> MemberSync {
+        MemberSync { is_connected, nodes: nodes.map(str::to_owned), problem: problem.map(str::to_owned) }
+    }
+
+    #[rstest]
+    #[case::well(sync(true, None, None), ClusterCondition::Well, None)]
+    #[case::never_connected(sync(false, Some("no Secret"), None), ClusterCondition::NotConnected, Some("no Secret"))]
+    #[case::lost_later(sync(true, Some("cut"), None), ClusterCondition::NodesNotInSync, Some("cut"))]
+    #[case::lost_with_a_machine_that_needs_its_node(
+        sync(true, Some("cut"), Some("cut; only its Node")),
+        ClusterCondition::NotInSync,
+        Some("cut; only its Node")
+    )]
+    #[case::filling(sync(true, None, Some("not all")), ClusterCondition::NotInSync, Some("not all"))]
+    fn a_cluster_says_what_it_lacks(
+        #[case] sync: MemberSync,
+        #[case] expected: ClusterCondition,
+        #[case] why: Option<&str>,
+    ) {
+        let calls = crate::CallsState { last_refresh_ago: Some(1), last_refresh_refused: None };
+        let cluster = FleetCluster { calls, ..of_sync(None, sync, None) };
+        assert_eq!((cluster.conditions(Timestamp::UNIX_EPOCH), cluster.why()), (vec![expected], why));
     }
 }

@@ -48,10 +48,7 @@ pub fn clusters(state: &FleetState, wide: bool) -> String {
     let headings: Vec<_> = columns.iter().map(|(heading, is_number, _)| (*heading, *is_number)).collect();
     let cells = rows.iter().map(|row| columns.iter().map(|(.., cell)| cell(row)).collect());
     let table = lay_out(&headings, cells);
-    let why = |cluster: &FleetCluster| {
-        let why = cluster.reason.as_ref().or(cluster.calls.last_refresh_refused.as_ref())?;
-        Some(vec![shown(&cluster.id()), shown(why)])
-    };
+    let why = |cluster: &FleetCluster| Some(vec![shown(&cluster.id()), shown(cluster.why()?)]);
     let reasons: Vec<_> = rows.iter().filter_map(|(cluster, _)| why(cluster)).collect();
     if reasons.is_empty() {
         return table;

@@ -103,7 +103,8 @@ fn consent_is_a_role_for_the_one_secret_to_the_account_of_the_fleet() {
     assert_eq!(of_kind(&objects, "Role")[0]["rules"][0]["resourceNames"], json!(["prod-nodes"]));
     let without = prod().set("consent", json!({ "create": false }));
     assert_eq!(rights(&render(&without)), std::collections::BTreeSet::new());
-    assert!(helm().notes(&without).unwrap().contains("fails each Refresh until it may"));
+    let notes = helm().notes(&without).unwrap();
+    assert!(notes.contains("Until then Refresh fails for the first 30 seconds"), "{notes}");
 }
 
 #[test]

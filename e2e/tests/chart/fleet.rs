@@ -126,13 +126,19 @@ fn only_the_server_gets_a_certificate_and_no_cloud_config_is_made() {
     assert_eq!(clients[0]["secret"]["name"], format!("{NAME}-client-ca"));
     let notes = helm().notes(&own).unwrap();
     assert!(notes.contains(&format!("kind: Issuer\n    name: {NAME}-clients\n")), "{notes}");
-    assert!(notes.contains(&format!("pem: ca.crt of the Secret {NAME}-server in namespace")), "{notes}");
+    assert!(notes.contains(&format!("\nserverAuthority:\n  secret: {NAME}-server\n")), "{notes}");
+    assert!(notes.contains("in namespace capi-autoscaler-system, which has the issuer"), "{notes}");
+    assert!(notes.contains("\n  name: NAME\n  namespace: NAMESPACE\n"), "{notes}");
     assert!(notes.contains("let nobody but the platform team create Certificates"), "{notes}");
 
     let named = everywhere().set("tls.certManager.clientIssuerRef", json!({ "kind": "ClusterIssuer", "name": "b" }));
     let said = helm().refuse(&named).unwrap();
     assert!(said.contains("in tls.clientAuthoritySecret"), "{said}");
-    let objects = render(&named.set("tls.clientAuthoritySecret", json!("of-callers")));
+    let named = named.set("tls.clientAuthoritySecret", json!("of-callers"));
+    let notes = helm().notes(&named).unwrap();
+    assert!(notes.contains(&format!("\nserverAuthority:\n  secret: {NAME}-server\n")), "{notes}");
+    assert!(notes.contains("In each Cluster's namespace make a Secret of that name"), "{notes}");
+    let objects = render(&named);
     let clients = &pod(&objects)["volumes"][1]["projected"]["sources"];
     assert_eq!(clients[0]["secret"]["name"], "of-callers");
 
@@ -207,6 +213,8 @@ fn the_examples_beside_the_values_name_the_issuer_and_the_account_of_the_release
     let account = &of_kind(&release, "ServiceAccount")[0]["metadata"];
     let subject = &schema["spec"]["rules"][0]["subjects"][0]["serviceAccount"];
     assert_eq!(*subject, json!({ "name": account["name"], "namespace": account["namespace"] }));
+    let requests = &schema["spec"]["rules"][0]["resourceRules"][0];
+    assert_eq!((&requests["namespaces"], &requests["clusterScope"]), (&json!(["*"]), &json!(true)), "lists of all");
 }
 
 #[test]
@@ -271,6 +279,31 @@ fn the_notes_print_the_values_of_the_chart_for_each_cluster() {
 }
 
 #[test]
+fn the_secret_for_nodes_is_that_of_the_value_here_and_in_the_consent_of_each_cluster() {
+    let of = |nodes: &str| everywhere().set("fleet.workloadNodes", json!(nodes));
+    let consents = |values: &Values| {
+        let notes = helm().notes(values).unwrap();
+        let printed = notes.split("--- values of capi-autoscaler-cluster\n").nth(1).unwrap();
+        let printed = printed.split("\n---").next().unwrap().replace("NAME", "prod");
+        let objects = render(&Values::of_cluster("prod", "team-a", serde_yaml::from_str(&printed).unwrap()));
+        let roles = of_kind(&objects, "Role").into_iter();
+        roles.map(|role| role["rules"][0]["resourceNames"].clone()).collect::<Vec<_>>()
+    };
+    let rows = [
+        ("", vec![], vec![json!(["prod-kubeconfig"])]),
+        ("{cluster}-nodes", vec!["--workload-nodes={cluster}-nodes"], vec![json!(["prod-nodes"])]),
+        ("none", vec!["--workload-nodes=none"], vec![]),
+    ];
+    for (nodes, expected, secrets) in rows {
+        let values = of(nodes);
+        assert_eq!(flags(&render(&values), "--workload-nodes"), expected, "{nodes}");
+        assert_eq!(consents(&values), secrets, "{nodes}");
+        let said = helm().notes(&values).unwrap().contains("It reads no Nodes (fleet.workloadNodes)");
+        assert_eq!(said, nodes == "none", "{nodes}");
+    }
+}
+
+#[test]
 fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
     let rows = [
         ("tls.enabled", json!(false), "set tls.enabled"),
@@ -291,24 +324,25 @@ fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
             "clusterAPIWorkloadKubeconfigPath is about one Cluster",
         ),
         ("clusterAutoscaler.namespace", json!("team-a"), "clusterAutoscaler.namespace is about one Cluster"),
-        ("clusterAPIMode", json!("single-kubeconfig"), "set kubeconfig-incluster, or kubeconfig-kubeconfig"),
-        ("clusterAPIMode", json!("incluster-kubeconfig"), "set kubeconfig-incluster, or kubeconfig-kubeconfig"),
+        ("clusterAPIMode", json!("single-kubeconfig"), "install this in the management cluster"),
+        ("clusterAPIMode", json!("incluster-kubeconfig"), "set kubeconfig-incluster"),
+        ("clusterAPIMode", json!("kubeconfig-kubeconfig"), "set kubeconfig-incluster"),
+        ("extraArgs", json!({ "workload-nodes": "none" }), "extraArgs has the flag workload-nodes too"),
+        ("fleet.workloadNodes", json!("kubeconfig"), "workloadNodes"),
         ("fleet.trustDomain", json!(""), "set fleet.trustDomain"),
         ("fleet.selector", json!(""), "set fleet.selector"),
         ("preflight.enabled", json!(true), "leave out preflight.enabled"),
         ("rbac.clusterScoped", json!(false), "set rbac.clusterScoped, or name fleet.namespaces"),
     ];
     let helm = helm();
+    let reading = everywhere().set("fleet.workloadNodes", json!("{cluster}-nodes"));
     for (path, value, remedy) in rows {
-        let said = helm.refuse(&everywhere().set(path, value)).unwrap();
+        let said = helm.refuse(&reading.clone().set(path, value)).unwrap();
         assert!(said.contains(remedy), "{path}: {remedy:?} isn't said in: {said}");
     }
-    let elsewhere = everywhere()
-        .set("clusterAPIMode", json!("kubeconfig-kubeconfig"))
-        .set("clusterAPIManagementKubeconfigSecret", json!("management"));
-    assert_eq!(rights(&render(&elsewhere.clone().set("fleet.certificateRequestPolicy", json!({})))), BTreeSet::new());
-    let said = helm.refuse(&elsewhere.set("fleet.readAllSecrets", json!(true))).unwrap();
-    assert!(said.contains("grant that user the Secrets"), "{said}");
+    let all = everywhere().set("fleet.readAllSecrets", json!(true)).set("fleet.workloadNodes", json!("none"));
+    let said = helm.refuse(&all).unwrap();
+    assert!(said.contains("no Secret is read: leave out one of them"), "{said}");
     let said = helm.refuse(&by_existing_secrets().set("fleet.certificateRequestPolicy.enabled", json!(true))).unwrap();
     assert!(said.contains("set tls.certificates to cert-manager, or leave it out"), "{said}");
 }

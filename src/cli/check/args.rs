@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Color, ServeArgs, UsageError, usage::given, values::timeout};
+use crate::cli::{Color, OneCluster, ServeArgs, UsageError, usage::given, values::timeout};
 use app::Config;
+use nodegroup::LabelSelector;
 
 /// The flags of `check`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -57,6 +58,8 @@ pub(in crate::cli) struct CheckConfig {
     pub(super) server_name: Option<String>,
     pub(super) strict: bool,
     pub(super) serve: Config,
+    /// The selector of the fleet that serves it.
+    pub(super) fleet: Option<LabelSelector>,
 }
 
 impl TryFrom<CheckArgs> for CheckConfig {
@@ -64,13 +67,15 @@ impl TryFrom<CheckArgs> for CheckConfig {
 
     fn try_from(args: CheckArgs) -> Result<Self, UsageError> {
         let timeout = timeout(&args.timeout)?;
+        let OneCluster { config, fleet } = OneCluster::try_from(args.serve)?;
         Ok(Self {
             output: args.output,
             color: args.color,
             timeout,
             server_name: given(args.server_name.as_deref()).map(str::to_owned),
             strict: args.strict,
-            serve: Config::try_from(args.serve)?,
+            serve: config,
+            fleet,
         })
     }
 }

@@ -129,7 +129,8 @@ impl Inspection {
             return;
         }
         if self.missing.is_empty() {
-            findings.ok(CheckId::Reads, "", "both clusters are read");
+            let read = if self.has_workload { "both clusters are read" } else { "the management cluster is read" };
+            findings.ok(CheckId::Reads, "", read);
         }
         self.judge_scope(findings, scope);
         self.judge_groups(findings);
@@ -298,7 +299,7 @@ impl Inspection {
 }
 
 /// Returns the Clusters that the scope names in full.
-fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
+pub(super) fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
     let specs = match scope {
         Scope::All => &[][..],
         Scope::Specs(specs) => specs,

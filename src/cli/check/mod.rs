@@ -4,6 +4,7 @@
 mod args;
 mod clusters;
 mod files;
+mod fleet;
 mod groups;
 mod report;
 mod reviews;
@@ -108,6 +109,10 @@ impl CheckConfig {
             reviews.extend(reviews::review_all(&clusters, further, until).await);
             rights::judge(&mut findings, &reviews, Some(&inspection));
             inspection.judge(&mut findings, &serve.rules.scope);
+            let clusters = groups::named_clusters(&serve.rules.scope);
+            for (cluster, selector) in clusters.zip(&self.fleet) {
+                fleet::judge(&mut findings, (management, core), (&cluster, selector), until).await;
+            }
             live.end().await;
         } else {
             rights::judge(&mut findings, &reviews, None);

@@ -44,11 +44,13 @@ fn fleet() -> FleetState {
         problems: 1,
         ..cluster("team-b", "lost")
     };
+    let cut =
+        FleetCluster { nodes_synced: false, nodes_reason: Some("no route".to_owned()), ..cluster("team-b", "cut") };
     FleetState {
         schema_version: state::SCHEMA_VERSION,
         taken_at: "2026-01-01T00:00:00Z".to_owned(),
         ready: true,
-        clusters: vec![cluster("team-a", "prod"), lost],
+        clusters: vec![cluster("team-a", "prod"), lost, cut],
         ..FleetState::default()
     }
 }
@@ -58,15 +60,18 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
     let lines = [
         "CLUSTER       STATE                                 REFRESH   GROUPS   PROBLEMS   MACHINES   NODES   CERTIFICATE",
         "team-b/lost   not connected, not called, problems         -        2          1         12       0   -",
+        "team-b/cut    Nodes not in sync                      7s ago        2          0         12      11   until \
+         2027-03-04",
         "team-a/prod   well                                   7s ago        2          0         12      11   until \
          2027-03-04",
         "",
         "CLUSTER       WHY",
         "team-b/lost   no such Secret\\u{1b}[2J",
+        "team-b/cut    no route",
     ];
     assert_eq!(config(&[]).unwrap().render(&fleet()).unwrap(), lines.join("\n") + "\n");
     let wide = config(&["-o", "wide"]).unwrap().render(&fleet()).unwrap();
-    let line = wide.lines().nth(2).unwrap();
+    let line = wide.lines().nth(3).unwrap();
     assert!(line.ends_with("until 2027-03-04   192.0.2.7   0a1b          0         0"), "{wide}");
 }
 
@@ -80,7 +85,7 @@ fn json_and_yaml_are_the_whole_schema() {
 }
 
 #[rstest]
-#[case::no_namespace(&[], 2, &[])]
+#[case::no_namespace(&[], 3, &[])]
 #[case::of_one(&["-n", "team-a"], 1, &[])]
 #[case::of_none(&["-n", "nowhere"], 0, &["no Cluster in namespace \"nowhere\": correct --namespace"])]
 fn a_namespace_chooses_its_clusters(#[case] flags: &[&str], #[case] number: usize, #[case] said: &[&str]) {

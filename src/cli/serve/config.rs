@@ -3,7 +3,7 @@
 
 use std::{env, net::SocketAddr, time::Duration};
 
-use nodegroup::{Grace, Rules, Scope};
+use nodegroup::{Grace, LabelSelector, Rules, Scope};
 
 use super::{
     args::ServeArgs,
@@ -56,18 +56,32 @@ impl TryFrom<ServeArgs> for ServeConfig {
     }
 }
 
-/// The configuration of one workload cluster, which is all that the other subcommands look at; of a fleet it is the one
-/// that `--cluster` names.
-impl TryFrom<ServeArgs> for Config {
+/// One workload cluster, which is all that the other subcommands look at; of a fleet it is the one that `--cluster`
+/// names.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct OneCluster {
+    /// Its configuration.
+    pub(in crate::cli) config: Config,
+    /// The selector of its fleet.
+    pub(in crate::cli) fleet: Option<LabelSelector>,
+}
+
+impl TryFrom<ServeArgs> for OneCluster {
     type Error = UsageError;
 
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
-        let is_of_fleet = given(args.fleet.fleet_selector.as_deref()).is_some();
-        if is_of_fleet && given(args.index.cluster.as_deref()).is_some() {
-            return common(&args, Some(Fleet::scope()));
+        let cluster = given(args.index.cluster.as_deref());
+        let others = IndexArgs { cluster: None, ..args.index.clone() };
+        if let Some(cluster) = cluster
+            && let Some(fleet) = Fleet::of(&args.fleet, &others)?
+        {
+            let config = common(&args, Some(Fleet::scope()))?;
+            fleet.check_namespace_of(cluster)?;
+            let FleetConfig { common: config, selector, .. } = fleet.config(config)?;
+            return Ok(Self { config, fleet: Some(selector) });
         }
         match ServeConfig::try_from(args)? {
-            ServeConfig::One(config) => Ok(*config),
+            ServeConfig::One(config) => Ok(Self { config: *config, fleet: None }),
             ServeConfig::Fleet(config) => {
                 let why = "only serve takes it; give --cluster to look at one of its Clusters";
                 Err(fleet::SELECTOR.wrong(&config.selector.to_string(), &why))
@@ -82,7 +96,8 @@ fn common(args: &ServeArgs, scope: Option<Scope>) -> Result<Config, UsageError> 
     let listen = LISTEN.or_default(&args.listen);
     let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
     // A fleet chooses the Nodes of each Cluster by itself.
-    let workload_nodes = args.index.workload_nodes.clone().filter(|_| !is_fleet);
+    let is_one = !is_fleet || given(args.index.cluster.as_deref()).is_some();
+    let workload_nodes = args.index.workload_nodes.clone().filter(|_| is_one);
     let index = IndexArgs { workload_nodes, ..args.index.clone() }.config(scope, &mut warnings)?;
     if args.read_only {
         warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());

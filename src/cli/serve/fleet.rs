@@ -100,6 +100,16 @@ impl Fleet {
         Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads, nodes }))
     }
 
+    /// Checks that a Cluster may be one of the fleet by its namespace.
+    pub(super) fn check_namespace_of(&self, cluster: &str) -> Result<(), UsageError> {
+        let Some(namespaces) = &self.namespaces else { return Ok(()) };
+        if cluster.split_once('/').is_some_and(|(namespace, _)| namespaces.contains(namespace)) {
+            return Ok(());
+        }
+        let names = namespaces.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        Err(NAMESPACES.wrong(&names, &format!("Cluster {cluster} is in none of these, so the fleet doesn't serve it")))
+    }
+
     /// The scope of the rules, which each Cluster replaces by itself.
     pub(super) fn scope() -> Scope {
         Scope::Specs(Vec::new())

@@ -10,6 +10,7 @@ mod tls;
 
 use anyhow::Context as _;
 
+pub(super) use self::config::OneCluster;
 pub use self::{
     args::ServeArgs,
     config::ServeConfig,

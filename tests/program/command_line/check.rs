@@ -11,7 +11,12 @@ use connect::SecretRef;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rights::{Needs, Right, Side};
 use rstest::rstest;
-use sandbox::{Sandbox, SandboxOptions, faults::Fault, read_manifests};
+use sandbox::{
+    Sandbox, SandboxOptions,
+    api::{PatchKind, Resource, Subresource},
+    faults::Fault,
+    read_manifests,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -78,9 +83,40 @@ async fn without_nodes_the_workload_cluster_needs_no_right_and_what_is_lost_is_n
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     assert!(line.starts_with("ok none, by --workload-nodes=none: "), "{line}");
     assert!(line.contains("a Machine has joined by its nodeRef alone"), "{line}");
+    assert_eq!(self::lines(&report, CheckId::Reads), ["ok the management cluster is read"]);
     let rights = report["checks"].as_array().unwrap().iter().filter(|finding| finding["check"] == "right");
     let mut cluster = rights.map(|finding| &finding["right"]);
     assert!(cluster.all(|right| right["cluster"] == "management" && right["resource"] != "secrets"), "{report:#}");
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_cluster_of_a_fleet_has_to_match_its_selector_and_its_nodes_are_read_by_the_fleets_secret() {
+    let sandbox = world(Vec::new()).await;
+    let of_fleet = [
+        "--fleet-selector=autoscaler=fleet",
+        "--fleet-trust-domain=prod.example",
+        "--tls-cert-file=/no/tls.crt",
+        "--tls-key-file=/no/tls.key",
+        "--tls-client-ca-file=/no/ca.crt",
+        "--workload-nodes={cluster}-nodes",
+        "-ojson",
+    ];
+    let first = report(&check_prod(&sandbox, &of_fleet).await);
+    let scope = lines(&first, CheckId::Scope);
+    let expected =
+        "error its labels don't match --fleet-selector autoscaler=fleet: its autoscaler is denied every call";
+    assert!(scope.iter().any(|line| line == expected), "{scope:?}");
+    let workload = lines(&first, CheckId::WorkloadCluster);
+    assert!(workload[0].contains("Secret team-a/prod-nodes: not found"), "{workload:?}");
+
+    let clusters = Resource::new("cluster.x-k8s.io", "v1beta2", "clusters");
+    let labels = json!({ "metadata": { "labels": { "autoscaler": "fleet" } } });
+    let api = sandbox.management().api();
+    api.patch(&clusters, "team-a", "prod", PatchKind::Merge, Subresource::Main, labels).unwrap();
+    let scope = lines(&report(&check_prod(&sandbox, &of_fleet).await), CheckId::Scope);
+    let expected = "ok its labels match --fleet-selector autoscaler=fleet";
+    assert!(scope.iter().any(|line| line == expected), "{scope:?}");
     sandbox.stop().await;
 }
 

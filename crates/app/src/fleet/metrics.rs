@@ -29,12 +29,32 @@ type Count = (&'static str, &'static str, fn(&Row) -> u64);
 struct Row {
     cluster: String,
     synced: bool,
+    nodes_synced: bool,
     groups: i64,
     problems: i64,
     denied: u64,
     foreign: u64,
     last_refresh: Option<i64>,
     certificate_until: Option<i64>,
+}
+
+/// The time of a scrape by both clocks.
+#[derive(Clone, Copy)]
+struct Now {
+    instant: Instant,
+    timestamp: Timestamp,
+}
+
+impl Now {
+    fn new() -> Self {
+        Self { instant: Instant::now(), timestamp: Timestamp::now() }
+    }
+
+    /// Returns an earlier time as Unix time in seconds.
+    fn in_unix_time(self, at: Instant) -> i64 {
+        let age = self.instant.saturating_duration_since(at);
+        self.timestamp.checked_sub(age).map_or(0, Timestamp::as_second)
+    }
 }
 
 impl FleetMetrics {
@@ -50,18 +70,19 @@ impl fmt::Debug for FleetMetrics {
 }
 
 impl Row {
-    fn of(cluster: &ServedCluster, is_core_in_sync: bool, now: Instant) -> Self {
+    fn of(cluster: &ServedCluster, is_core_in_sync: bool, now: Now) -> Self {
         let ServedCluster { member, calls, denied, foreign, .. } = cluster;
         let sizes = member.index().sizes();
-        let age = |at: Instant| count(now.saturating_duration_since(at).as_secs());
+        let sync = member.sync(is_core_in_sync);
         Self {
             cluster: member.cluster().to_string(),
-            synced: is_core_in_sync && member.sync(true).problem.is_none(),
+            synced: is_core_in_sync && sync.problem.is_none(),
+            nodes_synced: sync.nodes.is_none(),
             groups: count(sizes.groups),
             problems: count(sizes.in_need),
             denied: *denied,
             foreign: *foreign,
-            last_refresh: calls.last_refresh().map(|last| age(last.at)),
+            last_refresh: calls.last_refresh().map(|last| now.in_unix_time(last.at)),
             certificate_until: calls.callers().iter().filter_map(|client| client.until).min().map(Timestamp::as_second),
         }
     }
@@ -73,7 +94,7 @@ impl Row {
 
 impl Collector for FleetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (encoder, now, is_core_in_sync) = (&mut encoder, Instant::now(), self.fleet.core_problem().is_none());
+        let (encoder, now, is_core_in_sync) = (&mut encoder, Now::new(), self.fleet.core_problem().is_none());
         let clusters = self.served.clusters();
         let (leaving, served): (Vec<_>, Vec<_>) = clusters.iter().partition(|cluster| cluster.member.left().is_some());
         let sums = [("leaving", leaving.len()), ("served", served.len())];
@@ -81,17 +102,24 @@ impl Collector for FleetMetrics {
         gauge(encoder, "fleet_clusters", "Clusters of the fleet, by standing", sums)?;
 
         let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
-        let gauges: [Gauge; 5] = [
+        let gauges: [Gauge; 6] = [
             ("fleet_cluster_synced", "Whether Refresh of a Cluster succeeds (1) or not (0)", |row| {
                 Some(i64::from(row.synced))
             }),
+            (
+                "fleet_cluster_nodes_synced",
+                "Whether the Nodes of a Cluster's workload cluster are in sync, or aren't read (1), or not (0)",
+                |row| Some(i64::from(row.nodes_synced)),
+            ),
             ("fleet_cluster_node_groups", "Node groups of a Cluster", |row| Some(row.groups)),
             ("fleet_cluster_node_groups_with_problem", "Node groups of a Cluster that have a problem", |row| {
                 Some(row.problems)
             }),
-            ("fleet_cluster_last_refresh_seconds", "Seconds since Refresh of a Cluster was last answered", |row| {
-                row.last_refresh
-            }),
+            (
+                "fleet_cluster_last_refresh_timestamp_seconds",
+                "When Refresh of a Cluster was last answered, in Unix time",
+                |row| row.last_refresh,
+            ),
             (
                 "fleet_cluster_client_certificate_expiry_timestamp_seconds",
                 "First end of the certificates of a Cluster's connected clients, in Unix time",

@@ -134,6 +134,13 @@ impl World {
         services.of(Some(caller.client()), grpc::Access::Begin).is_ok()
     }
 
+    /// Waits until a Cluster that had opted out is served again, without its pause.
+    async fn until_served_again(&self, caller: &Connection) {
+        tokio::time::pause();
+        Wait::new("the opt-in").within(LIMIT).condition(|| self.is_served(caller)).await;
+        tokio::time::resume();
+    }
+
     async fn refresh(&self, caller: &Connection) -> Result<(), Status> {
         self.provider.service.refresh(asked_by(caller, proto::RefreshRequest {})).await.map(drop)
     }
@@ -311,7 +318,7 @@ async fn an_opt_out_takes_effect_at_the_next_call_and_concerns_nobody_else() {
     assert_eq!(world.groups(&other).await.unwrap(), [OTHER_WORKERS]);
 
     world.api.put("clusters", "stage", &labelled());
-    Wait::new("the opt-in").within(LIMIT).condition(|| world.provider.fleet.is_selected(&key)).await;
+    world.until_served_again(&stage).await;
     world.until_synced().await;
     world.refresh(&stage).await.unwrap();
     assert_eq!(world.groups(&stage).await.unwrap(), [STAGE_WORKERS]);
@@ -371,7 +378,8 @@ async fn a_certificate_is_revoked_at_the_next_call_on_open_connections_too() {
     Wait::new("the opt-out").within(LIMIT).condition(|| is_denied(&new) == [true, false, true]).await;
     assert_eq!(is_denied(&old), [true; 3]);
     world.api.put("clusters", "stage", &with("2026-01-02T03:04:06Z"));
-    Wait::new("the opt-in").within(LIMIT).condition(|| is_denied(&new) == [false; 3]).await;
+    world.until_served_again(&new).await;
+    assert_eq!(is_denied(&new), [false; 3]);
     assert_eq!(is_denied(&old), [true; 3]);
     world.end().await;
 }

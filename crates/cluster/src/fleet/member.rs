@@ -213,6 +213,12 @@ impl Member {
         management.chain(workload.into_iter().map(|status| ("workload", status))).collect()
     }
 
+    /// Returns true unless its Nodes are left out on purpose.
+    #[must_use]
+    pub fn reads_nodes(&self) -> bool {
+        !self.inner.nodes.are_off()
+    }
+
     /// Returns the sync of its own parts. Its own problem is known once the core kinds are in sync.
     #[must_use]
     pub fn sync(&self, is_core_in_sync: bool) -> MemberSync {

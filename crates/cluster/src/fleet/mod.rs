@@ -2,6 +2,7 @@
 //! one watch per kind. Clusters join and leave while the program runs. One that has left keeps its last state for a
 //! while, since its autoscaler may be in the middle of a loop.
 
+mod leaving;
 mod member;
 mod sink;
 mod standing;
@@ -10,7 +11,7 @@ mod templates;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,7 @@ use shared_informer::{Namespaces, Settings, Spawner, Status};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{member::Common, sink::FleetSink, templates::FleetTemplates};
+use self::{leaving::Leaving, member::Common, sink::FleetSink, templates::FleetTemplates};
 pub use self::{
     member::{Member, MemberSync},
     standing::Left,
@@ -37,10 +38,6 @@ use super::{
 };
 use connect::{NodeAccess, Pace};
 use server::{Check, Checks};
-
-/// The time for which a Cluster that has left answers reads: longer than a loop of Cluster Autoscaler, which restarts
-/// itself after ten minutes without one.
-const GRACE: Duration = Duration::from_secs(15 * 60);
 
 /// The name of the check of all Clusters together.
 const CLUSTERS: &str = "fleet/clusters";
@@ -156,38 +153,42 @@ impl Fleet {
     async fn follow_members(&self, tenants: &dyn Tenants) {
         let Common { sink, .. } = &self.inner.common;
         let mut changed = sink.changed();
-        let mut leaving = VecDeque::<(Instant, Member)>::new();
+        let mut leaving = Leaving::default();
         loop {
             changed.borrow_and_update();
             let now = Instant::now();
+            leaving.sum_up(now);
             for member in self.take_left() {
                 let why = member.left().map(|why| why.to_string()).unwrap_or_default();
-                tracing::info!(cluster = %member.cluster(), "a Cluster isn't served any more: {why}");
+                let cluster = member.cluster();
+                leaving.log(cluster, now, || {
+                    tracing::info!(%cluster, "a Cluster isn't served any more: {why}");
+                });
                 tenants.left(&member);
                 member.end().await;
-                leaving.push_back((now + GRACE, member));
+                leaving.add(member, now);
             }
-            while leaving.front().is_some_and(|(until, _)| *until <= now) {
-                if let Some((_, member)) = leaving.pop_front() {
-                    tenants.dropped(&member);
-                }
+            for member in leaving.take_over(now) {
+                tenants.dropped(&member);
             }
             let mut to_join = sink.to_join();
             // The one before may have left since, which wakes this task again.
             to_join.retain(|(cluster, _)| !self.inner.members.lock().contains_key(cluster));
+            leaving.hold_back(&mut to_join, now);
             if !to_join.is_empty() {
                 for member in Member::join_all(to_join, &self.inner.common) {
-                    tracing::info!(cluster = %member.cluster(), "a Cluster is served");
+                    let cluster = member.cluster();
+                    leaving.log(cluster, now, || tracing::info!(%cluster, "a Cluster is served"));
                     tenants.joined(&member);
                     self.inner.members.lock().insert(member.cluster().clone(), member);
                 }
                 let members = self.inner.members.lock();
-                leaving.retain(|(_, left)| !members.contains_key(left.cluster()));
+                leaving.forget(|cluster| members.contains_key(cluster));
             }
-            let dropped = leaving.front().map(|(until, _)| *until);
+            let next = leaving.next(now);
             tokio::select! {
                 _ = changed.changed() => {}
-                () = async { if let Some(dropped) = dropped { sleep_until(dropped).await } }, if dropped.is_some() => {}
+                () = async { if let Some(next) = next { sleep_until(next).await } }, if next.is_some() => {}
             }
         }
     }

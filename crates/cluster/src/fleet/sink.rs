@@ -13,11 +13,15 @@ use capi::{CLIENT_NOT_BEFORE, Cluster, Meta, NotBefore, ObjectKey, Uid};
 use nodegroup::{GroupId, LabelSelector, PriceList};
 use parking_lot::Mutex;
 use shared_informer::Projection;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::standing::{Left, Standing};
 use crate::core_kinds::CoreSink;
 use index::{Change, Index, Routed, RoutedKind, Router, Sink, Tag};
+use text::LogLimit;
+
+/// The number of lines in a minute about the annotations of one Cluster.
+const LINES: usize = 2;
 
 /// The sink of a fleet.
 pub(super) struct FleetSink {
@@ -28,7 +32,6 @@ pub(super) struct FleetSink {
     changed: watch::Sender<()>,
 }
 
-#[derive(Default)]
 struct Clusters {
     /// The Clusters that the selector matches.
     selected: BTreeMap<ObjectKey, Selected>,
@@ -37,6 +40,28 @@ struct Clusters {
     /// The namespaces that can't be read.
     left_out: BTreeSet<String>,
     prices: Arc<PriceList>,
+    /// The lines about annotations, which the owner of a Cluster may change at any rate.
+    lines: LogLimit<ObjectKey>,
+}
+
+impl Clusters {
+    fn new(prices: Arc<PriceList>) -> Self {
+        Self {
+            selected: BTreeMap::new(),
+            served: HashMap::new(),
+            left_out: BTreeSet::new(),
+            prices,
+            lines: LogLimit::new(LINES),
+        }
+    }
+
+    /// Returns the number of earlier warnings about a Cluster that weren't logged, if the next one may be.
+    fn may_warn(&mut self, cluster: &ObjectKey) -> Option<u64> {
+        let now = Instant::now().into_std();
+        let over = self.lines.over(now).into_iter().find(|(other, _)| other == cluster);
+        let more = self.lines.allows(cluster.clone(), 1, now)?;
+        Some(more + over.map_or(0, |(_, more)| more))
+    }
 }
 
 /// A Cluster that the selector matches.
@@ -57,7 +82,7 @@ impl FleetSink {
         Self {
             selector: Arc::new(selector),
             router: Router::default(),
-            clusters: Mutex::new(Clusters { prices, ..Clusters::default() }),
+            clusters: Mutex::new(Clusters::new(prices)),
             changed: watch::Sender::new(()),
         }
     }
@@ -139,9 +164,14 @@ impl FleetSink {
             clusters.selected.remove(key);
         }
         let is_unreadable = client_not_before == Some(NotBefore::Unreadable);
-        if is_selected && is_unreadable && client_not_before != known {
+        if is_selected
+            && is_unreadable
+            && client_not_before != known
+            && let Some(more) = clusters.may_warn(key)
+        {
             tracing::warn!(
                 cluster = %key,
+                more,
                 "the Cluster's annotation {CLIENT_NOT_BEFORE} isn't a time such as 2026-01-02T03:04:05Z: its autoscaler is \
                  denied every call"
             );

@@ -6,7 +6,7 @@ use capi::ObjectKey;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shared_informer::Settings;
-use testkit::Wait;
+use testkit::{CapturedLog, Wait};
 use tokio::{
     runtime::Handle,
     time::{self, Instant},
@@ -261,6 +261,34 @@ async fn a_cluster_that_comes_back_at_once_is_served_anew_and_the_old_one_droppe
         ["left team-a/stage", "joined team-a/stage"]
     );
     assert_eq!(world.groups(STAGE.0), STAGE.1);
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_label_flips_joins_again_after_a_pause_and_fills_no_log() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    world.events();
+    let (log, _guard) = CapturedLog::begin();
+    for _ in 0..12 {
+        let before = world.member(STAGE.0).unwrap();
+        api.put("clusters", "stage", &json!({}));
+        world.until("the end", |_| before.left().is_some()).await;
+        let left_at = Instant::now();
+        api.put("clusters", "stage", &labelled());
+        world.until_served(&[STAGE, OTHER]).await;
+        let pause = left_at.elapsed().as_secs_f64();
+        assert!((9.9..10.5).contains(&pause), "{pause} s");
+    }
+    let events = world.events();
+    assert_eq!(events, ["left team-a/stage", "joined team-a/stage"].repeat(12));
+    time::sleep(Duration::from_secs(61)).await;
+    let said = log.take();
+    let logged = said.lines().filter(|line| line.contains("a Cluster is")).count();
+    assert!((8..=12).contains(&logged), "four lines a minute: {said}");
+    let more = said.lines().filter_map(|line| line.rsplit_once("more=")?.1.parse::<usize>().ok());
+    assert_eq!(logged + more.sum::<usize>(), events.len(), "{said}");
     world.shutdown().await;
 }
 

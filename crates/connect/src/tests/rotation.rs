@@ -1,8 +1,18 @@
 //! Tests of clients that follow their configuration while files and Secrets change.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
+use http::{Request, Response};
 use k8s_openapi::ByteString;
+use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use sandbox::{
     api::{Api, Resource},
@@ -12,6 +22,8 @@ use sandbox::{
 };
 use serde_json::json;
 use testkit::until;
+use tokio::time::sleep;
+use tower::{BoxError, service_fn};
 
 use super::kubeconfig;
 use crate::{Access, Clients, Pace, SecretRef, Source, WorkloadSource, access::Periods};
@@ -179,4 +191,44 @@ async fn a_secret_that_may_not_be_used_leaves_the_one_in_force() {
         }
     })
     .await;
+}
+
+/// Returns clients of a management cluster that has one Secret, of a workload cluster that is reached without a token,
+/// and counts its reads.
+fn counting(reads: &Arc<AtomicUsize>) -> Clients {
+    let value = ByteString(kubeconfig("{server: 'http://127.0.0.1:1'}", "{}").into_bytes());
+    let secret = json!({"metadata": {"name": "prod-kubeconfig"}, "data": {"value": value}}).to_string();
+    let reads = Arc::clone(reads);
+    let service = service_fn(move |_: Request<Body>| {
+        reads.fetch_add(1, Ordering::Relaxed);
+        let answer = Response::new(Body::from(secret.clone().into_bytes()));
+        async move { Ok::<_, BoxError>(answer) }
+    });
+    let client = Client::new(service, "default");
+    Clients { watches: client.clone(), writes: client }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_secret_of_one_of_many_is_read_each_minute_while_its_cluster_cannot_be_read() {
+    let (reads, works) = (Arc::<AtomicUsize>::default(), AtomicBool::new(true));
+    let (management, pace) = (counting(&reads), Pace::of_many());
+    let source = WorkloadSource::Secret(SecretRef::of(&super::prod()));
+    let (access, connecting) = source.access_in_time(&management, &pace, |error| panic!("{error}")).await;
+    drop(connecting);
+    let reads = || reads.load(Ordering::Relaxed);
+    let story = async {
+        sleep(Duration::from_secs(470)).await;
+        assert_eq!(reads(), 1, "seldom while it works");
+        works.store(false, Ordering::Relaxed);
+        sleep(Duration::from_secs(300)).await;
+        assert!((5..=8).contains(&reads()), "{}", reads());
+        works.store(true, Ordering::Relaxed);
+        let before = reads();
+        sleep(Duration::from_secs(400)).await;
+        assert_eq!(reads(), before, "it works again");
+    };
+    tokio::select! {
+        () = access.follow_workload(&source, &management, &pace, || works.load(Ordering::Relaxed)) => panic!("it ends"),
+        () = story => {}
+    }
 }

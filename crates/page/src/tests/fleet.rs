@@ -56,6 +56,10 @@ fn a_fleet_that_is_well_says_so_and_links_to_each_cluster() {
     FleetCluster { standing: ClusterStanding::NotInSync, reason: Some("nodes: cut".to_owned()), ..well("x") },
     &["1 to look at", "not in sync", "nodes: cut"]
 )]
+#[case::nodes_not_in_sync(
+    FleetCluster { nodes_synced: false, nodes_reason: Some("connection refused".to_owned()), ..well("x") },
+    &["1 to look at", "Nodes not in sync", "connection refused"]
+)]
 #[case::refused(
     FleetCluster {
         calls: CallsState { last_refresh_ago: Some(1), last_refresh_refused: Some("not ready".to_owned()) }, ..well("x")
@@ -114,6 +118,7 @@ fn no_text_of_a_fleet_becomes_markup() {
     let cluster = FleetCluster {
         standing: ClusterStanding::NotConnected,
         reason: text(),
+        nodes_reason: text(),
         callers: vec![CallerState { uri: text(), serial: text(), peer: text(), certificate_until: text() }],
         ..well(HOSTILE)
     };

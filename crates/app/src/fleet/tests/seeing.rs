@@ -83,10 +83,14 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
     );
     let in_need = || world.shown("stage").is_some_and(|cluster| (cluster.groups, cluster.problems) == (0, 1));
     Wait::new("the problem").within(LIMIT).condition(in_need).await;
-    for (metric, value) in [("synced", 1.0), ("node_groups", 0.0), ("node_groups_with_problem", 1.0)] {
+    for (metric, value) in
+        [("synced", 1.0), ("nodes_synced", 1.0), ("node_groups", 0.0), ("node_groups_with_problem", 1.0)]
+    {
         assert_eq!(world.series(metric, "team-a/stage"), Some(value), "{metric}");
     }
-    assert!(world.series("last_refresh_seconds", "team-a/stage").is_some());
+    let last = world.series("last_refresh_timestamp_seconds", "team-a/stage").unwrap();
+    let age = Timestamp::now().as_duration().as_secs_f64() - last;
+    assert!((0.0..60.0).contains(&age), "{last}");
     world.end().await;
 }
 
@@ -98,8 +102,10 @@ async fn a_cluster_that_cannot_be_reached_is_in_need_and_the_fleet_is_ready_neve
     Wait::new("it").within(LIMIT).condition(|| standing() == Some(ClusterStanding::NotConnected)).await;
     let lost = world.shown("lost").unwrap();
     assert!(lost.reason.is_some() && !lost.nodes_synced && lost.calls.last_refresh_ago.is_none(), "{lost:?}");
-    assert_eq!(world.series("synced", "team-a/lost"), Some(0.0));
-    assert_eq!(world.series("last_refresh_seconds", "team-a/lost"), None);
+    for metric in ["synced", "nodes_synced"] {
+        assert_eq!(world.series(metric, "team-a/lost"), Some(0.0), "{metric}");
+    }
+    assert_eq!(world.series("last_refresh_timestamp_seconds", "team-a/lost"), None);
     let state = world.source().read();
     assert!(state.ready, "{:?}", state.checks);
     assert_eq!(state.in_need_first()[0].0.name, "lost");
