@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// The time between two events.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(1);
 /// The time for which the process is idle before its events, to subtract that.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(3);
 
 /// The Clusters that a process serves.
 #[derive(Clone, Copy)]
@@ -105,6 +105,8 @@ impl Program {
     pub(crate) async fn event(&self, world: &World<'_>, args: &Args) -> Duration {
         let events = Events::of(world);
         let mut client = self.client(world, events.last_cluster(args.events)).await;
+        // The connections of the autoscalers that have ended are closed first.
+        sleep(IDLE).await;
         let before = self.processor_time();
         sleep(IDLE).await;
         let idle = self.processor_time().saturating_sub(before);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{Semaphore, oneshot},
     task::JoinSet,
-    time::{interval, sleep},
+    time::{MissedTickBehavior, interval, interval_at, sleep},
 };
 use tonic::{
     Code, Request, Response, Status,
@@ -192,9 +192,13 @@ fn reported(totals: &Shared) -> Report {
 
 async fn follow(plan: Arc<Plan>, number: usize, totals: Shared, connecting: Arc<Semaphore>) {
     let own = &plan.callers[number];
-    // They begin at different times, as autoscalers do.
+    // They begin at different times, as autoscalers do, and stay apart: those that have waited for the same thing must
+    // not go on together.
     let part = u32::try_from(number).unwrap_or_default();
-    sleep(plan.pause * part / u32::try_from(plan.callers.len()).unwrap_or(1).max(1)).await;
+    let first = plan.pause * part / u32::try_from(plan.callers.len()).unwrap_or(1).max(1);
+    let mut turns = interval_at(tokio::time::Instant::now() + first, plan.pause);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    turns.tick().await;
     let mut client = loop {
         let connected = {
             let _permit = connecting.acquire().await;
@@ -220,7 +224,7 @@ async fn follow(plan: Arc<Plan>, number: usize, totals: Shared, connecting: Arc<
             seen.took.clear();
         }
         note(&totals, number, seen);
-        sleep(plan.pause).await;
+        turns.tick().await;
     }
 }
 

@@ -51,7 +51,7 @@ impl FleetApp {
         let certificates = certificates.ok_or(StartError::Unauthenticated)?;
         let (traces, sender) = start_traces(common.otlp.as_ref(), &registry, &runtime)?;
         let (options, tasks) = (config.provider(rules), Spawner::from(&runtime));
-        let provider = FleetProvider::start(access.clients().clone(), options, traces, &mut registry.write(), &tasks);
+        let provider = FleetProvider::start(access.clients(), options, traces, &mut registry.write(), &tasks);
         let (source, stopping) = (common.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let polled = provider.fleet.clone();

@@ -82,7 +82,7 @@ impl App {
         let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
         let options = config.provider(rules);
         let tasks = Spawner::from(&runtime);
-        let provider = Provider::start(access.clients().clone(), options, traces, &mut registry.write(), &tasks);
+        let provider = Provider::start(access.clients(), options, traces, &mut registry.write(), &tasks);
         let (source, stopping) = (config.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let workload = &provider.clusters.workload;
@@ -183,7 +183,7 @@ async fn reach(config: &Config) -> Result<Access, StartError> {
     if config.workload.connects_at_once() {
         // An error that only the operator can fix stops the program now, before the first loop of Cluster Autoscaler
         // fails.
-        config.workload.connect(access.clients()).await.map_err(StartError::Workload)?;
+        config.workload.connect(&access.clients()).await.map_err(StartError::Workload)?;
     }
     info!(source = %config.workload, "workload cluster");
     Ok(access)

@@ -70,21 +70,19 @@ impl WorkloadNodes {
         if self.are_off() {
             return;
         }
-        let (access, place) = self
-            .source
-            .access_in_time(management.clients(), &self.pace, |error| {
-                let why = error.to_string();
-                let known = std::mem::replace(&mut *self.connection.lock(), Connection::Pending(why.clone()));
-                // The reason is logged once per change, not per attempt.
-                if !matches!(known, Connection::Pending(known) if known == why) {
-                    tracing::warn!(target: LOG, "can't connect to the workload cluster yet: {why}");
-                }
-            })
-            .await;
+        // Its future is large and not needed afterwards; a fleet has a thousand of these tasks.
+        let (access, place) = Box::pin(self.source.access_in_time(management.clients(), &self.pace, |error| {
+            let why = error.to_string();
+            let known = std::mem::replace(&mut *self.connection.lock(), Connection::Pending(why.clone()));
+            // The reason is logged once per change, not per attempt.
+            if !matches!(known, Connection::Pending(known) if known == why) {
+                tracing::warn!(target: LOG, "can't connect to the workload cluster yet: {why}");
+            }
+        }))
+        .await;
         // Nodes and Machines contain the same names, so they share an interner.
         let texts = Arc::clone(&management.context().interner);
-        let factory = Factory::new(access.clients().watches.clone(), self.spawner.clone(), self.informers.clone())
-            .with_texts(texts);
+        let factory = Factory::new(access.watches(), self.spawner.clone(), self.informers.clone()).with_texts(texts);
         let nodes = Arc::new(Followed::start(
             &factory,
             ApiResource::erase::<core::Node>(&()),

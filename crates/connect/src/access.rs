@@ -18,10 +18,15 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
-use tower::service_fn;
+use tower::{BoxError, Service as _, ServiceExt as _, service_fn};
 use tracing::{info, warn};
 
-use super::{Clients, ConnectError, Pace, Place, Source, WorkloadSource, fingerprint::Fingerprint, source::Loaded};
+use super::{
+    Clients, ConnectError, Pace, Place, Source, WorkloadSource,
+    fingerprint::Fingerprint,
+    policy::{Stack, Stacks},
+    source::Loaded,
+};
 
 /// The intervals at which a configuration is read again.
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +45,19 @@ impl Default for Periods {
     }
 }
 
-/// Clients of a cluster that always use its newest configuration.
+/// The access to a cluster by clients that always use its newest configuration.
 #[derive(Clone)]
-pub struct Access {
-    shared: Arc<Shared>,
-    clients: Clients,
+pub struct Access(Configuration);
+
+#[derive(Clone)]
+enum Configuration {
+    /// By the management cluster's clients, which another task keeps up to date.
+    Management(Clients),
+    Own(Arc<Shared>),
 }
 
 struct Shared {
-    current: ArcSwap<Clients>,
+    current: ArcSwap<Stacks>,
     /// The fingerprint of the configuration that `current` was built from.
     used: Mutex<Fingerprint>,
     /// True if that has a token.
@@ -99,7 +108,8 @@ impl WorkloadSource {
         loop {
             let connecting = pace.place().await;
             match self.load(management).await {
-                Ok(found) => return (Access::new(found), connecting),
+                Ok(Some(found)) => return (Access::new(found), connecting),
+                Ok(None) => return (Access(Configuration::Management(management.clone())), connecting),
                 Err(error) => failed(&error),
             }
             drop(connecting);
@@ -111,23 +121,33 @@ impl WorkloadSource {
 
 impl Access {
     pub(super) fn new(found: Loaded) -> Self {
-        let namespace = found.clients.writes.default_namespace().to_owned();
-        let shared = Arc::new(Shared {
-            current: ArcSwap::from_pointee(found.clients),
+        Self(Configuration::Own(Arc::new(Shared {
+            current: ArcSwap::from_pointee(found.stacks),
             used: Mutex::new(found.fingerprint),
             has_token: AtomicBool::new(found.has_token),
             refused: Notify::new(),
-        });
-        let client = |pick: fn(&Clients) -> &Client| following(Arc::clone(&shared), pick, &namespace);
-        let clients =
-            Clients { watches: client(|clients| &clients.watches), writes: client(|clients| &clients.writes) };
-        Self { shared, clients }
+        })))
     }
 
-    /// Returns the clients. They stay valid when the configuration behind them changes.
+    /// Returns clients. They stay valid when the configuration behind them changes.
     #[must_use]
-    pub fn clients(&self) -> &Clients {
-        &self.clients
+    pub fn clients(&self) -> Clients {
+        match &self.0 {
+            Configuration::Management(clients) => clients.clone(),
+            Configuration::Own(shared) => Clients {
+                watches: following(Arc::clone(shared), |stacks| &stacks.watches),
+                writes: following(Arc::clone(shared), |stacks| &stacks.writes),
+            },
+        }
+    }
+
+    /// Returns a client like [`Clients::watches`] alone.
+    #[must_use]
+    pub fn watches(&self) -> Client {
+        match &self.0 {
+            Configuration::Management(clients) => clients.watches.clone(),
+            Configuration::Own(shared) => following(Arc::clone(shared), |stacks| &stacks.watches),
+        }
     }
 
     /// Follows the operator's own configuration. Never returns; drop the future to stop.
@@ -155,30 +175,33 @@ impl Access {
     }
 
     async fn follow_origin(&self, origin: &Origin<'_>, periods: Periods) {
+        let Configuration::Own(shared) = &self.0 else { return std::future::pending().await };
         let mut reported = None;
         let mut looked = Instant::now();
         loop {
             // Wakes when it is due or at a 401; repeated 401s must not cause reads without a pause.
             tokio::select! {
-                () = self.due(origin, periods, looked) => {}
-                () = self.shared.refused.notified() => {}
+                () = shared.due(origin, periods, looked) => {}
+                () = shared.refused.notified() => {}
             }
             sleep_until(looked + periods.min_interval).await;
             looked = Instant::now();
-            self.look(origin, &mut reported).await;
+            // A fleet has a thousand of these futures: what they need rarely isn't kept in them.
+            Box::pin(shared.look(origin, &mut reported)).await;
         }
     }
+}
 
+impl Shared {
     /// Waits until a configuration that was read at this time has to be read again.
     async fn due(&self, origin: &Origin<'_>, periods: Periods, looked: Instant) {
         match origin {
             Origin::Own(_) => sleep_until(looked + periods.files).await,
             Origin::Workload(Following { source, pace, works, .. }) => match source {
-                // The task that follows the management cluster covers this configuration too.
                 WorkloadSource::Management | WorkloadSource::None => std::future::pending().await,
                 WorkloadSource::Own(_) => sleep_until(looked + periods.files).await,
                 WorkloadSource::Secret(_) => {
-                    let has_token = self.shared.has_token.load(Ordering::Relaxed);
+                    let has_token = self.has_token.load(Ordering::Relaxed);
                     let due = looked + periods.secret.unwrap_or_else(|| pace.of_secret(has_token));
                     loop {
                         sleep_until(due.min(Instant::now() + pace.often())).await;
@@ -193,22 +216,23 @@ impl Access {
 
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
-            Origin::Own(source) => source.load().await,
+            Origin::Own(source) => source.load().await.map(Some),
             Origin::Workload(Following { source, management, .. }) => source.load(management).await,
         };
         let found = match found {
-            Ok(found) => found,
+            Ok(Some(found)) => found,
+            Ok(None) => return,
             Err(error) => return Self::keep(origin, &error, reported),
         };
         *reported = None;
-        let mut used = self.shared.used.lock();
+        let mut used = self.used.lock();
         if *used == found.fingerprint {
             return;
         }
         *used = found.fingerprint;
         drop(used);
-        self.shared.has_token.store(found.has_token, Ordering::Relaxed);
-        self.shared.current.store(Arc::new(found.clients));
+        self.has_token.store(found.has_token, Ordering::Relaxed);
+        self.current.store(Arc::new(found.stacks));
         info!(source = %origin, "the configuration has changed and is in force for new requests");
     }
 
@@ -231,17 +255,18 @@ impl std::fmt::Display for Origin<'_> {
     }
 }
 
-/// Builds a client that sends each request by the clients in force at that time.
-fn following(shared: Arc<Shared>, pick: fn(&Clients) -> &Client, namespace: &str) -> Client {
+/// Builds a client that sends each request by the configuration in force at that time.
+fn following(shared: Arc<Shared>, pick: fn(&Stacks) -> &Stack) -> Client {
+    let namespace = shared.current.load().namespace.clone();
     let service = service_fn(move |request: Request<Body>| {
         let shared = Arc::clone(&shared);
         async move {
-            let client = pick(&shared.current.load()).clone();
-            let answer = client.send(request).await?;
+            let mut stack = pick(&shared.current.load()).clone();
+            let answer = stack.ready().await?.call(request).await?;
             if answer.status() == StatusCode::UNAUTHORIZED {
                 shared.refused.notify_one();
             }
-            Ok::<_, kube::Error>(answer)
+            Ok::<_, BoxError>(answer)
         }
     });
     Client::new(service, namespace)

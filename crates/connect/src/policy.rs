@@ -5,7 +5,8 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use http::{HeaderValue, header, uri::Scheme};
+use http::{HeaderValue, Request, Response, header, uri::Scheme};
+use hyper::body::Incoming;
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
@@ -17,9 +18,13 @@ use kube::{
     client::{Body, ConfigExt},
 };
 use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
-use super::{Connector, Proxies, bounded::bounded, proxy::no_authority};
+use super::{
+    Connector, Proxies,
+    bounded::{Bounded, bounded},
+    proxy::no_authority,
+};
 
 /// The `User-Agent` that this program sends to API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
@@ -37,6 +42,16 @@ pub struct Clients {
     pub watches: Client,
     /// For all short requests, such as writes, discovery and Secrets: [`Policy::WRITES`].
     pub writes: Client,
+}
+
+/// The layers of a client, without the queue and the task that a [`Client`] has besides.
+pub(super) type Stack = BoxCloneSyncService<Request<Body>, Response<Bounded<Incoming>>, BoxError>;
+
+/// The stacks of both clients of a cluster.
+pub(super) struct Stacks {
+    pub(super) watches: Stack,
+    pub(super) writes: Stack,
+    pub(super) namespace: String,
 }
 
 /// The timeouts of a client. No client retries by itself.
@@ -82,10 +97,11 @@ impl Policy {
     /// When certificates, key or credentials can't be used.
     pub fn client(self, config: Config, proxies: Proxies) -> Result<Client, kube::Error> {
         let connector = connector_of(&config, proxies)?;
-        self.client_of(config, connector)
+        let namespace = config.default_namespace.clone();
+        Ok(Client::new(self.stack(config, connector)?, namespace))
     }
 
-    fn client_of(self, mut config: Config, connector: HttpsConnector<Connector>) -> Result<Client, kube::Error> {
+    fn stack(self, mut config: Config, connector: HttpsConnector<Connector>) -> Result<Stack, kube::Error> {
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
         let mut connector = TimeoutConnector::new(connector);
         connector.set_connect_timeout(Some(self.connect));
@@ -105,7 +121,7 @@ impl Policy {
         let stack = stack
             .map_future(move |answer| self.limit(answer))
             .map_response(move |answer| bounded(answer, self.longest));
-        Ok(Client::new(stack, config.default_namespace))
+        Ok(BoxCloneSyncService::new(stack))
     }
 
     /// Waits for the head of a response, within the time limit of this policy.
@@ -161,10 +177,24 @@ impl Clients {
     /// # Errors
     /// When certificates, key or credentials can't be used.
     pub fn new(config: Config, proxies: Proxies) -> Result<Self, kube::Error> {
+        Ok(Stacks::new(config, proxies)?.into_clients())
+    }
+}
+
+impl Stacks {
+    /// Builds both stacks from one configuration, as [`Policy::client`] does.
+    ///
+    /// # Errors
+    /// When certificates, key or credentials can't be used.
+    pub(super) fn new(config: Config, proxies: Proxies) -> Result<Self, kube::Error> {
         let connector = connector_of(&config, proxies)?;
-        Ok(Self {
-            watches: Policy::WATCHES.client_of(config.clone(), connector.clone())?,
-            writes: Policy::WRITES.client_of(config, connector)?,
-        })
+        let namespace = config.default_namespace.clone();
+        let watches = Policy::WATCHES.stack(config.clone(), connector.clone())?;
+        Ok(Self { watches, writes: Policy::WRITES.stack(config, connector)?, namespace })
+    }
+
+    pub(super) fn into_clients(self) -> Clients {
+        let Self { watches, writes, namespace } = self;
+        Clients { watches: Client::new(watches, &*namespace), writes: Client::new(writes, &*namespace) }
     }
 }

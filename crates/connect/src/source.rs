@@ -12,6 +12,7 @@ use super::{
     Clients, ConnectError, Proxies, SecretRef, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
+    policy::Stacks,
     secret::kubeconfig_of_secret,
 };
 
@@ -48,7 +49,7 @@ pub(super) struct Loaded {
     pub(super) fingerprint: Fingerprint,
     /// True if a user of the kubeconfig has a token, which may expire soon.
     pub(super) has_token: bool,
-    pub(super) clients: Clients,
+    pub(super) stacks: Stacks,
 }
 
 impl Source {
@@ -58,7 +59,7 @@ impl Source {
     /// # Errors
     /// When there is no configuration, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
-        Ok(self.load().await?.clients)
+        Ok(self.load().await?.stacks.into_clients())
     }
 
     pub(super) async fn load(&self) -> Result<Loaded, ConnectError> {
@@ -68,7 +69,7 @@ impl Source {
             Self::Default if is_in_pod() => in_cluster()?,
             Self::Default => from_usual_places().await?,
         };
-        Ok(Loaded { fingerprint, has_token: false, clients: build(config, || self.to_string())? })
+        Ok(Loaded { fingerprint, has_token: false, stacks: build(config, || self.to_string())? })
     }
 }
 
@@ -79,18 +80,16 @@ impl WorkloadSource {
     /// The errors of [`Source::connect`], and an error if the Secret can't be read or used. Only an operator can fix
     /// errors of the configuration. Errors of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
-        Ok(self.load(management).await?.clients)
+        let loaded = self.load(management).await?;
+        Ok(loaded.map_or_else(|| management.clone(), |loaded| loaded.stacks.into_clients()))
     }
 
-    pub(super) async fn load(&self, management: &Clients) -> Result<Loaded, ConnectError> {
+    /// Reads the configuration; `None` if the management cluster's clients are to be used.
+    pub(super) async fn load(&self, management: &Clients) -> Result<Option<Loaded>, ConnectError> {
         match self {
-            Self::Management => Ok(Loaded {
-                fingerprint: FingerprintBuilder::new().finish(),
-                has_token: false,
-                clients: management.clone(),
-            }),
+            Self::Management => Ok(None),
             Self::None => Err(ConnectError::NoNodes),
-            Self::Own(source) => source.load().await,
+            Self::Own(source) => source.load().await.map(Some),
             Self::Secret(secret) => {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, secret).await?;
                 let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
@@ -98,7 +97,7 @@ impl WorkloadSource {
                 let has_token = users.any(|user| user.token.is_some());
                 let invalid = |reason| ConnectError::SecretInvalid { secret: secret.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
-                Ok(Loaded { fingerprint, has_token, clients: build(config, || self.to_string())? })
+                Ok(Some(Loaded { fingerprint, has_token, stacks: build(config, || self.to_string())? }))
             }
         }
     }
@@ -122,15 +121,15 @@ impl WorkloadSource {
     }
 }
 
-/// Builds the clients. A proxy in the kubeconfig takes precedence over the environment's.
-fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {
+/// Builds the clients' stacks. A proxy in the kubeconfig takes precedence over the environment's.
+fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Stacks, ConnectError> {
     let own = config.proxy_url.take();
     let proxies = Proxies::of_environment().and_then(|proxies| match own {
         Some(url) => proxies.with_own(&url.to_string()),
         None => Ok(proxies),
     });
     let proxies = proxies.map_err(|error| ConnectError::Proxy { origin: origin(), error })?;
-    Clients::new(config, proxies)
+    Stacks::new(config, proxies)
         .map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
 }
 

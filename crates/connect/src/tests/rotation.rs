@@ -125,7 +125,7 @@ async fn a_kubeconfig_file_that_names_another_server_and_token_is_followed() {
     fs::write(&path, config_of(old.address(), "old")).unwrap();
     let source = Source::File(path.clone());
     let access = source.access().await.unwrap();
-    let clients = access.clients().clone();
+    let clients = access.clients();
     let management = no_cluster().await;
     while_followed(&access, &WorkloadSource::Own(source), &management, OFTEN, async {
         assert!(works(&clients).await);
@@ -160,7 +160,7 @@ async fn through_secret() -> Through {
 #[tokio::test]
 async fn a_token_that_is_refused_has_the_secret_read_at_once() {
     let Through { management, workload, of_management, source, access } = through_secret().await;
-    let clients = access.clients().clone();
+    let clients = access.clients();
     while_followed(&access, &source, &of_management, WHEN_REFUSED, async {
         assert!(works(&clients).await);
         workload.set_token("new");
@@ -173,7 +173,7 @@ async fn a_token_that_is_refused_has_the_secret_read_at_once() {
 #[tokio::test]
 async fn a_secret_that_may_not_be_used_leaves_the_one_in_force() {
     let Through { management, workload, of_management, source, access } = through_secret().await;
-    let clients = access.clients().clone();
+    let clients = access.clients();
     while_followed(&access, &source, &of_management, OFTEN, async {
         let runs = kubeconfig(
             &format!("{{server: '{}'}}", workload.server.url()),
