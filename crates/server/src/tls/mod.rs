@@ -10,12 +10,14 @@ mod inspect;
 mod load;
 mod metrics;
 mod names;
+mod rate;
 
 use std::path::PathBuf;
 
-pub(super) use self::accept::{Handshakes, accept};
-#[cfg(test)]
-pub(super) use self::names::client_of;
+pub(super) use self::{
+    accept::{Handshakes, accept},
+    rate::HandshakeRates,
+};
 pub use self::{
     certificates::{Certificates, TlsStanding},
     error::TlsError,
@@ -23,6 +25,8 @@ pub use self::{
     metrics::TlsMetrics,
     names::{AllowedName, KeyPin, KeyPinError, NameError},
 };
+#[cfg(test)]
+pub(super) use self::{names::client_of, rate::Rate};
 
 /// The files of TLS, as Secret mounts have them.
 #[derive(Clone, Debug, Eq, PartialEq)]

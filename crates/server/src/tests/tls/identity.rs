@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     AllowedClients, AllowedName, KeyPin,
     grpc_threads::Place,
-    tls::{accept, client_of},
+    tls::{Handshakes, accept, client_of},
 };
 
 impl Client {
@@ -119,7 +119,8 @@ async fn a_client_without_a_certificate_has_its_address_as_name_on_tls_too() {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let address = stream.local_addr().unwrap();
     let incoming = stream::once(async move { Ok((listener.accept().await?.0, Place::default())) }).boxed();
-    let mut accepted = accept(incoming, running.certificates.clone(), Arc::default());
+    let mut accepted =
+        accept(incoming, running.certificates.clone(), Arc::new(Handshakes::new(HandshakeRates::default())));
     let connector = TlsConnector::from(Client::new(&servers, None).config);
     let (accepted, connected) =
         tokio::join!(accepted.next(), connector.connect(ServerName::try_from(HOST).unwrap(), stream));
