@@ -15,8 +15,8 @@ use super::{
 };
 
 impl LiveState {
-    /// Returns the instances of a live group, in time proportional to its MachineSets and to its Machines that depend on
-    /// a shared tail.
+    /// Returns the instances of a live group, in time proportional to its MachineSets, and to those of its Machines that
+    /// depend on a shared tail.
     pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
         if id.kind == ScalableKind::MachinePool {
             return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
@@ -83,8 +83,8 @@ impl LiveState {
     }
 
     /// Collects the Machines whose Nodes depend on holders with the tails of these providerIDs. Those of a shared tail
-    /// are collected once, when it comes to be shared. Then they are at most twice as many as the limit, and so they are
-    /// when it ceases to be.
+    /// are collected once, when it comes to be shared. Then they are about twice as many as the limit at most, and so
+    /// they are when it ceases to be.
     fn found_by<'a>(&mut self, ids: impl Iterator<Item = &'a str>, into: &mut Vec<ObjectKey>) {
         let mut last = None;
         for tail in ids.map(holder_key) {
