@@ -15,8 +15,8 @@ use super::{
 };
 
 impl LiveState {
-    /// Returns the instances of a live group, in time proportional to its MachineSets, and to those of its Machines that
-    /// depend on a shared tail.
+    /// Returns the instances of a live group, in time proportional to its MachineSets, and to its Machines that depend
+    /// on a shared tail.
     pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
         if id.kind == ScalableKind::MachinePool {
             return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));

@@ -39,8 +39,8 @@ use super::{
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
     grpc_threads::Place,
+    handshake_rate::HandshakeRates,
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
-    tls::HandshakeRates,
     turns::Turns,
 };
 

@@ -341,8 +341,8 @@ fn answers(index: &Index) -> Vec<String> {
     answers
 }
 
-/// Returns the Machines of a group that have a shared tail, or that a Node with it names. More Machines and MachinePools,
-/// or more Nodes, have it than the limit.
+/// Returns the Machines of a group that have a shared tail, or that a Node with it names. More Machines and
+/// MachinePools, or more Nodes, have it than the limit.
 fn depending<'a>(live: &'a LiveState, id: &'a GroupId) -> Vec<&'a Arc<Machine>> {
     let (mut holders, mut nodes) = (BTreeMap::<_, BTreeSet<_>>::new(), BTreeMap::<_, usize>::new());
     for (id, machine) in live.machines.iter().filter_map(|machine| Some((machine.provider_id.as_ref()?, machine))) {

@@ -47,8 +47,8 @@ use crate::{
     AllowedClients, Certificates, ClientFiles, GrpcThreads, TlsFiles, TlsMetrics,
     grpc_connections::GrpcLimits,
     grpc_runtime::serve_within,
+    handshake_rate::{HandshakeRates, Rate},
     standard_services,
-    tls::{HandshakeRates, Rate},
 };
 
 /// The interval at which the files are read in these tests.

@@ -25,12 +25,12 @@ use super::{
     Certificates,
     metrics::Refused,
     names::{NotAllowed, client_of},
-    rate::{HandshakeRate, HandshakeRates},
 };
 use crate::{
     connection::Client,
     grpc_connections::Peer,
     grpc_threads::Place,
+    handshake_rate::{HandshakeRate, HandshakeRates},
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
 };
 use text::{LogLimit, PAUSE, shortened};

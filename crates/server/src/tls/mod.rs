@@ -10,14 +10,12 @@ mod inspect;
 mod load;
 mod metrics;
 mod names;
-mod rate;
 
 use std::path::PathBuf;
 
-pub(super) use self::{
-    accept::{Handshakes, accept},
-    rate::HandshakeRates,
-};
+pub(super) use self::accept::{Handshakes, accept};
+#[cfg(test)]
+pub(super) use self::names::client_of;
 pub use self::{
     certificates::{Certificates, TlsStanding},
     error::TlsError,
@@ -25,8 +23,6 @@ pub use self::{
     metrics::TlsMetrics,
     names::{AllowedName, KeyPin, KeyPinError, NameError},
 };
-#[cfg(test)]
-pub(super) use self::{names::client_of, rate::Rate};
 
 /// The files of TLS, as Secret mounts have them.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -8,25 +8,25 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::open_connections::Source;
+use super::open_connections::Source;
 
 /// A number of handshakes at once, and one more whenever a time has passed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate {
-    pub(crate) at_once: u32,
-    pub(crate) each: Duration,
+pub(super) struct Rate {
+    pub(super) at_once: u32,
+    pub(super) each: Duration,
 }
 
 /// The rates of handshakes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HandshakeRates {
+pub(super) struct HandshakeRates {
     /// The rate of an address that hasn't authenticated lately.
-    pub(crate) stranger: Rate,
+    pub(super) stranger: Rate,
     /// The rate of all such addresses together. It takes many to use it up, since a client that comes for the first
     /// time is among them.
-    pub(crate) strangers: Rate,
+    pub(super) strangers: Rate,
     /// The rate of an address that has authenticated lately.
-    pub(crate) known: Rate,
+    pub(super) known: Rate,
 }
 
 impl Default for HandshakeRates {
@@ -41,7 +41,7 @@ impl Default for HandshakeRates {
 
 impl HandshakeRates {
     /// Returns the rates for the autoscalers of thousands of clusters, which all connect after a restart.
-    pub(crate) fn of_many_clients() -> Self {
+    pub(super) fn of_many_clients() -> Self {
         Self {
             strangers: Rate { at_once: 4_096, each: Duration::from_millis(4) },
             known: Rate { at_once: 1_024, each: Duration::from_millis(8) },
