@@ -195,7 +195,7 @@ impl Refusals {
         match refused {
             // Scanners and TCP probes cause these all day.
             Refused::Protocol | Refused::TimeOut | Refused::TooMany | Refused::Rate => {
-                debug!(%peer, "no TLS connection: {why}")
+                debug!(%peer, "no TLS connection: {why}");
             }
             Refused::NoCertificate | Refused::Certificate | Refused::Name => {
                 let reason = refused.as_str();

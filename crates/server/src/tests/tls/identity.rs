@@ -2,6 +2,7 @@
 //! log.
 
 use futures::{StreamExt as _, stream};
+use rcgen::CustomExtension;
 use rustls::HandshakeKind;
 use tokio::net::TcpListener;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -38,6 +39,23 @@ async fn no_session_is_taken_up_again(#[case] version: &'static SupportedProtoco
     for _ in 0..3 {
         assert_eq!(client.handshake(&running.grpc).await, HandshakeKind::Full);
     }
+    running.end().await;
+}
+
+/// One of its names may be one that may only read.
+#[tokio::test]
+async fn a_client_with_names_that_can_not_be_read_is_refused() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let allowed = AllowedClients { read_only: vec!["dashboard".parse().unwrap()], ..AllowedClients::default() };
+    let running = Running::allowing(&servers.issue(&[HOST], |_| {}), &[&clients], allowed).await;
+    running.ask(&Client::new(&servers, Some(&clients.issue(&[], |_| {})))).await.unwrap();
+    let (subject_alternative_name, dns_name_cut_off) = ([2, 5, 29, 17], vec![0x30, 0x03, 0x82, 0x05, b'a']);
+    let own = clients.issue(&[], |params| {
+        let names = CustomExtension::from_oid_content(&subject_alternative_name, dns_name_cut_off);
+        params.custom_extensions.push(names);
+    });
+    assert!(running.ask(&Client::new(&servers, Some(&own))).await.is_err());
+    running.until_metric("tls_refused_connections_total{reason=\"certificate\"}", "1").await;
     running.end().await;
 }
 
