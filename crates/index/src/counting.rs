@@ -10,26 +10,23 @@ use super::{
     counts::MachineCounts,
     holder::{MachineByNode, holder_key},
     live_state::LiveState,
-    node_key::NodeByProviderId,
+    node_key::{NodeByMachine, NodeByProviderId},
     relation::owner_of,
 };
 
 impl LiveState {
-    /// Returns the instances of a live group, in time proportional to its MachineSets.
+    /// Returns the instances of a live group, in time proportional to its MachineSets, and to its Machines that depend
+    /// on a shared tail.
     pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
         if id.kind == ScalableKind::MachinePool {
             return InstanceCounts::of_provider_ids(size, pool.map_or(0, |pool| pool.provider_ids.len()));
         }
-        let counts = if self.shared_tails.tails.is_empty() {
-            self.kept_counts_of(id)
-        } else {
-            MachineCounts::all(self.members_of(id).map(instance::counted))
-        };
-        counts.instances(size)
+        self.machine_counts_of(id).instances(size)
     }
 
-    fn kept_counts_of(&self, id: &GroupId) -> MachineCounts {
-        let mut counts = MachineCounts::default();
+    fn machine_counts_of(&self, id: &GroupId) -> MachineCounts {
+        let uncounted = self.uncounted_of(id).map(|machine| instance::counted(self.view_of(machine)));
+        let mut counts = MachineCounts::all(uncounted);
         for siblings in self.siblings_of(id) {
             counts.merge(siblings.counts);
         }
@@ -85,7 +82,9 @@ impl LiveState {
         self.count_all(concerned);
     }
 
-    /// Collects the Machines whose Nodes depend on holders with the tails of these providerIDs.
+    /// Collects the Machines whose Nodes depend on holders with the tails of these providerIDs. Those of a shared tail
+    /// are collected once, when it comes to be shared. Then they are about twice as many as the limit at most, and so
+    /// they are when it ceases to be.
     fn found_by<'a>(&mut self, ids: impl Iterator<Item = &'a str>, into: &mut Vec<ObjectKey>) {
         let mut last = None;
         for tail in ids.map(holder_key) {
@@ -94,14 +93,30 @@ impl LiveState {
             }
             let limit = self.shared_tails.limit;
             let nodes = || self.nodes_by_provider_id.get(tail);
-            if self.holders.with_tail(tail).nth(limit).is_some() || nodes().nth(limit).is_some() {
-                self.shared_tails.tails.insert(tail.to_owned());
+            let is_shared = self.holders.with_tail(tail).nth(limit).is_some() || nodes().nth(limit).is_some();
+            let tails = &mut self.shared_tails.tails;
+            if is_shared && tails.contains(tail) {
                 continue;
+            }
+            if is_shared {
+                tails.insert(tail.to_owned());
+            } else {
+                tails.remove(tail);
             }
             let machines = self.holders.machines(tail).map(|machine| &machine.meta.key);
             into.extend(machines.chain(nodes().filter_map(|NodeByProviderId(node)| node.machine.as_ref())).cloned());
-            self.shared_tails.tails.remove(tail);
         }
+    }
+
+    /// Returns true if the Node of a Machine may depend on holders or Nodes with a shared tail. [`Self::known_node_of`]
+    /// looks up no other tails than that of the Machine's providerID, and those of the Nodes that name the Machine.
+    fn depends_on_shared_tail(&self, machine: &Machine) -> bool {
+        let tails = &self.shared_tails.tails;
+        let is_shared = |id: &ArcStr| tails.contains(holder_key(id));
+        let mut nodes = self.nodes_by_machine.get(&machine.meta.key).map(|NodeByMachine(node)| node);
+        !tails.is_empty()
+            && (machine.provider_id.as_ref().is_some_and(is_shared)
+                || nodes.any(|node| node.provider_id.as_ref().is_some_and(is_shared)))
     }
 
     fn count_all(&mut self, mut machines: Vec<ObjectKey>) {
@@ -116,7 +131,7 @@ impl LiveState {
         let Some(machine) = self.machines.get(key) else { return };
         let Some(owner) = owner_of(machine) else { return };
         let machine = Arc::clone(machine);
-        let counted = instance::counted(self.view_of(&machine));
+        let counted = (!self.depends_on_shared_tail(&machine)).then(|| instance::counted(self.view_of(&machine)));
         if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
             siblings.count(&machine, counted);
         }
@@ -125,16 +140,8 @@ impl LiveState {
 
 #[cfg(test)]
 impl LiveState {
-    /// Returns the Machines of a group by state: the kept counts, and new ones for comparison.
+    /// Returns the Machines of a group by state: as readers get them, and all counted anew for comparison.
     pub(super) fn counts_and_count_of(&self, id: &GroupId) -> (MachineCounts, MachineCounts) {
-        (
-            self.kept_counts_of(id),
-            MachineCounts::all(self.machines_of(id).map(|machine| instance::counted(self.view_of(machine)))),
-        )
-    }
-
-    /// Returns true if the kept counts aren't used, since too many objects share the tail of a providerID.
-    pub(super) fn has_shared_tails(&self) -> bool {
-        !self.shared_tails.tails.is_empty()
+        (self.machine_counts_of(id), MachineCounts::all(self.members_of(id).map(instance::counted)))
     }
 }

@@ -2,12 +2,12 @@
 //! Machine counts with its owner, since the owner's group may change without a visit to its Machines. Must never
 //! return another number than a count of all Machines would.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, mem, sync::Arc};
 
 use capi::Machine;
 use nodegroup::{InstanceCounts, InstanceState, instance, instance::Counted};
 
-/// The number of Machines or Nodes with the same tail of a providerID above which a change of one updates no other.
+/// The number of Machines or Nodes with the same tail of a providerID above which a change of one counts no other.
 const MAX_SHARED: usize = 16;
 
 /// The Machines of an owner, counted by state.
@@ -49,6 +49,10 @@ impl MachineCounts {
         }
     }
 
+    fn machines(&self) -> usize {
+        self.running + self.creating + self.deleting
+    }
+
     pub(super) fn merge(&mut self, other: Self) {
         let Self { running, creating, deleting, failed, holding } = other;
         self.running += running;
@@ -69,8 +73,8 @@ impl MachineCounts {
     }
 }
 
-/// The Machines of an owner by name, each with the state that it counts as. Lists of pairs would have half of their
-/// bytes unused.
+/// The Machines of an owner by name, each with the state that it counts as, or `None` if it is counted at each read.
+/// Lists of pairs would have half of their bytes unused.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     machines: Vec<Arc<Machine>>,
@@ -107,12 +111,22 @@ impl Siblings {
         self.machines.is_empty()
     }
 
-    pub(super) fn count(&mut self, machine: &Machine, counts_as: Counted) {
+    /// Keeps the state of a Machine; `None` leaves it to the reads.
+    pub(super) fn count(&mut self, machine: &Machine, counts_as: Option<Counted>) {
         let Ok(place) = self.place(machine) else { return };
-        if let Some(before) = self.counted[place].replace(counts_as) {
+        if let Some(before) = mem::replace(&mut self.counted[place], counts_as) {
             self.counts.take(before);
         }
-        self.counts.add(counts_as);
+        if let Some(counted) = counts_as {
+            self.counts.add(counted);
+        }
+    }
+
+    /// Iterates over the Machines whose state isn't kept. Where it is kept for all, none is visited.
+    pub(super) fn uncounted(&self) -> impl Iterator<Item = &Arc<Machine>> {
+        let number = self.machines.len() - self.counts.machines();
+        let uncounted = self.machines.iter().zip(&self.counted).filter(|(_, counted)| counted.is_none());
+        uncounted.map(|(machine, _)| machine).take(number)
     }
 
     fn place(&self, machine: &Machine) -> Result<usize, usize> {
@@ -120,8 +134,8 @@ impl Siblings {
     }
 }
 
-/// The tails of providerIDs that more than [`MAX_SHARED`] objects share. While there are any, the kept counts aren't
-/// used.
+/// The tails of providerIDs that more than [`MAX_SHARED`] objects share. The states of the Machines that depend on one
+/// of them aren't kept.
 #[derive(Debug)]
 pub(super) struct SharedTails {
     pub(super) tails: BTreeSet<String>,

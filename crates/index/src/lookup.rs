@@ -62,7 +62,20 @@ impl LiveState {
 
     /// Iterates over the Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
-        let machines = self.siblings_of(id).flat_map(Siblings::iter);
+        self.machines_among(id, Siblings::iter)
+    }
+
+    /// Iterates over the Machines of a group whose state isn't kept.
+    pub(super) fn uncounted_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
+        self.machines_among(id, Siblings::uncounted)
+    }
+
+    fn machines_among<'a, I: Iterator<Item = &'a Arc<Machine>>>(
+        &'a self,
+        id: &'a GroupId,
+        among: impl Fn(&'a Siblings) -> I,
+    ) -> impl Iterator<Item = &'a Arc<Machine>> {
+        let machines = self.siblings_of(id).flat_map(among);
         #[cfg(any(test, all(feature = "test-support", debug_assertions)))]
         let machines = machines.inspect(|_| {
             self.visits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

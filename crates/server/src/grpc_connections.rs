@@ -2,7 +2,15 @@
 //! turns, and bytes. It must never fail a call that it has accepted: a connection that has to end sends GOAWAY, answers
 //! earlier calls, and then ends.
 
-use std::{collections::VecDeque, convert::Infallible, io, num::NonZero, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    num::NonZero,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{Stream, StreamExt as _};
 use http::{HeaderMap, Request, Response};
@@ -13,11 +21,12 @@ use hyper_util::{
 };
 use parking_lot::Mutex;
 use prost::bytes::Bytes;
+use text::LogLimit;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Semaphore,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body, service::Routes};
@@ -30,6 +39,7 @@ use super::{
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
     grpc_threads::Place,
+    handshake_rate::HandshakeRates,
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
     turns::Turns,
 };
@@ -44,8 +54,6 @@ const JITTER: f64 = 0.2;
 const LEAVING: usize = 16;
 /// The maximum number of ended connections whose callers may still be in a loop.
 const ENDED: usize = 64;
-/// The minimum time between two log lines about clients beyond a limit.
-const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The limits of gRPC.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +68,8 @@ pub(super) struct GrpcLimits {
     pub(super) bytes: ByteLimits,
     /// The number of threads that serve the connections of IP addresses.
     pub(super) threads: NonZero<usize>,
+    /// The rates of TLS handshakes.
+    pub(super) handshakes: HandshakeRates,
 }
 
 impl Default for GrpcLimits {
@@ -77,6 +87,7 @@ impl Default for GrpcLimits {
             streams: 256,
             bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
             threads: NonZero::<usize>::MIN,
+            handshakes: HandshakeRates::default(),
         }
     }
 }
@@ -86,7 +97,7 @@ impl GrpcLimits {
     pub(super) fn of_many_clients() -> Self {
         let limits = Self::default();
         let connections = Limits { total: 4_096, per_peer: 1_024, ..limits.connections };
-        Self { connections, streams: 128, ..limits }
+        Self { connections, streams: 128, handshakes: HandshakeRates::of_many_clients(), ..limits }
     }
 }
 
@@ -100,7 +111,8 @@ pub(super) struct Listener {
     /// The connections that this program has ended. They still count as open, since their callers continue their loop
     /// on a new connection.
     ended: Mutex<VecDeque<Connection>>,
-    logged: Mutex<Logged>,
+    /// The lines about clients beyond a limit, by the limit: clients could otherwise cause any number of them.
+    logged: Mutex<LogLimit<&'static str>>,
 }
 
 /// The peer of a connection.
@@ -160,14 +172,20 @@ impl Listener {
             all_bytes: Arc::default(),
             leaving: Semaphore::new(LEAVING),
             ended: Mutex::default(),
-            logged: Mutex::default(),
+            logged: Mutex::new(LogLimit::new(1)),
         }
     }
 
     fn open(&self, source: Source) -> OpenConnection {
         let (connection, lost) = self.open.open(source);
-        if let Some(client) = lost {
-            self.logged.lock().excess(client, self.limits.connections);
+        if let Some(client) = lost
+            && let Some(more) = self.may_log("connections")
+        {
+            let Limits { total, per_peer, .. } = self.limits.connections;
+            warn!(
+                %client, total, per_peer, more,
+                "a client has too many gRPC connections: those that it uses least are closed"
+            );
         }
         connection
     }
@@ -175,8 +193,17 @@ impl Listener {
     fn cut_largest(&self) {
         let limit = self.limits.bytes.total;
         for client in self.open.cut_largest(limit) {
-            self.logged.lock().bytes(client, limit);
+            if let Some(more) = self.may_log("bytes") {
+                warn!(
+                    %client, limit, more,
+                    "gRPC requests and unread answers are too large together: the largest connection is cut"
+                );
+            }
         }
+    }
+
+    fn may_log(&self, limit: &'static str) -> Option<u64> {
+        self.logged.lock().allows(limit, 1, Instant::now())
     }
 
     async fn serve<S>(
@@ -309,35 +336,6 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
     }
-}
-
-/// The times of the last rate-limited log lines: clients could otherwise cause any number of them.
-#[derive(Debug, Default)]
-struct Logged {
-    excess: Option<Instant>,
-    bytes: Option<Instant>,
-}
-
-impl Logged {
-    fn excess(&mut self, client: Source, Limits { total, per_peer, .. }: Limits) {
-        if is_due(&mut self.excess) {
-            warn!(%client, total, per_peer, "a client has too many gRPC connections: those that it uses least are closed");
-        }
-    }
-
-    fn bytes(&mut self, client: Source, limit: usize) {
-        if is_due(&mut self.bytes) {
-            warn!(%client, limit, "gRPC requests and unread answers are too large together: the largest connection is cut");
-        }
-    }
-}
-
-fn is_due(last: &mut Option<Instant>) -> bool {
-    let is_due = last.is_none_or(|last| last.elapsed() >= EXCESS_LOGGED_EVERY);
-    if is_due {
-        *last = Some(Instant::now());
-    }
-    is_due
 }
 
 #[cfg(test)]

@@ -111,7 +111,8 @@ pub(super) fn serve_within(
         incoming => vec![incoming],
     };
     let listener = Arc::new(Listener::new(limits));
-    let service = Service { certificates, handshakes: Arc::default(), routes, listener, shutdown, drain };
+    let handshakes = Arc::new(Handshakes::new(limits.handshakes));
+    let service = Service { certificates, handshakes, routes, listener, shutdown, drain };
     // If a thread can't be started, the earlier ones end.
     let ends = service.shutdown.clone().drop_guard();
     let runtimes = iter::once(Ok(first)).chain(iter::repeat_with(new_runtime));

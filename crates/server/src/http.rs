@@ -7,7 +7,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     pin::pin,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -27,11 +27,12 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
+use text::LogLimit;
 use tokio::{
     net::TcpStream,
     sync::OwnedSemaphorePermit,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
@@ -47,8 +48,6 @@ use super::{
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// The pause after a failed accept, for example if file descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The minimum time between two log lines about clients with too many connections.
-const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -86,18 +85,20 @@ pub(super) async fn serve_within(
     let router = protected(router);
     let open = OpenConnections::new(limits);
     let mut connections = JoinSet::new();
-    let mut logged: Option<Instant> = None;
+    let mut logged = LogLimit::new(1);
     let accepting = async {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     let (connection, lost) = open.open(peer.ip());
                     if let Some(client) = lost
-                        && logged.is_none_or(|logged| logged.elapsed() >= EXCESS_LOGGED_EVERY)
+                        && let Some(more) = logged.allows((), 1, Instant::now())
                     {
                         let Limits { total, per_peer, .. } = limits;
-                        warn!(%client, total, per_peer, "a client has too many HTTP connections: its oldest are closed");
-                        logged = Some(Instant::now());
+                        warn!(
+                            %client, total, per_peer, more,
+                            "a client has too many HTTP connections: its oldest are closed"
+                        );
                     }
                     let (router, shutdown) = (router.clone(), shutdown.clone());
                     connections.spawn(serve_connection((stream, Peer(peer)), router, limits, (connection, shutdown)));

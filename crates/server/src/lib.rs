@@ -13,6 +13,7 @@ mod grpc_connections;
 mod grpc_runtime;
 mod grpc_services;
 mod grpc_threads;
+mod handshake_rate;
 mod hosts;
 mod http;
 mod log_level;

@@ -171,6 +171,11 @@ impl OpenConnections {
         authenticated.insert(source, now);
     }
 
+    /// Returns true if connections of other clients are evicted before those of this one.
+    pub(super) fn has_authenticated_lately(&self, source: Source) -> bool {
+        self.open.lock().has_authenticated_lately(source)
+    }
+
     /// Cuts connections until the remaining ones hold at most `limit` bytes, each time the largest one of the client
     /// that holds the most. Returns the clients of the cut connections.
     pub(super) fn cut_largest(&self, limit: usize) -> Vec<Source> {

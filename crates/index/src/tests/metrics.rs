@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use capi::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
 use nodegroup::Ticket;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -55,6 +56,31 @@ fn a_scrape_looks_at_no_machine(#[case] series: GroupSeries) {
     encode(&mut text, &registry).unwrap();
     assert_lines(&text, &["instances{state=\"running\"} 2", "instances{state=\"creating\"} 2"]);
     assert_eq!(index.visits(), before);
+}
+
+/// A tenant may give one providerID to any number of Machines.
+#[test]
+fn a_shared_provider_id_costs_a_scrape_the_machines_that_depend_on_it() {
+    let shared = json!({"spec": {"providerID": "cloud:///zone/shared"}});
+    let others = (0..200).map(|number| joined("MachineSet/workers-1", &format!("other-{number}")));
+    let attack = (0..40).map(|number| machine("MachineSet/attack-1", &format!("attack-{number}"), &shared));
+    let attacked = [deployment("attack", 40, ("1", "50"), &json!({})), set_of("attack", "attack-1")];
+    let index = Arc::new(index(workers().into_iter().chain(others).chain(attacked).chain(attack)));
+    let scrape = || {
+        let before = index.visits();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(&index), GroupSeries::SumsOnly)));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        assert_lines(&text, &["instances{state=\"running\"} 202"]);
+        index.visits() - before
+    };
+    assert_eq!(scrape(), 40);
+    for number in 16..40 {
+        index.apply_quietly(joined("MachineSet/attack-1", &format!("attack-{number}")));
+        index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, format!("attack-{number}"))));
+    }
+    assert_eq!(scrape(), 0, "few Machines share it now");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! call.
 
 mod identity;
+mod rate;
 mod rotation;
 mod silent;
 
@@ -43,12 +44,17 @@ use tower::service_fn;
 
 use super::{LIMIT, listener, tcp};
 use crate::{
-    AllowedClients, Certificates, ClientFiles, GrpcThreads, TlsFiles, TlsMetrics, grpc_connections::GrpcLimits,
-    grpc_runtime::serve_within, standard_services,
+    AllowedClients, Certificates, ClientFiles, GrpcThreads, TlsFiles, TlsMetrics,
+    grpc_connections::GrpcLimits,
+    grpc_runtime::serve_within,
+    handshake_rate::{HandshakeRates, Rate},
+    standard_services,
 };
 
 /// The interval at which the files are read in these tests.
 const PERIOD: Duration = Duration::from_millis(20);
+/// A rate that no test reaches.
+const BOUNDLESS: Rate = Rate { at_once: 1_000_000, each: Duration::from_nanos(1) };
 const HOST: &str = "capi-autoscaler-provider";
 
 /// A certificate authority.
@@ -160,6 +166,16 @@ impl Running {
     }
 
     async fn serving(server: &Pair, authorities: &[&Authority], allowed: Option<AllowedClients>) -> Self {
+        let rates = HandshakeRates { stranger: BOUNDLESS, strangers: BOUNDLESS, known: BOUNDLESS };
+        Self::serving_at(rates, server, authorities, allowed).await
+    }
+
+    async fn serving_at(
+        handshakes: HandshakeRates,
+        server: &Pair,
+        authorities: &[&Authority],
+        allowed: Option<AllowedClients>,
+    ) -> Self {
         let first = authorities.first().map_or("", |authority| &authority.pem);
         let second = authorities.get(1).map_or("", |authority| &authority.pem);
         let mount = Mount::new(&[
@@ -178,7 +194,7 @@ impl Running {
         let mut routes = Routes::builder();
         standard_services(&mut routes, false).await.unwrap();
         let followed = Some(certificates.clone());
-        let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), ..GrpcLimits::default() };
+        let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), handshakes, ..GrpcLimits::default() };
         let grpc = serve_within(listener().into(), followed, routes.routes(), limits, shutdown.clone(), LIMIT).unwrap();
         Self { grpc, certificates, mount, metrics, shutdown }
     }

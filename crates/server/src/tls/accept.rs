@@ -1,5 +1,5 @@
-//! Connections with a completed TLS handshake. Handshakes run concurrently, with limits on their number and time, and
-//! none waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are
+//! Connections with a completed TLS handshake. Handshakes run concurrently, with limits on their rate, number and time,
+//! and none waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are
 //! counted separately, so that silent ones take no place from others.
 
 use std::{
@@ -30,6 +30,7 @@ use crate::{
     connection::Client,
     grpc_connections::Peer,
     grpc_threads::Place,
+    handshake_rate::{HandshakeRate, HandshakeRates},
     open_connections::{Limits, OpenConnection, OpenConnections, Source},
 };
 use text::{LogLimit, PAUSE, shortened};
@@ -82,10 +83,15 @@ async fn take(
         };
         // A socket without a peer address is already closed.
         let Ok(peer) = stream.peer_addr() else { continue };
-        let silent = handshakes.silent.open_in_order(peer.ip(), place.order).0;
+        let source = Source::from(peer.ip());
+        if !handshakes.admits(source) {
+            certificates.metrics.count_refused(Refused::Rate);
+            handshakes.refusals.log(peer, Refused::Rate, "too many connections in a short time", Instant::now());
+            continue;
+        }
+        let silent = handshakes.silent.open_in_order(source, place.order).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
         tokio::spawn(async move {
-            let source = Source::from(peer.ip());
             let shaken = tokio::select! {
                 () = done.closed() => return,
                 shaken = timeout(HANDSHAKE, handshakes.shake_hands(stream, source, silent, &certificates)) => shaken,
@@ -117,6 +123,7 @@ fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<
 /// The handshakes under way.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
+    rate: HandshakeRate,
     /// The clients whose ClientHello hasn't arrived yet.
     silent: OpenConnections,
     /// The other clients.
@@ -124,15 +131,22 @@ pub(crate) struct Handshakes {
     refusals: Refusals,
 }
 
-impl Default for Handshakes {
-    fn default() -> Self {
-        let limits = Limits { total: HANDSHAKES_AT_ONCE, per_peer: OF_ONE_ADDRESS, ..Limits::default() };
-        let refusals = Refusals::default();
-        Self { silent: OpenConnections::new(limits), speaking: OpenConnections::new(limits), refusals }
-    }
-}
-
 impl Handshakes {
+    pub(crate) fn new(rates: HandshakeRates) -> Self {
+        let limits = Limits { total: HANDSHAKES_AT_ONCE, per_peer: OF_ONE_ADDRESS, ..Limits::default() };
+        Self {
+            rate: HandshakeRate::new(rates),
+            silent: OpenConnections::new(limits),
+            speaking: OpenConnections::new(limits),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Returns true if a handshake with this source may begin, and counts it.
+    fn admits(&self, source: Source) -> bool {
+        self.rate.admits(source, self.silent.has_authenticated_lately(source), Instant::now())
+    }
+
     async fn shake_hands(
         &self,
         stream: TcpStream,
@@ -180,7 +194,9 @@ impl Refusals {
         let why = shortened(why, LONGEST_WHY);
         match refused {
             // Scanners and TCP probes cause these all day.
-            Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(%peer, "no TLS connection: {why}"),
+            Refused::Protocol | Refused::TimeOut | Refused::TooMany | Refused::Rate => {
+                debug!(%peer, "no TLS connection: {why}");
+            }
             Refused::NoCertificate | Refused::Certificate | Refused::Name => {
                 let reason = refused.as_str();
                 let allowed = {

@@ -48,11 +48,13 @@ pub(super) enum Refused {
     Protocol,
     /// It was evicted, since there were too many handshakes.
     TooMany,
+    /// It was one of too many connections in a short time.
+    Rate,
 }
 
 impl Refused {
-    const ALL: [Self; 6] =
-        [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol, Self::TooMany];
+    const ALL: [Self; 7] =
+        [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol, Self::TooMany, Self::Rate];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -62,6 +64,7 @@ impl Refused {
             Self::TimeOut => "timeout",
             Self::Protocol => "protocol",
             Self::TooMany => "too_many",
+            Self::Rate => "rate",
         }
     }
 }

@@ -13,7 +13,8 @@ use rustls::{
 };
 use thiserror::Error;
 use x509_parser::{
-    extensions::GeneralName,
+    extensions::{GeneralName, ParsedExtension, X509Extension},
+    oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME,
     prelude::{FromDer, X509Certificate},
 };
 
@@ -190,10 +191,15 @@ pub(super) struct NamedClients {
 
 impl NamedClients {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        let (_, certificate) = X509Certificate::from_der(certificate)
-            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        let names = certificate.subject_alternative_name().ok().flatten();
-        let names = names.as_ref().map_or(&[][..], |extension| &extension.value.general_names);
+        let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
+        let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| unreadable())?;
+        let extension = certificate.get_extension_unique(&OID_X509_EXT_SUBJECT_ALT_NAME).map_err(|_| unreadable())?;
+        let names = match extension.map(X509Extension::parsed_extension) {
+            None => &[][..],
+            Some(ParsedExtension::SubjectAlternativeName(names)) => &names.general_names,
+            // One of them may be a name that may only read.
+            Some(_) => return Err(unreadable()),
+        };
         let AllowedClients { names: all, read_only, keys } = &self.allowed;
         let is_in = |list: &[AllowedName]| names.iter().any(|name| list.iter().any(|allowed| allowed.is(name)));
         let refused = |why| Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why)))));

@@ -2,6 +2,7 @@
 //! log.
 
 use futures::{StreamExt as _, stream};
+use rcgen::CustomExtension;
 use rustls::HandshakeKind;
 use tokio::net::TcpListener;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -10,7 +11,7 @@ use super::*;
 use crate::{
     AllowedClients, AllowedName, KeyPin,
     grpc_threads::Place,
-    tls::{accept, client_of},
+    tls::{Handshakes, accept, client_of},
 };
 
 impl Client {
@@ -38,6 +39,23 @@ async fn no_session_is_taken_up_again(#[case] version: &'static SupportedProtoco
     for _ in 0..3 {
         assert_eq!(client.handshake(&running.grpc).await, HandshakeKind::Full);
     }
+    running.end().await;
+}
+
+/// One of its names may be one that may only read.
+#[tokio::test]
+async fn a_client_with_names_that_can_not_be_read_is_refused() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let allowed = AllowedClients { read_only: vec!["dashboard".parse().unwrap()], ..AllowedClients::default() };
+    let running = Running::allowing(&servers.issue(&[HOST], |_| {}), &[&clients], allowed).await;
+    running.ask(&Client::new(&servers, Some(&clients.issue(&[], |_| {})))).await.unwrap();
+    let (subject_alternative_name, dns_name_cut_off) = ([2, 5, 29, 17], vec![0x30, 0x03, 0x82, 0x05, b'a']);
+    let own = clients.issue(&[], |params| {
+        let names = CustomExtension::from_oid_content(&subject_alternative_name, dns_name_cut_off);
+        params.custom_extensions.push(names);
+    });
+    assert!(running.ask(&Client::new(&servers, Some(&own))).await.is_err());
+    running.until_metric("tls_refused_connections_total{reason=\"certificate\"}", "1").await;
     running.end().await;
 }
 
@@ -119,7 +137,8 @@ async fn a_client_without_a_certificate_has_its_address_as_name_on_tls_too() {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let address = stream.local_addr().unwrap();
     let incoming = stream::once(async move { Ok((listener.accept().await?.0, Place::default())) }).boxed();
-    let mut accepted = accept(incoming, running.certificates.clone(), Arc::default());
+    let mut accepted =
+        accept(incoming, running.certificates.clone(), Arc::new(Handshakes::new(HandshakeRates::default())));
     let connector = TlsConnector::from(Client::new(&servers, None).config);
     let (accepted, connected) =
         tokio::join!(accepted.next(), connector.connect(ServerName::try_from(HOST).unwrap(), stream));
