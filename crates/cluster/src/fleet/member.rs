@@ -112,7 +112,7 @@ impl Joining {
         let named = ClusterRef::new(&*cluster.namespace, &*cluster.name).ok()?;
         let scope = Scope::Specs(vec![ScopeSpec::cluster(&*cluster.namespace, &*cluster.name)]);
         let rules = Rules { scope, ..(*common.rules).clone() };
-        let index = Arc::new(Index::new(rules).in_first_sync());
+        let index = common.templates.index(rules);
         Some(Self { cluster, uid, index, source: common.node_access.of(&named), standing: Arc::default() })
     }
 }
@@ -126,7 +126,10 @@ impl Member {
             let mut marks = Vec::new();
             for one in joining {
                 let Joining { cluster, uid, index, standing, .. } = &one;
-                let Some(mark) = common.sink.join(cluster, uid, (index, standing), kinds.clone()) else { continue };
+                let Some(mark) = common.sink.join(cluster, uid, (index, standing), kinds.clone()) else {
+                    common.templates.remove(cluster, index);
+                    continue;
+                };
                 marks.push((cluster.clone(), mark));
                 joined.push(one);
             }
@@ -273,7 +276,7 @@ impl Member {
         inner.ended.cancel();
         inner.tasks.close();
         inner.tasks.wait().await;
-        inner.common.templates.remove(&inner.cluster);
+        inner.common.templates.remove(&inner.cluster, &inner.index);
         inner.nodes.shutdown().await;
     }
 }
