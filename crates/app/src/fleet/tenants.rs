@@ -150,7 +150,11 @@ impl Services for Tenants {
         }
         let standing = tenant.map(|tenant| (tenant, tenant.member.left()));
         match (standing, access) {
-            (Some((tenant, None)), _) | (Some((tenant, Some(_))), Access::Read) => Ok(tenant.service.clone()),
+            (Some((tenant, None)), _) => {
+                tenant.member.called();
+                Ok(tenant.service.clone())
+            }
+            (Some((tenant, Some(_))), Access::Read) => Ok(tenant.service.clone()),
             // The selector matches it, so its tenant is about to come.
             _ if fleet.is_selected(&cluster) => {
                 Err(Status::unavailable(format!("not ready: Cluster {cluster} has just been opted in")))

@@ -140,7 +140,7 @@ impl Member {
 
     fn start(joined: Joining, common: &Common) -> Self {
         let Joining { cluster, uid, index, source, standing } = joined;
-        let (pace, informers) = (common.pace.clone(), of_nodes(&common.informers));
+        let (pace, informers) = (common.pace.of_another(), of_nodes(&common.informers));
         let nodes = WorkloadNodes::new(Arc::clone(&index), source, pace, informers, common.spawner.clone());
         let member = Self {
             inner: Arc::new(Inner {
@@ -168,6 +168,11 @@ impl Member {
         self.inner.common.spawner.spawn_tracked(&self.inner.tasks, async move {
             ended.run_until_cancelled(task).await;
         });
+    }
+
+    /// Notes that its autoscaler is there, so that it connects before Clusters without one.
+    pub fn called(&self) {
+        self.inner.nodes.hurry();
     }
 
     /// Returns the Cluster.
