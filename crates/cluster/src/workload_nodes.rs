@@ -65,6 +65,11 @@ impl WorkloadNodes {
         matches!(self.source, WorkloadSource::None)
     }
 
+    /// Lets it connect before clusters that no autoscaler waits for.
+    pub(super) fn hurry(&self) {
+        self.pace.hurry();
+    }
+
     /// Connects to the workload cluster, follows its Nodes, and then its configuration.
     pub(super) async fn follow(&self, management: &Management) {
         if self.are_off() {

@@ -1,5 +1,5 @@
 //! The pace of connecting to workload clusters, and of reading their Secrets again. Of many clusters few may connect at
-//! a time, and a cluster that is down must take nothing from the others.
+//! a time, those first whose autoscaler waits for it. A cluster that is down must take nothing from the others.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    select,
+    sync::{OwnedSemaphorePermit, Semaphore, SetOnce},
+};
 
 /// The number of clusters of many that connect at a time.
 const AT_ONCE: usize = 32;
@@ -26,7 +29,16 @@ const JITTER: f64 = 0.2;
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     /// The places of those that connect; `None` for a single cluster.
-    places: Option<Arc<Semaphore>>,
+    places: Option<Arc<Places>>,
+    /// Set once this cluster's autoscaler has called.
+    called: Arc<SetOnce<()>>,
+}
+
+#[derive(Debug)]
+struct Places {
+    all: Arc<Semaphore>,
+    /// The turn of those without a caller: one of them at a time stands in line for a place.
+    without_a_caller: Semaphore,
 }
 
 /// A place among the clusters that connect; dropping it lets another one begin. A single cluster needs none.
@@ -42,17 +54,38 @@ impl Place {
 }
 
 impl Pace {
-    /// Returns the pace of many workload clusters, which share its clones.
+    /// Returns the pace of many workload clusters, of which each has [its own](Pace::of_another).
     #[must_use]
     pub fn of_many() -> Self {
-        Self { places: Some(Arc::new(Semaphore::new(AT_ONCE))) }
+        let places = Places { all: Arc::new(Semaphore::new(AT_ONCE)), without_a_caller: Semaphore::new(1) };
+        Self { places: Some(Arc::new(places)), called: Arc::default() }
     }
 
-    /// Waits for a place.
+    /// Returns the pace of another cluster among these.
+    #[must_use]
+    pub fn of_another(&self) -> Self {
+        Self { places: self.places.clone(), called: Arc::default() }
+    }
+
+    /// Lets this cluster connect before those that no autoscaler waits for. It is called for each call.
+    pub fn hurry(&self) {
+        if !self.called.initialized() {
+            // Another call was first.
+            let _ = self.called.set(());
+        }
+    }
+
+    /// Waits for a place. Whoever has a caller stands in line; of the others only the first does, which therefore
+    /// comes in the end as well.
     pub(super) async fn place(&self) -> Place {
         let Some(places) = &self.places else { return Place(None) };
-        // The semaphore is never closed.
-        Place(Arc::clone(places).acquire_owned().await.ok())
+        let _turn = select! {
+            biased;
+            () = self.called.wait() => None,
+            // Neither semaphore is ever closed.
+            turn = places.without_a_caller.acquire() => turn.ok(),
+        };
+        Place(Arc::clone(&places.all).acquire_owned().await.ok())
     }
 
     /// Returns the longest pause between two attempts.
@@ -94,13 +127,39 @@ mod tests {
         let pace = Pace::of_many();
         let mut places = Vec::new();
         for _ in 0..AT_ONCE {
-            places.push(pace.clone().place().now_or_never().unwrap());
+            places.push(pace.of_another().place().now_or_never().unwrap());
         }
         assert!(places.iter().all(Place::is_shared));
         assert!(pace.place().now_or_never().is_none(), "no place is left");
         places.pop();
         assert!(pace.place().now_or_never().is_some());
         assert!(!Pace::default().place().now_or_never().unwrap().is_shared());
+    }
+
+    #[tokio::test]
+    async fn clusters_whose_autoscaler_has_called_connect_first() {
+        let pace = Pace::of_many();
+        let mut places = Vec::new();
+        while let Some(place) = pace.of_another().place().now_or_never() {
+            places.push(place);
+        }
+        let waiting: Vec<_> = (0..4).map(|_| pace.of_another()).collect();
+        let mut waits: Vec<_> = waiting.iter().map(|pace| Box::pin(pace.place())).collect();
+        assert!(waits.iter_mut().all(|wait| wait.as_mut().now_or_never().is_none()));
+        waiting[3].hurry();
+        waiting[2].hurry();
+        let mut order = Vec::new();
+        while order.len() < waiting.len() {
+            // Each looks at its autoscaler before a place is free.
+            for n in [3, 2, 1, 0].into_iter().filter(|n| !order.contains(n)).collect::<Vec<_>>() {
+                if let Some(place) = waits[n].as_mut().now_or_never() {
+                    places.push(place);
+                    order.push(n);
+                }
+            }
+            drop(places.pop());
+        }
+        assert_eq!(order, [0, 3, 2, 1], "the first one without a caller was in line already");
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use arcstr::ArcStr;
-use capi::{InfrastructureTemplate, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::{Excluded, Exclusion, GroupId, Problem, ProblemKind, SharedLog};
 
 use super::{
@@ -12,6 +11,7 @@ use super::{
     live_state::LiveState,
     node_key::{NodeByMachine, NodeByProviderId},
     relation::{TemplateKey, cluster_key, group_of, owner_of, template_key},
+    shared_templates::Template,
 };
 
 /// The maximum number of groups that one change drops, so that its cost stays bounded after many deletions.
@@ -95,11 +95,8 @@ impl LiveState {
         }
     }
 
-    fn set_template(&mut self, key: &TemplateKey, template: Option<Result<Arc<InfrastructureTemplate>, ArcStr>>) {
-        match template {
-            Some(template) => self.templates.insert(key.clone(), template),
-            None => self.templates.remove(key),
-        };
+    fn set_template(&mut self, key: &TemplateKey, template: Option<Template>) {
+        self.templates.set(key, template);
         self.evaluate_all(self.groups_by_template.to_vec(key));
     }
 
@@ -170,10 +167,6 @@ impl LiveState {
     fn relate(&mut self, id: &GroupId, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
         if let Some(old) = old {
             self.groups_by_cluster.remove(&cluster_key(old), id);
-            if let Some(template) = template_key(old) {
-                self.groups_by_kind.remove(&template.0, id);
-                self.groups_by_template.remove(&template, id);
-            }
             for provider_id in &old.provider_ids {
                 self.holders.remove_pool(provider_id, id);
             }
@@ -183,10 +176,6 @@ impl LiveState {
         }
         if let Some(new) = new {
             self.groups_by_cluster.insert(cluster_key(new), id.clone());
-            if let Some(template) = template_key(new) {
-                self.groups_by_kind.insert(template.0.clone(), id.clone());
-                self.groups_by_template.insert(template, id.clone());
-            }
             for provider_id in &new.provider_ids {
                 self.holders.insert_pool(provider_id, id);
             }
@@ -194,6 +183,7 @@ impl LiveState {
                 self.pools_by_node.insert(node.clone(), id.clone());
             }
         }
+        self.relate_template(id, old.and_then(template_key), new.and_then(template_key));
         if id.kind == ScalableKind::MachinePool {
             self.count_pool(old, new);
         }
@@ -218,6 +208,24 @@ impl LiveState {
             self.check_deletions_of_set(id, group);
         }
         self.count_set(id);
+    }
+
+    fn relate_template(&mut self, id: &GroupId, old: Option<TemplateKey>, new: Option<TemplateKey>) {
+        let is_other = old != new;
+        if let Some(old) = old {
+            self.groups_by_kind.remove(&old.0, id);
+            self.groups_by_template.remove(&old, id);
+            if is_other && self.groups_by_template.get(&old).next().is_none() {
+                self.templates.release(&old);
+            }
+        }
+        if let Some(new) = new {
+            if is_other && self.groups_by_template.get(&new).next().is_none() {
+                self.templates.refer(&new);
+            }
+            self.groups_by_kind.insert(new.0.clone(), id.clone());
+            self.groups_by_template.insert(new, id.clone());
+        }
     }
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {

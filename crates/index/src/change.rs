@@ -7,6 +7,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
 use nodegroup::{GroupId, PriceList};
 
+use super::shared_templates::Template;
+
 /// A change of one object, or of the state of a template kind.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -42,6 +44,20 @@ pub enum Change {
     ForbiddenNamespaces(BTreeSet<String>),
     /// The operator's prices have changed.
     Prices(Arc<PriceList>),
+}
+
+impl Change {
+    /// Returns the template that was added or updated, or the error for which it doesn't decode.
+    #[must_use]
+    pub fn template(&self) -> Option<Template> {
+        if let Self::Template(_, template) = self {
+            Some(Ok(Arc::clone(template)))
+        } else if let Self::TemplateUndecodable(_, _, error) = self {
+            Some(Err(error.clone()))
+        } else {
+            None
+        }
+    }
 }
 
 /// The state of an infrastructure template kind as a whole.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use capi::KindRef;
 use nodegroup::{self, Definition, Excluded, Exclusion, GroupId, InfrastructureState, RealNodes};
 
 use super::{
     KindState,
     group::Served,
     live_state::LiveState,
-    relation::{TemplateKey, cluster_key, template_key},
+    relation::{cluster_key, template_key},
+    shared_templates::Template,
 };
 
 /// The node group that an object is, or the reason why it is none.
@@ -53,11 +55,12 @@ impl LiveState {
         }
         let Some(object) = group.object.as_deref() else { return };
         let template = template_key(object);
-        let unreadable = template.as_ref().and_then(|key| self.why_unreadable(key));
+        let known = template.as_ref().and_then(|key| self.templates.get(key));
+        let unreadable = template.as_ref().and_then(|(kind, _)| self.why_unreadable(kind, known.as_ref()));
         let infrastructure = match (&template, &unreadable) {
             (None, _) => InfrastructureState::None,
             (Some(_), Some(why)) => InfrastructureState::Unreadable(why),
-            (Some(key), None) => match self.templates.get(key) {
+            (Some(_), None) => match &known {
                 Some(Ok(template)) => InfrastructureState::Known(template),
                 Some(Err(_)) | None => InfrastructureState::Unknown,
             },
@@ -109,8 +112,8 @@ impl LiveState {
     }
 
     /// Returns the reason that a template can't be read, for a message to which the rules add the template's name.
-    fn why_unreadable(&self, key: &TemplateKey) -> Option<String> {
-        match (self.templates.get(key), self.kinds.get(&key.0)) {
+    fn why_unreadable(&self, kind: &KindRef, known: Option<&Template>) -> Option<String> {
+        match (known, self.kinds.get(kind)) {
             (Some(Err(error)), _) => Some(error.to_string()),
             (None, Some(KindState::Synced)) => {
                 Some("it doesn't exist: create it, or correct infrastructureRef".to_owned())

@@ -145,9 +145,6 @@ impl IndexFeed for InfrastructureTemplate {
     }
 
     fn keys(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
-        index.keys(|live| {
-            let templates = live.templates.keys().filter(|(of, _)| of == kind);
-            templates.map(|(_, key)| key.clone()).collect()
-        })
+        index.keys(|live| live.templates.keys(kind))
     }
 }

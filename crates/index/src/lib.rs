@@ -44,6 +44,7 @@ mod resolve;
 mod rollouts;
 mod router;
 mod samples;
+mod shared_templates;
 mod shortages;
 mod sink;
 mod size_writes;
@@ -58,6 +59,7 @@ mod wanted;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
     time::Instant,
 };
 
@@ -80,6 +82,7 @@ pub use self::{
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
     router::{Routed, RoutedKind, Router},
+    shared_templates::{SharedTemplates, Template, TemplateReader},
     sink::Sink,
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
@@ -93,6 +96,7 @@ use self::{
     notices::{FirstSync, GroupLines},
     pinned::Membership,
     relation::group_of,
+    shared_templates::Templates,
 };
 use capi::{KindRef, ObjectKey, ScalableResource, Uid};
 use nodegroup::{GroupId, Rules, SharedLog, writing::GroupVersion};
@@ -139,6 +143,25 @@ impl Index {
             pending_deletes: watch::Sender::new(()),
             observed: watch::Sender::new(()),
         }
+    }
+
+    /// Shares the templates with other indexes. Changes of templates then only say that they were stored there.
+    #[must_use]
+    pub fn sharing(mut self, templates: &Arc<SharedTemplates>) -> Self {
+        self.inner.get_mut().live.templates = Templates::shared(templates);
+        self
+    }
+
+    /// Returns this index among the readers of shared templates; `None` if it shares none.
+    #[must_use]
+    pub fn template_reader(&self) -> Option<TemplateReader> {
+        self.inner.read().live.templates.reader()
+    }
+
+    /// Lets the changes of shared templates not concern this index any more.
+    pub fn release_templates(&self) {
+        let live = &mut self.inner.write().live;
+        live.templates.release_all(live.groups_by_template.keys());
     }
 
     /// Applies a change, and logs its effects on groups.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind};
+use capi::{Cluster, KindRef, Machine, Node, ObjectKey, ScalableKind};
 use nodegroup::{GroupId, Rules, Shortage};
 
 use super::{
@@ -25,6 +25,7 @@ use super::{
     node_key::{NodeByMachine, NodeByProviderId},
     observations::{Observations, Resources},
     relation::TemplateKey,
+    shared_templates::Templates,
     tally::Tally,
 };
 
@@ -36,7 +37,7 @@ pub(super) struct LiveState {
     pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
     pub(super) machines: KeyedSet<Machine>,
     pub(super) nodes: KeyedSet<Node>,
-    pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, ArcStr>>,
+    pub(super) templates: Templates,
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure reports a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
@@ -100,7 +101,7 @@ impl LiveState {
             clusters: HashMap::new(),
             machines: KeyedSet::default(),
             nodes: KeyedSet::default(),
-            templates: HashMap::new(),
+            templates: Templates::default(),
             kinds: HashMap::new(),
             shortages: HashMap::new(),
             unidentified: BTreeSet::new(),

@@ -85,8 +85,13 @@ impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
         self.get(key).cloned().collect()
     }
 
+    /// Iterates over the keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.entries.keys()
+    }
+
     /// Returns true if there are no values.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-support"))]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

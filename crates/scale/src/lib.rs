@@ -201,6 +201,12 @@ impl Scale {
         self.shared.lanes.len()
     }
 
+    /// Takes no further commands of a Cluster that has left. Until the last clone is dropped, the finisher takes back
+    /// what a command couldn't.
+    pub fn leave(&self) {
+        self.shared.tasks.close();
+    }
+
     /// Takes no further commands, and ends the finisher. Commands under way run to their end.
     pub fn stop(&self) {
         self.shared.ended.cancel();

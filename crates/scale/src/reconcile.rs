@@ -61,7 +61,11 @@ async fn carry_on(work: &Work, view: &DeletionView, log: &DeletionLog) -> Reconc
 }
 
 /// Deletes by name the Machines that a smaller size didn't remove, corrects marks, and removes finished entries.
-async fn settle(work: &Work, view: &DeletionView, steps: Vec<Finish>) -> ReconcileResult {
+async fn settle(work: &Work, view: &DeletionView, mut steps: Vec<Finish>) -> ReconcileResult {
+    if work.api().tenancy().check().is_err() {
+        // The Cluster has left: what is wanted was taken back, and of the rest only marks are taken off.
+        steps.retain(|step| matches!(step, Finish::Unmark(_)));
+    }
     let sizes = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default()));
     let mut settle = Settle::new(RULE, view.version.clone(), steps, sizes.sum());
     run::carry_out(work, &mut settle, |_| false).await;

@@ -94,6 +94,7 @@ async fn run(mut guard: Guard) {
                 name(&span, &work);
                 delete::delete(&work, deletes).with_context(span.context()).await;
                 span.close();
+                take_back_later(&work);
             }
             Turn::Reconcile => {
                 let result = reconcile::reconcile(&work).await;
@@ -102,6 +103,13 @@ async fn run(mut guard: Guard) {
         }
     }
     guard.has_ended = true;
+}
+
+/// Lets the finisher look at a group of a Cluster that has left, whose changes no watch shows any more.
+fn take_back_later(work: &Work) {
+    if work.api().tenancy().check().is_err() {
+        work.shared.lanes.reconcile_due([work.id.clone()], Instant::now());
+    }
 }
 
 fn end_reconcile(work: &Work, result: ReconcileResult) {

@@ -17,7 +17,7 @@ use super::{
     identity::TrustDomain,
     unexpected::{Counts, ForeignGroups, Unexpected},
 };
-use cluster::{Fleet, Management, Member};
+use cluster::{Fleet, Left, Management, Member};
 use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use server::Client;
@@ -150,7 +150,11 @@ impl Services for Tenants {
         }
         let standing = tenant.map(|tenant| (tenant, tenant.member.left()));
         match (standing, access) {
-            (Some((tenant, None)), _) | (Some((tenant, Some(_))), Access::Read) => Ok(tenant.service.clone()),
+            (Some((tenant, None)), _) => {
+                tenant.member.called();
+                Ok(tenant.service.clone())
+            }
+            (Some((tenant, Some(_))), Access::Read) => Ok(tenant.service.clone()),
             // The selector matches it, so its tenant is about to come.
             _ if fleet.is_selected(&cluster) => {
                 Err(Status::unavailable(format!("not ready: Cluster {cluster} has just been opted in")))
@@ -196,7 +200,11 @@ impl cluster::Tenants for Tenants {
         if let Some(tenant) = self.by_cluster.read().get(member.cluster())
             && tenant.member.uid() == member.uid()
         {
-            tenant.scale.stop();
+            match member.left() {
+                // What was begun is taken back while its last state is kept.
+                Some(Left::OptedOut) => tenant.scale.leave(),
+                Some(Left::Deleted | Left::Replaced) | None => tenant.scale.stop(),
+            }
         }
     }
 

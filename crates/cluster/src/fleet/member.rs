@@ -112,7 +112,7 @@ impl Joining {
         let named = ClusterRef::new(&*cluster.namespace, &*cluster.name).ok()?;
         let scope = Scope::Specs(vec![ScopeSpec::cluster(&*cluster.namespace, &*cluster.name)]);
         let rules = Rules { scope, ..(*common.rules).clone() };
-        let index = Arc::new(Index::new(rules).in_first_sync());
+        let index = common.templates.index(rules);
         Some(Self { cluster, uid, index, source: common.node_access.of(&named), standing: Arc::default() })
     }
 }
@@ -126,7 +126,10 @@ impl Member {
             let mut marks = Vec::new();
             for one in joining {
                 let Joining { cluster, uid, index, standing, .. } = &one;
-                let Some(mark) = common.sink.join(cluster, uid, (index, standing), kinds.clone()) else { continue };
+                let Some(mark) = common.sink.join(cluster, uid, (index, standing), kinds.clone()) else {
+                    common.templates.remove(cluster, index);
+                    continue;
+                };
                 marks.push((cluster.clone(), mark));
                 joined.push(one);
             }
@@ -137,7 +140,7 @@ impl Member {
 
     fn start(joined: Joining, common: &Common) -> Self {
         let Joining { cluster, uid, index, source, standing } = joined;
-        let (pace, informers) = (common.pace.clone(), of_nodes(&common.informers));
+        let (pace, informers) = (common.pace.of_another(), of_nodes(&common.informers));
         let nodes = WorkloadNodes::new(Arc::clone(&index), source, pace, informers, common.spawner.clone());
         let member = Self {
             inner: Arc::new(Inner {
@@ -165,6 +168,11 @@ impl Member {
         self.inner.common.spawner.spawn_tracked(&self.inner.tasks, async move {
             ended.run_until_cancelled(task).await;
         });
+    }
+
+    /// Notes that its autoscaler is there, so that it connects before Clusters without one.
+    pub fn called(&self) {
+        self.inner.nodes.hurry();
     }
 
     /// Returns the Cluster.
@@ -279,7 +287,7 @@ impl Member {
         inner.ended.cancel();
         inner.tasks.close();
         inner.tasks.wait().await;
-        inner.common.templates.remove(&inner.cluster);
+        inner.common.templates.remove(&inner.cluster, &inner.index);
         inner.nodes.shutdown().await;
     }
 }

@@ -1,9 +1,11 @@
-//! The templates of a fleet: each kind is followed once, whatever the number of Clusters. A template goes to the
-//! indexes whose groups name its kind in its namespace, and an index that names a kind later gets what is known of
+//! The templates of a fleet: each kind is followed once, and each template kept once, whatever the number of Clusters.
+//! The change of a template goes to the indexes whose groups refer to it, and the state of a kind to those that name
 //! it.
 
+#[cfg(test)]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -13,44 +15,57 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::templates::{TemplateSink, state_change};
-use index::{Change, Index, IndexFeed as _, KindState, Sink, Tag};
+use index::{Change, Index, IndexFeed as _, KindState, SharedTemplates, Sink, Tag, Template, TemplateReader};
+use nodegroup::Rules;
 
 /// The namespaces of the groups that name each kind, as an index has them.
 type Wanted = BTreeMap<KindRef, BTreeSet<ArcStr>>;
 
 /// The templates of a fleet.
 pub(super) struct FleetTemplates {
+    shared: Arc<SharedTemplates>,
     kinds: Mutex<Kinds>,
     /// Notified when the kinds that groups name, or their namespaces, change.
     changed: watch::Sender<()>,
+    /// The number of changes of templates that went to an index.
+    #[cfg(test)]
+    pub(super) deliveries: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Kinds {
-    known: BTreeMap<KindRef, Known>,
+    /// The state of each kind that is followed, or can't be.
+    known: BTreeMap<KindRef, KindState>,
+    indexes: HashMap<TemplateReader, Arc<Index>>,
     /// The indexes whose groups name a kind, by the kind, the namespace and the Cluster.
     readers: BTreeMap<KindRef, BTreeMap<ArcStr, BTreeMap<ObjectKey, Arc<Index>>>>,
     /// The kinds that the groups of a Cluster name.
     wanted: BTreeMap<ObjectKey, Wanted>,
 }
 
-/// A kind that is followed, or can't be.
-#[derive(Default)]
-struct Known {
-    state: Option<KindState>,
-    /// The last changes of its templates, by namespace and name.
-    templates: BTreeMap<ArcStr, BTreeMap<ArcStr, Change>>,
-}
-
 impl Default for FleetTemplates {
     fn default() -> Self {
-        Self { kinds: Mutex::default(), changed: watch::Sender::new(()) }
+        Self {
+            shared: Arc::default(),
+            kinds: Mutex::default(),
+            changed: watch::Sender::new(()),
+            #[cfg(test)]
+            deliveries: AtomicUsize::new(0),
+        }
     }
 }
 
 impl FleetTemplates {
-    /// Keeps an index supplied with the templates that its groups name. Drop the future to stop, and
-    /// [remove](FleetTemplates::remove) the index.
+    /// Returns an index that shares the templates. It has to be [removed](FleetTemplates::remove) in the end.
+    pub(super) fn index(&self, rules: Rules) -> Arc<Index> {
+        let index = Arc::new(Index::new(rules).in_first_sync().sharing(&self.shared));
+        if let Some(reader) = index.template_reader() {
+            self.kinds.lock().indexes.insert(reader, Arc::clone(&index));
+        }
+        index
+    }
+
+    /// Keeps an index supplied with the states of the kinds that its groups name. Drop the future to stop.
     pub(super) async fn supply(&self, cluster: &ObjectKey, index: &Arc<Index>) {
         let mut changed = index.wanted_kinds_changed();
         loop {
@@ -62,7 +77,7 @@ impl FleetTemplates {
         }
     }
 
-    fn set_wanted(&self, cluster: &ObjectKey, index: &Arc<Index>) {
+    pub(super) fn set_wanted(&self, cluster: &ObjectKey, index: &Arc<Index>) {
         let mut kinds = self.kinds.lock();
         let now = index.wanted_kinds();
         let before = kinds.wanted.insert(cluster.clone(), now.clone()).unwrap_or_default();
@@ -76,10 +91,9 @@ impl FleetTemplates {
         for (kind, namespace) in pairs(&now).filter(|pair| !has(&before, *pair)) {
             changed |= kinds.begin(kind, namespace, (cluster, index));
         }
-        // The state comes after the templates: a kind that is synced lacks none.
         for kind in now.keys().filter(|kind| !before.contains_key(*kind)) {
-            if let Some(state) = kinds.known.get(kind).and_then(|known| known.state.clone()) {
-                index.apply(Change::Kind(kind.clone(), state));
+            if let Some(state) = kinds.known.get(kind) {
+                index.apply(Change::Kind(kind.clone(), state.clone()));
             }
         }
         drop(kinds);
@@ -88,9 +102,13 @@ impl FleetTemplates {
         }
     }
 
-    /// Supplies the index of a Cluster no longer. The index keeps its templates.
-    pub(super) fn remove(&self, cluster: &ObjectKey) {
+    /// Supplies the index of a Cluster no longer.
+    pub(super) fn remove(&self, cluster: &ObjectKey, index: &Index) {
         let mut kinds = self.kinds.lock();
+        if let Some(reader) = index.template_reader() {
+            kinds.indexes.remove(&reader);
+        }
+        index.release_templates();
         let before = kinds.wanted.remove(cluster).unwrap_or_default();
         let mut changed = false;
         for (kind, namespace) in pairs(&before) {
@@ -102,25 +120,31 @@ impl FleetTemplates {
         }
     }
 
-    /// Stores the change of a template, and applies it to the indexes that name its kind in its namespace.
-    fn put(&self, kind: &KindRef, key: &ObjectKey, change: Change) {
-        let mut kinds = self.kinds.lock();
-        kinds.send(kind, &key.namespace, &change);
-        let templates = &mut kinds.known.entry(kind.clone()).or_default().templates;
-        templates.entry(key.namespace.clone()).or_default().insert(key.name.clone(), change);
+    /// Returns true if no template is kept, and no index is known.
+    #[cfg(test)]
+    pub(super) fn keeps_nothing(&self) -> bool {
+        let kinds = self.kinds.lock();
+        self.shared.is_empty() && kinds.indexes.is_empty() && kinds.readers.is_empty() && kinds.wanted.is_empty()
+    }
+
+    /// Stores a template, or removes it, and applies this change to the indexes whose groups refer to it.
+    fn set(&self, kind: &KindRef, key: &ObjectKey, template: Option<Template>, change: &Change) {
+        // Locked to the end, so that an index that was removed doesn't change any more.
+        let kinds = self.kinds.lock();
+        for index in self.shared.set(kind, key, template).iter().filter_map(|reader| kinds.indexes.get(reader)) {
+            #[cfg(test)]
+            self.deliveries.fetch_add(1, Ordering::Relaxed);
+            index.apply(change.clone());
+        }
     }
 }
 
 impl Kinds {
-    /// Adds a reader of a kind in a namespace, which gets its templates. Returns true if it is the first one.
+    /// Adds a reader of a kind in a namespace. Returns true if it is the first one.
     fn begin(&mut self, kind: &KindRef, namespace: &ArcStr, (cluster, index): (&ObjectKey, &Arc<Index>)) -> bool {
         let readers = self.readers.entry(kind.clone()).or_default().entry(namespace.clone()).or_default();
         let is_first = readers.is_empty();
         readers.insert(cluster.clone(), Arc::clone(index));
-        let known = self.known.get(kind).and_then(|known| known.templates.get(namespace));
-        for change in known.into_iter().flat_map(BTreeMap::values) {
-            index.apply(change.clone());
-        }
         is_first
     }
 
@@ -138,13 +162,6 @@ impl Kinds {
         }
         is_last
     }
-
-    fn send(&self, kind: &KindRef, namespace: &ArcStr, change: &Change) {
-        let readers = self.readers.get(kind).and_then(|of_kind| of_kind.get(namespace));
-        for index in readers.into_iter().flat_map(BTreeMap::values) {
-            index.apply(change.clone());
-        }
-    }
 }
 
 /// Returns the kinds with each of their namespaces.
@@ -158,32 +175,19 @@ fn has(wanted: &Wanted, (kind, namespace): (&KindRef, &ArcStr)) -> bool {
 
 impl Sink<InfrastructureTemplate> for FleetTemplates {
     fn apply(&self, kind: &KindRef, object: &Meta, _: Tag<'_>, change: Option<Change>) {
-        if let Some(change) = change {
-            self.put(kind, &object.key, change);
+        if let Some(change) = change
+            && let Some(template) = change.template()
+        {
+            self.set(kind, &object.key, Some(template), &change);
         }
     }
 
     fn delete(&self, kind: &KindRef, key: ObjectKey) {
-        let mut kinds = self.kinds.lock();
-        if let Some(known) = kinds.known.get_mut(kind)
-            && let Some(templates) = known.templates.get_mut(&key.namespace)
-        {
-            templates.remove(&key.name);
-            if templates.is_empty() {
-                known.templates.remove(&key.namespace);
-            }
-        }
-        let namespace = key.namespace.clone();
-        kinds.send(kind, &namespace, &InfrastructureTemplate::deleted(kind, key));
+        self.set(kind, &key.clone(), None, &InfrastructureTemplate::deleted(kind, key));
     }
 
     fn keys(&self, kind: &KindRef) -> HashSet<ObjectKey> {
-        let kinds = self.kinds.lock();
-        let templates = kinds.known.get(kind).into_iter().flat_map(|known| &known.templates);
-        let keys = templates.flat_map(|(namespace, templates)| {
-            templates.keys().map(|name| ObjectKey { namespace: namespace.clone(), name: name.clone() })
-        });
-        keys.collect()
+        self.shared.keys(kind)
     }
 }
 
@@ -200,9 +204,11 @@ impl TemplateSink for FleetTemplates {
 
     fn set_kind(&self, kind: &KindRef, state: Option<KindState>) {
         let mut kinds = self.kinds.lock();
-        match &state {
-            Some(state) => kinds.known.entry(kind.clone()).or_default().state = Some(state.clone()),
-            None => drop(kinds.known.remove(kind)),
+        if let Some(state) = &state {
+            kinds.known.insert(kind.clone(), state.clone());
+        } else {
+            kinds.known.remove(kind);
+            self.shared.forget(kind);
         }
         // A Cluster has one namespace, so each index is there once.
         let readers = kinds.readers.get(kind).into_iter().flat_map(BTreeMap::values);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shared_informer::{Event, Handler as _, Interner, Object, Projection};
 
 use super::merge;
-use crate::{Feed, Routed, RoutedKind, Sink};
+use crate::{Feed, IndexFeed, RoutedKind, Sink};
 
 pub const CLUSTERS: RoutedKind = RoutedKind::Cluster;
 pub const DEPLOYMENTS: RoutedKind = RoutedKind::Scalable(ScalableKind::MachineDeployment);
@@ -91,7 +91,7 @@ pub enum Waiting<T> {
 
 /// An informer of one kind: a store, and the queue of a feed. Events of one object that wait are merged, as a real
 /// informer's.
-pub struct FakeInformer<T: Routed, S: Sink<T>> {
+pub struct FakeInformer<T: IndexFeed, S: Sink<T>> {
     kind: T::Kind,
     projection: Projection<T>,
     sink: Arc<S>,
@@ -100,7 +100,7 @@ pub struct FakeInformer<T: Routed, S: Sink<T>> {
     feed: Feed<T, S>,
 }
 
-impl<T: Routed, S: Sink<T>> FakeInformer<T, S> {
+impl<T: IndexFeed, S: Sink<T>> FakeInformer<T, S> {
     pub fn new(sink: &Arc<S>, kind: T::Kind, projection: Projection<T>) -> Self {
         let feed = Feed::new(Arc::clone(sink), kind.clone(), HashSet::new());
         Self { kind, projection, sink: Arc::clone(sink), store: BTreeMap::new(), queue: Vec::new(), feed }

@@ -15,6 +15,7 @@ mod observed;
 mod observed_resources;
 mod prices;
 mod rollouts;
+mod shared_templates;
 mod shortages;
 mod snapshots;
 mod stories;

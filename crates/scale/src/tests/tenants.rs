@@ -10,6 +10,7 @@ use std::{
 };
 
 use rstest::rstest;
+use serde_json::json;
 
 use super::{
     ABCD,
@@ -128,6 +129,49 @@ async fn a_log_write_without_an_answer_is_looked_for_and_taken_back() {
     world.api.release();
     command.await.unwrap().unwrap_err();
     is_untouched(&world);
+}
+
+/// A webhook is down at the opt-out.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_cant_be_taken_back_at_an_opt_out_is_taken_back_later() {
+    let (world, cluster) = world(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::HoldAnswer);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    cluster.opt_out();
+    world.scale.leave();
+    for _ in 0..3 {
+        world.api.fault("PATCH group", Fault::Answer(403, json!({"message": "denied"})));
+    }
+    world.api.release();
+    let answer = command.await.unwrap();
+    assert!(matches!(answer, Err(ScaleError::Unavailable(_))), "{answer:?}");
+    assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b wanted".to_owned()]));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    is_untouched(&world);
+    let calls = world.api.calls().len();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.api.calls().len(), calls, "nothing is left to do");
+}
+
+/// The program ended before it could: what is there is taken for another copy's, as after any restart.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_was_never_taken_back_goes_on_after_the_next_opt_in() {
+    let (world, cluster) = world(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::HoldAnswer);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    cluster.opt_out();
+    world.scale.stop();
+    world.api.fault("PATCH group", Fault::Answer(403, json!({"message": "denied"})));
+    world.api.release();
+    command.await.unwrap().unwrap_err();
+    let next = world.another_copy();
+    next.watch();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
 }
 
 #[tokio::test]

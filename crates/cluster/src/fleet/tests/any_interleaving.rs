@@ -2,7 +2,7 @@
 //! that is served ends with the index that its own objects alone give, and one that has left keeps its last state.
 
 use capi::ObjectKey;
-use index::{RoutedKind, objects::routed::*};
+use index::{KindState, RoutedKind, objects::routed::*};
 use proptest::{collection::vec, prelude::*};
 
 use super::world::{State, World};
@@ -23,6 +23,17 @@ enum Step {
     /// Lets those Clusters join that are selected.
     Join,
     LeaveOut(bool),
+    SetTemplate {
+        key: ObjectKey,
+        cpu: u8,
+        decodes: bool,
+    },
+    DeleteTemplate(ObjectKey),
+    RelistTemplates,
+    DeliverTemplates(usize),
+    /// Lets the kind of the templates be in sync, and the indexes hear of it.
+    Kind(KindState),
+    Supply,
     /// Delivers everything, and compares.
     Settle,
 }
@@ -45,14 +56,22 @@ fn id() -> impl Strategy<Value = Id> {
     ]
 }
 
+fn template() -> impl Strategy<Value = ObjectKey> {
+    (namespace(), prop_oneof![Just("t0"), Just("t1")]).prop_map(|(namespace, name)| ObjectKey::new(namespace, name))
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let weighted = prop::bool::weighted;
-    let set = (id(), any::<u8>(), weighted(0.1), weighted(0.8), weighted(0.7)).prop_map(
-        |(id, choice, replaces, decodes, is_selected)| {
+    let refers = prop_oneof![Just(None), Just(Some("t0")), Just(Some("t1"))];
+    let set = (id(), any::<u8>(), refers, weighted(0.1), weighted(0.8), weighted(0.7)).prop_map(
+        |(id, choice, template, replaces, decodes, is_selected)| {
             let names = Names::choose(id.0, choice);
-            Step::Set { id, state: State { names, decodes, is_selected }, replaces }
+            Step::Set { id, state: State { names, decodes, is_selected, template }, replaces }
         },
     );
+    let set_template =
+        (template(), 1..4_u8, weighted(0.8)).prop_map(|(key, cpu, decodes)| Step::SetTemplate { key, cpu, decodes });
+    let states = [KindState::Pending, KindState::Synced, KindState::Unreadable("forbidden".into())];
     prop_oneof![
         20 => set,
         3 => id().prop_map(Step::Delete),
@@ -60,6 +79,12 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (kind(), 1..6_usize).prop_map(|(kind, count)| Step::Deliver(kind, count)),
         4 => Just(Step::Join),
         1 => any::<bool>().prop_map(Step::LeaveOut),
+        6 => set_template,
+        1 => template().prop_map(Step::DeleteTemplate),
+        1 => Just(Step::RelistTemplates),
+        4 => (1..6_usize).prop_map(Step::DeliverTemplates),
+        1 => (0..states.len()).prop_map(move |n| Step::Kind(states[n].clone())),
+        2 => Just(Step::Supply),
         1 => Just(Step::Settle),
     ]
 }
@@ -83,6 +108,12 @@ proptest! {
                 Step::Deliver(kind, count) => world.deliver(kind, count),
                 Step::Join => world.join(),
                 Step::LeaveOut(is_left_out) => world.leave_out(is_left_out),
+                Step::SetTemplate { key, cpu, decodes } => world.set_template(&key, cpu, decodes),
+                Step::DeleteTemplate(key) => world.delete_template(&key),
+                Step::RelistTemplates => world.relist_templates(),
+                Step::DeliverTemplates(count) => world.deliver_templates(count),
+                Step::Kind(state) => world.set_kind(state),
+                Step::Supply => world.supply(),
                 Step::Settle => world.settle(),
             }
         }

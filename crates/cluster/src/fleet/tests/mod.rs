@@ -3,4 +3,5 @@
 
 mod any_interleaving;
 mod informer;
+mod templates;
 mod world;

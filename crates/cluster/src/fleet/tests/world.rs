@@ -3,20 +3,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
-use capi::{Context, Machine, ObjectKey, ScalableKind, ScalableResource, Uid};
+use capi::{Context, InfrastructureTemplate, Machine, ObjectKey, ScalableKind, ScalableResource, Uid};
 use nodegroup::{Rules, Scope, ScopeSpec};
 use serde_json::{Value, json};
 
 use super::{
-    super::{sink::FleetSink, standing::Standing},
+    super::{sink::FleetSink, standing::Standing, templates::FleetTemplates},
     informer::Informer,
 };
-use crate::core_kinds::CoreSink as _;
+use crate::{
+    core_kinds::CoreSink as _,
+    templates::{TemplateSink as _, state_change},
+};
 use index::{
-    Change, Detail, Index, IndexFeed as _, RoutedKind,
+    Change, Detail, Index, IndexFeed as _, KindState, RoutedKind,
     objects::{
         self,
         routed::{CLUSTERS, FakeInformer, Id, KINDS, MACHINES, Names, routed},
@@ -30,6 +33,8 @@ pub(super) struct State {
     pub(super) decodes: bool,
     /// True if a Cluster has the label of the selector.
     pub(super) is_selected: bool,
+    /// The template to which a group refers.
+    pub(super) template: Option<&'static str>,
 }
 
 struct Joined {
@@ -41,6 +46,12 @@ struct Joined {
 pub(super) struct World {
     sink: Arc<FleetSink>,
     informers: BTreeMap<RoutedKind, Box<dyn Informer>>,
+    templates: Arc<FleetTemplates>,
+    template_informer: FakeInformer<InfrastructureTemplate, FleetTemplates>,
+    /// The templates that exist, with a content that decodes or doesn't.
+    known_templates: BTreeMap<ObjectKey, Value>,
+    /// The state of the templates' kind.
+    kind_state: Option<KindState>,
     /// The objects that exist.
     objects: BTreeMap<Id, State>,
     joined: BTreeMap<ObjectKey, Joined>,
@@ -63,9 +74,14 @@ impl World {
             let projection = ScalableResource::projection(kind, &context);
             informers.insert(RoutedKind::Scalable(kind), Box::new(FakeInformer::new(&sink, kind, projection)));
         }
+        let templates = Arc::<FleetTemplates>::default();
         Self {
             sink,
             informers,
+            template_informer: FakeInformer::new(&templates, objects::kind(), InfrastructureTemplate::projection()),
+            templates,
+            known_templates: BTreeMap::new(),
+            kind_state: None,
             objects: BTreeMap::new(),
             joined: BTreeMap::new(),
             left: Vec::new(),
@@ -113,6 +129,7 @@ impl World {
             let left: Vec<_> = self.joined.iter().filter(has_left).map(|(cluster, _)| cluster.clone()).collect();
             for cluster in left {
                 let Joined { index, .. } = self.joined.remove(&cluster).unwrap();
+                self.templates.remove(&cluster, &index);
                 let last = shown(&index);
                 self.left.push((index, last));
             }
@@ -122,7 +139,7 @@ impl World {
     /// Lets Clusters join, as the fleet's task does.
     pub(super) fn join(&mut self) {
         for (cluster, uid) in self.sink.to_join() {
-            let (index, standing) = (Arc::new(Index::new(rules(&cluster))), Arc::<Standing>::default());
+            let (index, standing) = (self.templates.index(rules(&cluster)), Arc::<Standing>::default());
             let mark = self.sink.join(&cluster, &uid, (&index, &standing), KINDS.into()).unwrap();
             for kind in KINDS {
                 self.informer(kind).replay(&cluster, mark);
@@ -130,6 +147,66 @@ impl World {
             let before = self.joined.insert(cluster.clone(), Joined { uid, index, standing });
             assert!(before.is_none(), "{cluster} has joined twice");
         }
+    }
+
+    /// Lets the indexes hear of the kinds that their groups name, as the task of each Cluster does.
+    pub(super) fn supply(&self) {
+        for (cluster, joined) in &self.joined {
+            self.templates.set_wanted(cluster, &joined.index);
+        }
+    }
+
+    /// Adds or updates a template.
+    pub(super) fn set_template(&mut self, key: &ObjectKey, cpu: u8, decodes: bool) {
+        self.version += 1;
+        let capacity = if decodes { json!({"cpu": cpu.to_string(), "memory": "1Gi"}) } else { json!(5) };
+        let template = json!({
+            "metadata": {
+                "namespace": &*key.namespace, "name": &*key.name, "uid": "template",
+                "resourceVersion": self.version.to_string(),
+            },
+            "status": {"capacity": capacity},
+        });
+        self.template_informer.set(&template);
+        self.known_templates.insert(key.clone(), template);
+    }
+
+    pub(super) fn delete_template(&mut self, key: &ObjectKey) {
+        self.template_informer.delete(key);
+        self.known_templates.remove(key);
+    }
+
+    pub(super) fn relist_templates(&mut self) {
+        self.template_informer.relist();
+    }
+
+    pub(super) fn deliver_templates(&mut self, count: usize) {
+        for _ in 0..count {
+            if !self.template_informer.deliver(|_| ()) {
+                return;
+            }
+        }
+    }
+
+    /// Lets the kind of the templates be in this state.
+    pub(super) fn set_kind(&mut self, state: KindState) {
+        self.templates.set_kind(&objects::kind(), Some(state.clone()));
+        self.kind_state = Some(state);
+    }
+
+    /// Returns the number of changes of templates that went to an index.
+    pub(super) fn deliveries(&self) -> usize {
+        self.templates.deliveries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the index of a Cluster that is served.
+    pub(super) fn index(&self, cluster: &ObjectKey) -> &Index {
+        &self.joined[cluster].index
+    }
+
+    /// Returns true if no template is kept, and no index is known as a reader of any.
+    pub(super) fn keeps_no_templates(&self) -> bool {
+        self.templates.keeps_nothing()
     }
 
     /// Lets the namespace `team-b` be readable or not.
@@ -148,6 +225,8 @@ impl World {
         self.deliver_all();
         self.join();
         self.deliver_all();
+        self.deliver_templates(usize::MAX);
+        self.supply();
         self.check();
     }
 
@@ -184,6 +263,13 @@ impl World {
             let own = self.objects.keys().filter(|id| id.0 == *kind && self.is_of(id, cluster));
             informer.show(&own.map(|id| id.1.clone()).collect::<HashSet<_>>(), &index);
         }
+        let mut templates = FakeInformer::new(&index, objects::kind(), InfrastructureTemplate::projection());
+        for template in self.known_templates.values() {
+            templates.set(template);
+        }
+        while templates.deliver(|_| ()) {}
+        drop(templates);
+        index.apply(state_change(&objects::kind(), self.kind_state.clone()));
         Arc::into_inner(index).unwrap()
     }
 
@@ -210,13 +296,16 @@ fn rules(cluster: &ObjectKey) -> Rules {
 }
 
 fn object(id: &Id, state: State, uid: u64, version: u64) -> Value {
-    let State { names, decodes, is_selected } = state;
+    let State { names, decodes, is_selected, template } = state;
     let (labels, names) = match id.0 {
         CLUSTERS if is_selected => (json!({"metadata": {"labels": {"autoscaler": "fleet"}}}), Names::Owner(None)),
         _ => (json!({}), names),
     };
     let mut object = routed(id, uid, version, names, decodes);
     objects::merge(&mut object, &labels);
+    if let (RoutedKind::Scalable(_), Some(template)) = (id.0, template) {
+        objects::merge(&mut object, &objects::using_template(template));
+    }
     object
 }
 
