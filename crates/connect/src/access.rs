@@ -141,8 +141,8 @@ impl Access {
         let mut looked = Instant::now();
         loop {
             let period = match origin {
-                // The task that follows the management cluster covers this configuration too.
-                Origin::Workload(WorkloadSource::Management | WorkloadSource::None, ..) => {
+                // There is none, or the task that follows the management cluster covers it too.
+                Origin::Workload(WorkloadSource::Management | WorkloadSource::None | WorkloadSource::Made(..), ..) => {
                     return std::future::pending().await;
                 }
                 Origin::Workload(WorkloadSource::Secret(_), _, pace) => {

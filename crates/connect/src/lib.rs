@@ -28,7 +28,7 @@ pub use bounded::{Bounded, bounded};
 pub use cause::cause;
 pub use cluster_ref::{ClusterRef, ClusterRefError};
 pub use error::ConnectError;
-pub use node_access::NodeAccess;
+pub use node_access::{ClientMaker, NodeAccess};
 pub use pace::{Pace, Place};
 pub use policy::{Clients, Policy, USER_AGENT};
 pub use proxy::{Connector, Proxies, WrongProxy};

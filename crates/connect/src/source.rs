@@ -9,7 +9,7 @@ use kube::{
 };
 
 use super::{
-    Clients, ConnectError, Proxies, SecretRef, cause,
+    ClientMaker, Clients, ClusterRef, ConnectError, Proxies, SecretRef, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
     secret::kubeconfig_of_secret,
@@ -41,6 +41,8 @@ pub enum WorkloadSource {
     Secret(SecretRef),
     /// None: the Nodes aren't read.
     None,
+    /// Clients that a maker makes for this Cluster.
+    Made(ClusterRef, ClientMaker),
 }
 
 /// The configuration found by one read.
@@ -49,6 +51,12 @@ pub(super) struct Loaded {
     /// True if a user of the kubeconfig has a token, which may expire soon.
     pub(super) has_token: bool,
     pub(super) clients: Clients,
+}
+
+impl Loaded {
+    fn without_configuration(clients: Clients) -> Self {
+        Self { fingerprint: FingerprintBuilder::new().finish(), has_token: false, clients }
+    }
 }
 
 impl Source {
@@ -84,11 +92,8 @@ impl WorkloadSource {
 
     pub(super) async fn load(&self, management: &Clients) -> Result<Loaded, ConnectError> {
         match self {
-            Self::Management => Ok(Loaded {
-                fingerprint: FingerprintBuilder::new().finish(),
-                has_token: false,
-                clients: management.clone(),
-            }),
+            Self::Management => Ok(Loaded::without_configuration(management.clone())),
+            Self::Made(cluster, maker) => Ok(Loaded::without_configuration(maker.make(cluster))),
             Self::None => Err(ConnectError::NoNodes),
             Self::Own(source) => source.load().await,
             Self::Secret(secret) => {
@@ -107,7 +112,7 @@ impl WorkloadSource {
     #[must_use]
     pub fn secret(&self) -> Option<&SecretRef> {
         match self {
-            Self::Management | Self::Own(_) | Self::None => None,
+            Self::Management | Self::Own(_) | Self::None | Self::Made(..) => None,
             Self::Secret(secret) => Some(secret),
         }
     }
@@ -116,7 +121,7 @@ impl WorkloadSource {
     #[must_use]
     pub fn connects_at_once(&self) -> bool {
         match self {
-            Self::Management | Self::Own(_) => true,
+            Self::Management | Self::Own(_) | Self::Made(..) => true,
             Self::Secret(_) | Self::None => false,
         }
     }
@@ -204,6 +209,7 @@ impl fmt::Display for WorkloadSource {
             Self::Own(source) => source.fmt(f),
             Self::Secret(secret) => secret.fmt(f),
             Self::None => f.write_str("none"),
+            Self::Made(cluster, _) => write!(f, "clients made for {cluster}"),
         }
     }
 }

@@ -47,6 +47,9 @@ struct Arguments {
     /// Puts a MachinePool among the groups of a quarter of the worlds.
     #[arg(long)]
     pools: bool,
+    /// Worlds of a fleet of Clusters.
+    #[arg(long)]
+    fleet: bool,
     /// Mistakes that are looked for at a time; as many as there are processors if not given.
     #[arg(long, value_name = "COUNT")]
     jobs: Option<usize>,
@@ -352,6 +355,9 @@ fn worlds(arguments: &Arguments, program: &Program, seed: u64, seeds: u64) -> Re
     command.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]);
     if arguments.pools {
         command.arg("--pools");
+    }
+    if arguments.fleet {
+        command.arg("--fleet");
     }
     if let Some(habits) = arguments.controllers {
         command.args(["--controllers", &habits.to_string()]);
