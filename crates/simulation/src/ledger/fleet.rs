@@ -31,13 +31,13 @@ pub(super) struct Standing {
     out: Option<(u64, Nanos)>,
     /// The time of its last return.
     returned: Option<Nanos>,
-    /// The answer about a group that it doesn't have, with a word for the group's id.
-    not_found: Option<String>,
+    /// The answers to reads and to writes of a group that it doesn't have, with a word for the group's id.
+    not_found: [Option<String>; 2],
 }
 
 impl Standing {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, out: None, returned: None, not_found: None }
+        Self { place, out: None, returned: None, not_found: [None, None] }
     }
 
     /// Returns true if an object of Cluster API belongs to the Cluster, or is the Cluster.
@@ -129,7 +129,7 @@ impl Ledger {
         if code == Code::NotFound
             && let Some(standing) = &mut self.standing
         {
-            let known = standing.not_found.get_or_insert_with(|| text.clone());
+            let known = standing.not_found[usize::from(is_write)].get_or_insert_with(|| text.clone());
             if *known != text {
                 let what =
                     format!("copy {copy} answers {text:?} about a group of no one, or of another: also {known:?}");

@@ -186,7 +186,9 @@ impl Ledger {
         if self.kinds_change {
             return self.find_all(Check::Watches, found);
         }
-        for ((copy, kind), lost) in &self.watches.lost {
+        // A fleet connects to its workload clusters at a slower pace.
+        let is_meant = |kind: Kind| !(self.is_of_fleet() && kind == Kind::Nodes);
+        for ((copy, kind), lost) in self.watches.lost.iter().filter(|((_, kind), _)| is_meant(*kind)) {
             let is_long = self.now.saturating_sub(*lost) > RESUMED;
             if is_long && !self.is_watched(*copy, *kind) && self.is_well(*copy) {
                 found.push(format!("copy {copy} has watched no {kind:?} since {} s", lost / SECOND));
