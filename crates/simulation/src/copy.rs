@@ -60,7 +60,7 @@ pub(crate) struct Copy {
 
 /// The program for one Cluster, or for a fleet.
 enum Backend {
-    One(Provider),
+    One(Box<Provider>),
     Fleet(FleetProvider),
 }
 
@@ -182,7 +182,7 @@ impl Copy {
             let provider = Provider::start(clients, options, traces, &mut Registry::default(), &tasks);
             let witness = Witness::start(provider.clusters.management.factory());
             let server = Server::One(CloudProviderServer::new(provider.service.clone()));
-            Ok((Backend::One(provider), server, Some(witness)))
+            Ok((Backend::One(Box::new(provider)), server, Some(witness)))
         })?;
         let callers = places.into_iter().flatten().map(|place| caller(*place)).collect();
         Ok(Self { host, port, scheduler, server, callers, witness, provider, calls: TaskTracker::new() })
@@ -238,7 +238,8 @@ impl Copy {
         self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
     }
 
-    /// Returns the copy's answers to a Cluster's reads after a Refresh: one line for each group's bounds and size, for its options,
+    /// Returns the copy's answers to a Cluster's reads after a Refresh: one line for each group's bounds and size, for
+    /// its options,
     /// for its template if one of the `ready` Nodes (by providerID) belongs to it, and for each instance with the group
     /// of its Node. A read-only copy sends no errors and has options of its own, so both are left out unless
     /// `of_writer`. The template of a group without a ready Node is left out, since it follows the Nodes that a copy

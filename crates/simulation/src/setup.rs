@@ -151,7 +151,8 @@ impl Group {
     }
 }
 
-/// Returns the objects of the start that belong to no Cluster: the kind of the templates, and those in these namespaces.
+/// Returns the objects of the start that belong to no Cluster: the kind of the templates, and those in these
+/// namespaces.
 pub(crate) fn templates_of_all(namespaces: &[&str]) -> Vec<Value> {
     [definition()].into_iter().chain(namespaces.iter().flat_map(|namespace| templates(namespace))).collect()
 }

@@ -8,9 +8,10 @@ use serde_json::Value;
 use tonic::Code;
 
 use super::{
-    Answered, Check, Ledger,
+    Answered, Check, Group, Ledger,
     calls::{Asked, Request, decode},
     instances::lasting,
+    log::{Entry, Log},
     watches::Kind,
 };
 use crate::{
@@ -98,6 +99,18 @@ impl Ledger {
         if self.knows_it_is_out(copy, self.sent) {
             let what = format!("copy {copy} knows that the Cluster isn't served, and writes {what} of {of}");
             self.find(Check::OptedOut, what);
+        }
+    }
+
+    /// Checks a copy's write of a group for a size and entries that it begins.
+    pub(super) fn begins_deletions(&mut self, copy: usize, id: &str, (before, log): (&Group, &Log), size: i64) {
+        let is_new =
+            |(uid, entry): (&String, &Entry)| before.log.get(uid).is_none_or(|known| known.ticket != entry.ticket);
+        if size != before.size {
+            self.begins(copy, "the size", id);
+        }
+        if log.iter().any(is_new) {
+            self.begins(copy, "an entry", id);
         }
     }
 

@@ -130,14 +130,7 @@ impl Ledger {
             group.template = object["spec"]["template"].clone();
         }
         if let Author::Copy(copy) = author {
-            let is_new =
-                |(uid, entry): (&String, &log::Entry)| before.log.get(uid).is_none_or(|it| it.ticket != entry.ticket);
-            if size != before.size {
-                self.begins(copy, "the size", id);
-            }
-            if log.iter().any(is_new) {
-                self.begins(copy, "an entry", id);
-            }
+            self.begins_deletions(copy, id, (&before, &log), size);
             let lowers = self.entries(id, text(object, "uid"), &before.log, &log);
             self.added(copy, id, &before.log, &log);
             self.logged_in_time(copy, id, &before.log, &log);

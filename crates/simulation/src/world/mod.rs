@@ -1,15 +1,18 @@
 //! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that
 //! schedules every message.
 
+mod actors;
 mod calls;
+mod clusters;
 mod disasters;
 mod judge;
 mod requests;
 mod silence;
+mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::Hasher as _,
     sync::Arc,
 };
 
@@ -24,16 +27,20 @@ use sandbox::{
     define_cluster_api,
     http::{InProcess, ServerSettings},
 };
-use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
-use self::{disasters::Ways, judge::AtRest, silence::Silence};
+use self::{
+    clusters::{Cluster, objects},
+    disasters::Ways,
+    judge::AtRest,
+    silence::Silence,
+    trace::{Trace, hash},
+};
 use crate::{
     actor::Script,
-    autoscaler,
     chance::Chance,
-    controllers::{self, Concern, Driver},
+    controllers::{self, Driver},
     copy::Copy,
     denials::Denials,
     entropy::{self, Nanos, SECOND},
@@ -43,19 +50,15 @@ use crate::{
     kinds,
     ledger::{Author, Check, Ledgers},
     network::{ApiId, ApiRequest, Body, Call, HostId, MANAGEMENT, Message, Port, RpcResult, Sent},
-    operator,
     outages::Outage,
     overloads::Overloads,
-    owners::Owner,
-    panics, people,
+    panics,
     plan::{Plan, Report},
     rights::Rights,
-    setup::{self, Place},
+    setup,
     shortage::Shortage,
     tasks::{self, Scheduler},
-    tenant,
     witness::Witness,
-    workloads::{self, Waitlist},
 };
 
 /// The longest time that hosts run ahead while no message is under way.
@@ -168,18 +171,6 @@ impl Member {
     }
 }
 
-/// A Cluster of a world.
-struct Cluster {
-    place: Place,
-    /// The seed of the decisions about it.
-    seed: u64,
-    groups: Vec<setup::Group>,
-    /// The Pods that fit on no Node.
-    waitlist: Waitlist,
-    /// Notified when a copy sends a write about one of its groups.
-    written: Arc<Notify>,
-}
-
 struct World {
     plan: Plan,
     chance: Chance,
@@ -226,55 +217,6 @@ struct World {
     at_rest: AtRest,
     script: Script,
     controllers: controllers::Shared,
-}
-
-#[derive(Default)]
-struct Trace {
-    hasher: DefaultHasher,
-    kept: Option<Vec<String>>,
-}
-
-impl Trace {
-    fn line(&mut self, now: Nanos, line: &str) {
-        (now, line).hash(&mut self.hasher);
-        if let Some(kept) = &mut self.kept {
-            let (seconds, milliseconds) = (now / SECOND, now % SECOND / TICK);
-            kept.push(format!("{seconds:>8}.{milliseconds:03} {line}"));
-        }
-    }
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    hasher.finish()
-}
-
-impl Cluster {
-    fn new(chance: Chance, plan: &Plan, (number, places): (usize, &[Place])) -> Self {
-        let (place, seed) = (places[number], chance.seed_of_cluster(number));
-        let groups = setup::groups(Chance::new(seed), plan.pools, place);
-        Self { place, seed, groups, waitlist: Waitlist::default(), written: Arc::default() }
-    }
-
-    /// Returns the concern of its controllers, with an API for its workload cluster.
-    fn concern((number, cluster): (usize, &Self)) -> Concern {
-        Concern { number, place: cluster.place, workload: Api::new(Clock::real()) }
-    }
-}
-
-/// Returns the objects of the start.
-fn objects(clusters: &[Cluster], is_fleet: bool) -> Vec<Value> {
-    if !is_fleet {
-        return clusters.iter().flat_map(|cluster| setup::objects(&cluster.groups)).collect();
-    }
-    let of_clusters = clusters.iter().flat_map(|cluster| setup::served(cluster.place, &cluster.groups));
-    setup::templates_of_all(&namespaces(clusters)).into_iter().chain(of_clusters).collect()
-}
-
-fn namespaces(clusters: &[Cluster]) -> Vec<&'static str> {
-    let namespaces: BTreeSet<_> = clusters.iter().map(|cluster| cluster.place.namespace).collect();
-    namespaces.into_iter().collect()
 }
 
 impl World {
@@ -369,74 +311,6 @@ impl World {
         world.start_actors(shortage.filter(|_| !world.plan.skipped.contains(&Shortage::DECISION)))?;
         world.plan_disasters();
         Ok(world)
-    }
-
-    /// Starts all actors.
-    fn start_actors(&mut self, shortage: Option<Shortage>) -> Result<()> {
-        let (seed, copies) = (self.plan.seed, self.copies);
-        let script = self.script.clone();
-        let calm = self.plan.seconds * SECOND;
-        let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
-        // Cluster Autoscaler can't use a read-only copy.
-        let written = copies - usize::from(self.ways.read_only.is_some());
-        let all: Vec<_> = self.clusters.iter().map(|cluster| cluster.groups.clone()).collect();
-        for (number, groups) in all.iter().enumerate() {
-            let Cluster { seed, waitlist, .. } = &self.clusters[number];
-            let (seed, waitlist, script) = (*seed, waitlist.clone(), script.of_cluster(number));
-            let pools = groups.iter().map(setup::Group::pool).collect();
-            let foreign = all.iter().enumerate().filter(|(other, _)| *other != number);
-            let foreign: Vec<_> =
-                foreign.flat_map(|(other, groups)| groups.iter().map(move |it| (other, it.id()))).collect();
-            self.start_actor_of(number, |port| operator::run(port, copies, seed, script.clone(), foreign))?;
-            self.start_actor_of(number, |port| workloads::run(port, seed, pools, script.clone(), waitlist))?;
-            self.start_actor_of(number, |port| people::run(port, seed, groups.clone(), script.clone()))?;
-            self.start_actor_of(number, |port| autoscaler::run(port, written, seed, times))?;
-        }
-        // These come last, so that the numbers of all other actors stay the same.
-        if tenant::comes(seed) && !self.plan.fleet {
-            self.start_actor(|port| tenant::run(port, seed, script.clone()))?;
-        }
-        if kinds::change(seed) {
-            let namespaces = namespaces(&self.clusters);
-            self.start_actor(|port| kinds::run(port, seed, namespaces, script.clone()))?;
-        }
-        if self.plan.fleet {
-            for (number, groups) in all.iter().enumerate() {
-                let Cluster { place, seed, written, .. } = &self.clusters[number];
-                let (owned, seed, written) = ((*place, groups.clone()), *seed, Arc::clone(written));
-                let script = script.of_cluster(number);
-                self.owners.push(self.members.len());
-                self.start_actor(|port| Owner::new(port, owned, written, script).run(seed))?;
-            }
-        }
-        let broken = shortage.filter(|shortage| shortage.rolls_out);
-        let short = |shortage: &Shortage| {
-            let mut groups = all.into_iter().flatten();
-            groups.find(|group| group.kind == "MachineDeployment" && group.name == shortage.group)
-        };
-        if let Some(shortage) = broken
-            && let Some(group) = short(&shortage)
-        {
-            self.start_actor(|port| people::break_template(port, group, shortage.from))?;
-        }
-        Ok(())
-    }
-
-    /// Starts an actor on one Cluster.
-    fn start_actor_of<F: Future<Output = ()> + Send + 'static>(
-        &mut self,
-        cluster: usize,
-        task: impl FnOnce(Port) -> F,
-    ) -> Result<()> {
-        let is_fleet = self.plan.fleet;
-        self.start_actor(|port| task(if is_fleet { port.of_cluster(cluster) } else { port }))
-    }
-
-    fn start_actor<F: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(Port) -> F) -> Result<()> {
-        let host = Host::new(self.now)?;
-        host.spawn(task(Port::new(self.members.len(), &host, &self.outbox)));
-        self.members.push(Member::Plain(host));
-        Ok(())
     }
 
     /// Returns the host of the operator: the first one after the copies.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, stream};
-use http::{Method, Response, StatusCode};
+use http::{Method, Response, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use sandbox::http::InProcess;
@@ -19,7 +19,7 @@ use crate::{
     entropy::Nanos,
     faults::{MADE_UP, PieceFault, RequestFault, WatchEnd, latency},
     ledger::Author,
-    network::{ApiRequest, Body, HostId, MANAGEMENT, Message, Port, cut},
+    network::{ApiId, ApiRequest, Body, HostId, MANAGEMENT, Message, Port, cut},
     outages::Outage,
     setup::Group,
 };
@@ -188,10 +188,7 @@ impl World {
         let ApiRequest { to: id, parts, body, reply } = request;
         self.report.requests += 1;
         let verb = InProcess::verb(&parts);
-        let name = match id {
-            MANAGEMENT => format!("{verb} {}", parts.uri),
-            of_workload => format!("{verb} {} of workload cluster {of_workload}", parts.uri),
-        };
+        let name = name_of(verb, &parts.uri, id);
         let uri = parts.uri.clone();
         let copy = self.copy_of(from);
         let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
@@ -342,4 +339,12 @@ fn refusal(code: u16) -> Response<Body> {
         *answer.status_mut() = code;
     }
     answer
+}
+
+/// Returns the name of a request in the trace.
+fn name_of(verb: &str, uri: &Uri, api: ApiId) -> String {
+    match api {
+        MANAGEMENT => format!("{verb} {uri}"),
+        of_workload => format!("{verb} {uri} of workload cluster {of_workload}"),
+    }
 }

@@ -71,14 +71,14 @@ impl World {
 
     /// Takes a request of a copy to a workload cluster that it can't reach.
     pub(super) fn unreached(&mut self, at: Nanos, from: HostId, request: ApiRequest) -> Option<ApiRequest> {
-        let is_copy = self.copy_of(from);
+        let copy = self.copy_of(from);
         if let Some(silence) = self.silence.as_mut().filter(|silence| silence.to.is_some_and(|to| at >= to)) {
             silence.held.clear();
         }
         let Some(silence) = self.silence.as_mut().filter(|silence| silence.concerns(request.to, at)) else {
             return Some(request);
         };
-        let Some(copy) = is_copy else { return Some(request) };
+        let Some(copy) = copy else { return Some(request) };
         self.ledger.of_mut(silence.cluster).troubles(copy);
         if silence.hangs {
             silence.held.push(request.reply);
