@@ -66,7 +66,7 @@ impl IndexArgs {
             (Some(text), _, None) => WorkloadSource::Own(source(text)),
             (None, Some(cluster), nodes) => nodes.unwrap_or_default().of(cluster),
             (None, None, Some(NodeAccess::None)) => WorkloadSource::None,
-            (None, None, Some(NodeAccess::Secret(_))) => {
+            (None, None, Some(NodeAccess::Secret(_) | NodeAccess::Made(_))) => {
                 return wrong("a Secret belongs to a Cluster: give --cluster or --fleet-selector");
             }
             (None, None, None) => WorkloadSource::Management,

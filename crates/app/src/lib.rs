@@ -1,7 +1,8 @@
 //! The composition root: [`App::start`] joins all modules by a typed [`Config`], and returns the running program. It
 //! parses no command line, and knows flags only as names in messages: `serve` runs it until a signal comes, and tests
 //! and examples run it in-process. [`Provider`] is its inner part without listeners, for the simulation, and
-//! [`Clusters`] the read-only part of that. [`FleetApp`] is the same for many workload clusters, by a [`FleetConfig`].
+//! [`Clusters`] the read-only part of that. [`FleetApp`] with [`FleetProvider`] is the same for many workload clusters,
+//! by a [`FleetConfig`].
 
 mod clusters;
 mod config;
@@ -31,7 +32,7 @@ pub use self::{
     clusters::{ClusterOptions, Clusters},
     config::{Config, FleetConfig, IndexConfig, LogHandle},
     error::StartError,
-    fleet::{TrustDomain, TrustDomainError},
+    fleet::{FleetProvider, FleetProviderOptions, TrustDomain, TrustDomainError},
     fleet_app::FleetApp,
     provider::{Provider, ProviderOptions, service_of_index},
 };

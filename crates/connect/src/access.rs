@@ -25,7 +25,7 @@ use super::{
     Clients, ConnectError, Pace, Place, Source, WorkloadSource,
     fingerprint::Fingerprint,
     policy::{Stack, Stacks},
-    source::Loaded,
+    source::{Found, Loaded},
 };
 
 /// The intervals at which a configuration is read again.
@@ -51,8 +51,8 @@ pub struct Access(Configuration);
 
 #[derive(Clone)]
 enum Configuration {
-    /// By the management cluster's clients, which another task keeps up to date.
-    Management(Clients),
+    /// None, or one that another task follows.
+    Others(Clients),
     Own(Arc<Shared>),
 }
 
@@ -108,8 +108,8 @@ impl WorkloadSource {
         loop {
             let connecting = pace.place().await;
             match self.load(management).await {
-                Ok(Some(found)) => return (Access::new(found), connecting),
-                Ok(None) => return (Access(Configuration::Management(management.clone())), connecting),
+                Ok(Found::Configuration(found)) => return (Access::new(found), connecting),
+                Ok(Found::Clients(clients)) => return (Access(Configuration::Others(clients)), connecting),
                 Err(error) => failed(&error),
             }
             drop(connecting);
@@ -133,7 +133,7 @@ impl Access {
     #[must_use]
     pub fn clients(&self) -> Clients {
         match &self.0 {
-            Configuration::Management(clients) => clients.clone(),
+            Configuration::Others(clients) => clients.clone(),
             Configuration::Own(shared) => Clients {
                 watches: following(Arc::clone(shared), |stacks| &stacks.watches),
                 writes: following(Arc::clone(shared), |stacks| &stacks.writes),
@@ -145,7 +145,7 @@ impl Access {
     #[must_use]
     pub fn watches(&self) -> Client {
         match &self.0 {
-            Configuration::Management(clients) => clients.watches.clone(),
+            Configuration::Others(clients) => clients.watches.clone(),
             Configuration::Own(shared) => following(Arc::clone(shared), |stacks| &stacks.watches),
         }
     }
@@ -198,7 +198,9 @@ impl Shared {
         match origin {
             Origin::Own(_) => sleep_until(looked + periods.files).await,
             Origin::Workload(Following { source, pace, works, .. }) => match source {
-                WorkloadSource::Management | WorkloadSource::None => std::future::pending().await,
+                WorkloadSource::Management | WorkloadSource::None | WorkloadSource::Made(..) => {
+                    std::future::pending::<()>().await;
+                }
                 WorkloadSource::Own(_) => sleep_until(looked + periods.files).await,
                 WorkloadSource::Secret(_) => {
                     let has_token = self.has_token.load(Ordering::Relaxed);
@@ -216,12 +218,12 @@ impl Shared {
 
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
-            Origin::Own(source) => source.load().await.map(Some),
+            Origin::Own(source) => source.load().await.map(Found::Configuration),
             Origin::Workload(Following { source, management, .. }) => source.load(management).await,
         };
         let found = match found {
-            Ok(Some(found)) => found,
-            Ok(None) => return,
+            Ok(Found::Configuration(found)) => found,
+            Ok(Found::Clients(_)) => return,
             Err(error) => return Self::keep(origin, &error, reported),
         };
         *reported = None;

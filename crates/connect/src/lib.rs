@@ -6,6 +6,7 @@
 mod access;
 mod bounded;
 mod cause;
+mod client_maker;
 mod cluster_ref;
 mod error;
 pub mod expansion;
@@ -26,6 +27,7 @@ mod tests;
 pub use access::Access;
 pub use bounded::{Bounded, bounded};
 pub use cause::cause;
+pub use client_maker::ClientMaker;
 pub use cluster_ref::{ClusterRef, ClusterRefError};
 pub use error::ConnectError;
 pub use node_access::NodeAccess;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{ClusterRef, SecretName, SecretNameError, WorkloadSource};
+use super::{ClientMaker, ClusterRef, SecretName, SecretNameError, WorkloadSource};
 
 /// The credentials by which the Nodes of each Cluster are read.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -11,6 +11,8 @@ pub enum NodeAccess {
     Secret(SecretName),
     /// None: no Nodes are read.
     None,
+    /// Clients that are made without a configuration, as on the network of a simulation.
+    Made(ClientMaker),
 }
 
 impl Default for NodeAccess {
@@ -34,6 +36,7 @@ impl NodeAccess {
         match self {
             Self::Secret(name) => WorkloadSource::Secret(name.of(cluster)),
             Self::None => WorkloadSource::None,
+            Self::Made(maker) => WorkloadSource::Made(cluster.clone(), maker.clone()),
         }
     }
 }

@@ -9,7 +9,7 @@ use kube::{
 };
 
 use super::{
-    Clients, ConnectError, Proxies, SecretRef, cause,
+    ClientMaker, Clients, ClusterRef, ConnectError, Proxies, SecretRef, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
     policy::Stacks,
@@ -42,6 +42,8 @@ pub enum WorkloadSource {
     Secret(SecretRef),
     /// None: the Nodes aren't read.
     None,
+    /// Clients that a maker makes for this Cluster.
+    Made(ClusterRef, ClientMaker),
 }
 
 /// The configuration found by one read.
@@ -50,6 +52,13 @@ pub(super) struct Loaded {
     /// True if a user of the kubeconfig has a token, which may expire soon.
     pub(super) has_token: bool,
     pub(super) stacks: Stacks,
+}
+
+/// The result of a read.
+pub(super) enum Found {
+    Configuration(Loaded),
+    /// Clients without a configuration, or with one that another task follows.
+    Clients(Clients),
 }
 
 impl Source {
@@ -80,16 +89,18 @@ impl WorkloadSource {
     /// The errors of [`Source::connect`], and an error if the Secret can't be read or used. Only an operator can fix
     /// errors of the configuration. Errors of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
-        let loaded = self.load(management).await?;
-        Ok(loaded.map_or_else(|| management.clone(), |loaded| loaded.stacks.into_clients()))
+        Ok(match self.load(management).await? {
+            Found::Configuration(loaded) => loaded.stacks.into_clients(),
+            Found::Clients(clients) => clients,
+        })
     }
 
-    /// Reads the configuration; `None` if the management cluster's clients are to be used.
-    pub(super) async fn load(&self, management: &Clients) -> Result<Option<Loaded>, ConnectError> {
+    pub(super) async fn load(&self, management: &Clients) -> Result<Found, ConnectError> {
         match self {
-            Self::Management => Ok(None),
+            Self::Management => Ok(Found::Clients(management.clone())),
+            Self::Made(cluster, maker) => Ok(Found::Clients(maker.make(cluster))),
             Self::None => Err(ConnectError::NoNodes),
-            Self::Own(source) => source.load().await.map(Some),
+            Self::Own(source) => source.load().await.map(Found::Configuration),
             Self::Secret(secret) => {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, secret).await?;
                 let fingerprint = FingerprintBuilder::new().add_kubeconfig(&kubeconfig).finish();
@@ -97,7 +108,8 @@ impl WorkloadSource {
                 let has_token = users.any(|user| user.token.is_some());
                 let invalid = |reason| ConnectError::SecretInvalid { secret: secret.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
-                Ok(Some(Loaded { fingerprint, has_token, stacks: build(config, || self.to_string())? }))
+                let stacks = build(config, || self.to_string())?;
+                Ok(Found::Configuration(Loaded { fingerprint, has_token, stacks }))
             }
         }
     }
@@ -106,7 +118,7 @@ impl WorkloadSource {
     #[must_use]
     pub fn secret(&self) -> Option<&SecretRef> {
         match self {
-            Self::Management | Self::Own(_) | Self::None => None,
+            Self::Management | Self::Own(_) | Self::None | Self::Made(..) => None,
             Self::Secret(secret) => Some(secret),
         }
     }
@@ -115,7 +127,7 @@ impl WorkloadSource {
     #[must_use]
     pub fn connects_at_once(&self) -> bool {
         match self {
-            Self::Management | Self::Own(_) => true,
+            Self::Management | Self::Own(_) | Self::Made(..) => true,
             Self::Secret(_) | Self::None => false,
         }
     }
@@ -203,6 +215,7 @@ impl fmt::Display for WorkloadSource {
             Self::Own(source) => source.fmt(f),
             Self::Secret(secret) => secret.fmt(f),
             Self::None => f.write_str("none"),
+            Self::Made(cluster, _) => write!(f, "clients made for {cluster}"),
         }
     }
 }

@@ -24,7 +24,11 @@ use crate::{faults::Decision, network::Port};
 /// The script of all actors of a world: the start of the quiet end, in which no actor may request anything, and the
 /// acts that are skipped. Clones share one state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Script(Arc<Acts>);
+pub(crate) struct Script {
+    acts: Arc<Acts>,
+    /// The number of the Cluster on which they act.
+    actor: usize,
+}
 
 #[derive(Debug, Default)]
 struct Acts {
@@ -35,31 +39,36 @@ struct Acts {
 
 impl Script {
     pub(crate) fn new(skipped: BTreeSet<Decision>) -> Self {
-        Self(Arc::new(Acts { skipped, ..Acts::default() }))
+        Self { acts: Arc::new(Acts { skipped, ..Acts::default() }), actor: 0 }
+    }
+
+    /// Returns the script of those who act on this Cluster.
+    pub(crate) fn of_cluster(&self, actor: usize) -> Self {
+        Self { acts: Arc::clone(&self.acts), actor }
     }
 
     /// Begins the quiet end.
     pub(crate) fn begin_quiet(&self) {
-        self.0.is_quiet.store(true, Ordering::Relaxed);
+        self.acts.is_quiet.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.0.is_quiet.load(Ordering::Relaxed)
+        self.acts.is_quiet.load(Ordering::Relaxed)
     }
 
     /// Returns true if an act isn't skipped, and records it then.
     pub(crate) fn has(&self, what: &'static str, ordinal: u64) -> bool {
-        let act = Decision { what, actor: 0, ordinal };
-        let has = !self.0.skipped.contains(&act);
+        let act = Decision { what, actor: self.actor, ordinal };
+        let has = !self.acts.skipped.contains(&act);
         if has {
-            self.0.done.lock().push(act);
+            self.acts.done.lock().push(act);
         }
         has
     }
 
     /// Takes the acts that were recorded so far.
     pub(crate) fn take_done(&self) -> Vec<Decision> {
-        std::mem::take(&mut self.0.done.lock())
+        std::mem::take(&mut self.acts.done.lock())
     }
 }
 

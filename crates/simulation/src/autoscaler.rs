@@ -66,7 +66,7 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, times: Times) {
         let note = move |line: &str| notes.note(format!("Cluster Autoscaler: {line}"));
         let rng = Rng::with_seed(draw.u64(..));
         let driver =
-            Driver::new(caller.clone(), Workload::new(port.client(Policy::WRITES)), version, settings, rng, note);
+            Driver::new(caller.clone(), Workload::new(port.workload(Policy::WRITES)), version, settings, rng, note);
         let left = Duration::from_nanos(until.saturating_sub(now));
         // A driver that returns by itself has failed for long.
         let was_ended = timeout(left, driver.run()).await.is_err();

@@ -16,6 +16,11 @@ impl Chance {
         Self { seed }
     }
 
+    /// Returns the seed of the decisions about one of several Clusters. Those about the first are the world's own.
+    pub(crate) fn seed_of_cluster(self, number: usize) -> u64 {
+        if number == 0 { self.seed } else { self.of("cluster", number, 0).u64(..) }
+    }
+
     /// Returns the random generator of one decision.
     pub(crate) fn of(self, what: &str, actor: usize, ordinal: u64) -> Rng {
         // The hasher's keys are fixed, unlike those of a HashMap.

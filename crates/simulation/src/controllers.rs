@@ -29,7 +29,7 @@ use crate::{
     habits::Habits,
     host::TICK,
     network::Port,
-    setup,
+    setup::{self, Place},
     shortage::Shortage,
 };
 
@@ -95,6 +95,25 @@ enum Wake {
     Restart(u64),
 }
 
+/// The Cluster of a fleet whose objects controllers reconcile.
+#[derive(Clone, Debug)]
+pub(crate) struct Concern {
+    pub(crate) number: usize,
+    pub(crate) place: Place,
+    /// The API of its workload cluster.
+    pub(crate) workload: Api,
+}
+
+impl Concern {
+    /// Returns the number of an actor whose decisions are about this Cluster.
+    fn actor(&self, actor: usize) -> usize {
+        self.number * ACTORS + actor
+    }
+}
+
+/// More than the number of the actors of one Cluster.
+const ACTORS: usize = 1000;
+
 /// Runs the controllers.
 pub(crate) struct Driver {
     controllers: Controllers,
@@ -106,6 +125,8 @@ pub(crate) struct Driver {
     skipped: BTreeSet<Decision>,
     shared: Shared,
     habits: Habits,
+    /// The first actor of their decisions.
+    actors: usize,
     wakes: BTreeSet<(Nanos, u64, Wake)>,
     planned: BTreeSet<Wake>,
     ordinals: BTreeMap<Wake, u64>,
@@ -118,29 +139,37 @@ fn draw_version(draw: &mut Rng) -> CapiVersion {
     CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())]
 }
 
+/// Returns the version of Cluster API in a world.
+pub(crate) fn version(chance: Chance) -> CapiVersion {
+    draw_version(&mut chance.of("controllers", 0, 0))
+}
+
 /// Returns true in a world whose MachineSets give unhealthy Machines the same delete priority as marked ones.
 pub(crate) fn ties_with_unhealthy(chance: Chance) -> bool {
-    draw_version(&mut chance.of("controllers", 0, 0)) == CapiVersion::V1_8
+    version(chance) == CapiVersion::V1_8
 }
 
 impl Driver {
-    /// Creates the controllers of an API, before any event.
+    /// Creates the controllers of an API, before any event; those of a fleet for each Cluster.
     pub(crate) fn new(
         api: &Api,
         chance: Chance,
         until: Nanos,
         (habits, skipped): (Habits, BTreeSet<Decision>),
         shared: Shared,
+        concern: Option<(&Concern, CapiVersion)>,
     ) -> Self {
         let mut draw = chance.of("controllers", 0, 0);
-        let version = draw_version(&mut draw);
+        let drawn = draw_version(&mut draw);
+        let version = concern.map_or(drawn, |(_, version)| version);
+        let actors = concern.map_or(0, |(concern, _)| concern.actor(0));
         let weather = match habits {
             Habits::Calm => Weather::CALM,
             Habits::Any => Weather::of(&mut draw).ailing(&mut chance.of("ailing", 0, 0), until),
         };
         let (mut weather, mut shortage) = (weather, Shortage::of(chance, habits, until));
         let stands = |what, ordinal| {
-            let decision = Decision { what, actor: 0, ordinal };
+            let decision = Decision { what, actor: actors, ordinal };
             let stands = !skipped.contains(&decision);
             if stands {
                 shared.struck.lock().push(decision);
@@ -154,7 +183,8 @@ impl Driver {
             startup: Duration::from_secs(draw.u64(600..1200)),
         });
         let pools = setup::pool_ways(chance);
-        let options = Options { version, settings: Settings::default(), health, pools, ..Options::default() };
+        let cluster = concern.map(|(concern, _)| (concern.place.namespace.to_owned(), concern.place.name.to_owned()));
+        let options = Options { version, settings: Settings::default(), health, pools, cluster, ..Options::default() };
         let trouble = weather.trouble;
         let mut machines = 0;
         let (struck, left_out) = (shared.struck.clone(), skipped.clone());
@@ -163,7 +193,7 @@ impl Driver {
             let trouble = if entropy::now() < until { trouble } else { 0 };
             let draw = |trouble| fate(&mut chance.of("fate", 0, machines), trouble);
             let (mut fate, plain) = (draw(trouble), draw(0));
-            let decision = Decision { what: "fate", actor: 0, ordinal: machines };
+            let decision = Decision { what: "fate", actor: actors, ordinal: machines };
             if fate != plain && left_out.contains(&decision) {
                 fate = plain;
             } else if fate != plain {
@@ -174,7 +204,8 @@ impl Driver {
             }
             fate
         };
-        let controllers = Controllers::new(api, api, Clock::real(), options, Box::new(fates));
+        let workload = concern.map_or(api, |(concern, _)| &concern.workload);
+        let controllers = Controllers::new(api, workload, Clock::real(), options, Box::new(fates));
         let mut driver = Self {
             controllers,
             api: api.clone(),
@@ -183,6 +214,7 @@ impl Driver {
             skipped,
             shared,
             habits,
+            actors,
             wakes: BTreeSet::new(),
             planned: BTreeSet::new(),
             ordinals: BTreeMap::new(),
@@ -291,7 +323,7 @@ impl Driver {
             chance if chance < 2 * self.weather.faults => Fault::After,
             _ => Fault::None,
         };
-        let decision = Decision { what: "controller", actor: actor(controller, None), ordinal };
+        let decision = Decision { what: "controller", actor: self.actors + actor(controller, None), ordinal };
         let strikes = fault != Fault::None && !self.is_calm() && !self.skipped.contains(&decision);
         self.controllers.set_ailing(self.weather.ails_from.is_some_and(|from| entropy::now() >= from));
         let before = self.api.revision();
@@ -316,7 +348,7 @@ impl Driver {
     }
 
     fn restart(&mut self, ordinal: u64, port: &Port) {
-        let decision = Decision { what: "restart", actor: 0, ordinal };
+        let decision = Decision { what: "restart", actor: self.actors, ordinal };
         if self.skipped.contains(&decision) {
             return;
         }

@@ -1,15 +1,23 @@
 //! A copy of the program without its listeners, on a host of its own.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    task::{self, Poll},
+    time::Duration,
+};
 
-use app::{ClusterOptions, DRAIN, Provider, ProviderOptions};
+use anyhow::Context as _;
+use app::{ClusterOptions, DRAIN, FleetProvider, FleetProviderOptions, Provider, ProviderOptions};
 use bytes::Bytes;
-use connect::{Clients, Policy, WorkloadSource};
-use grpc::Service;
-use http::Request;
+use cluster::FleetOptions;
+use connect::{ClientMaker, Clients, NodeAccess, Policy, WorkloadSource};
+use futures::future::BoxFuture;
+use grpc::{ByCaller, Service};
+use http::{Request, Response};
 use http_body_util::Full;
 use index::GroupSeries;
-use nodegroup::{Grace, Rules, Scope};
+use nodegroup::{Grace, LabelSelector, Rules, Scope};
 use prometheus_client::registry::Registry;
 use proto::{
     ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
@@ -17,6 +25,8 @@ use proto::{
     RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
 };
 use scale::ScaleOptions;
+use server::{Client, Connection};
+use shared_informer::{Settings, Spawner};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
@@ -26,6 +36,7 @@ use crate::{
     host::Host,
     ledger,
     network::{Answer, Message, Port, RpcResult},
+    setup::{Place, SERVED},
     tasks::Scheduler,
     witness::Witness,
 };
@@ -38,11 +49,97 @@ pub(crate) struct Copy {
     pub(crate) host: Host,
     port: Port,
     scheduler: Scheduler,
-    server: CloudProviderServer<Service>,
-    pub(crate) witness: Witness,
-    provider: Provider,
+    server: Server,
+    /// The callers of a fleet, by the number of their Cluster.
+    callers: Vec<Connection>,
+    pub(crate) witness: Option<Witness>,
+    provider: Backend,
     /// The calls under way.
     calls: TaskTracker,
+}
+
+/// The program for one Cluster, or for a fleet.
+enum Backend {
+    One(Box<Provider>),
+    Fleet(FleetProvider),
+}
+
+/// The answers to calls.
+#[derive(Clone)]
+enum Server {
+    One(CloudProviderServer<Service>),
+    Fleet(CloudProviderServer<ByCaller>),
+}
+
+/// The trust domain of a fleet's identities.
+const TRUST_DOMAIN: &str = "prod.example";
+
+/// A caller's way to the server, past the network.
+#[derive(Clone)]
+struct Local {
+    server: Server,
+    caller: Option<Connection>,
+}
+
+impl tower::Service<Request<tonic::body::Body>> for Local {
+    type Response = Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<tonic::body::Body>) -> Self::Future {
+        if let Some(caller) = &self.caller {
+            request.extensions_mut().insert(caller.clone());
+        }
+        match &mut self.server {
+            Server::One(server) => server.call(request),
+            Server::Fleet(server) => server.call(request),
+        }
+    }
+}
+
+/// Returns the connection of a Cluster's autoscaler, as its certificate gives it.
+fn caller(place: Place) -> Connection {
+    let uri = format!("spiffe://{TRUST_DOMAIN}/ns/{}/cluster/{}", place.namespace, place.name);
+    let (name, uri) = (uri.as_str().into(), Some(uri.as_str().into()));
+    Connection::of(Client { name, uri, ..Client::default() })
+}
+
+/// Starts the program of a fleet, whose workload clusters are behind ports of their own.
+fn fleet(
+    port: &Port,
+    clients: Clients,
+    places: Vec<Place>,
+    options: ProviderOptions,
+    tasks: &Spawner,
+) -> Option<FleetProvider> {
+    let ProviderOptions { clusters, events, slow_rpc, scale, .. } = options;
+    let port = port.clone();
+    let nodes = ClientMaker::new(move |cluster| {
+        let is_it = |place: &Place| place.namespace == cluster.namespace() && place.name == cluster.name();
+        let port = port.of_cluster(places.iter().position(is_it).unwrap_or_default());
+        Clients { watches: port.workload(Policy::WATCHES), writes: port.workload(Policy::WRITES) }
+    });
+    let selector: LabelSelector = format!("{}={}", SERVED.0, SERVED.1).parse().ok()?;
+    let options = FleetProviderOptions {
+        fleet: FleetOptions {
+            rules: clusters.rules,
+            selector,
+            namespaces: None,
+            nodes: NodeAccess::Made(nodes),
+            max_staleness: clusters.max_staleness,
+            informers: Settings::default(),
+        },
+        trust_domain: TRUST_DOMAIN.parse().ok()?,
+        capi_version: clusters.capi_version,
+        events,
+        slow_rpc,
+        scale,
+    };
+    Some(FleetProvider::start(clients, options, Traces::default(), &mut Registry::default(), tasks))
 }
 
 fn provider(name: &str, scale: ScaleOptions) -> ProviderOptions {
@@ -62,23 +159,43 @@ fn provider(name: &str, scale: ScaleOptions) -> ProviderOptions {
 }
 
 impl Copy {
-    /// Starts a copy on a host.
-    pub(crate) fn start(host: Host, port: Port, name: &str, scheduler: Scheduler, options: ScaleOptions) -> Self {
-        let (provider, witness) = host.enter(async {
+    /// Starts a copy on a host, which serves the Clusters at these places if it is one of a fleet.
+    pub(crate) fn start(
+        host: Host,
+        port: Port,
+        name: &str,
+        scheduler: Scheduler,
+        options: ScaleOptions,
+        places: Option<&[Place]>,
+    ) -> anyhow::Result<Self> {
+        let (provider, server, witness) = host.enter(async {
             let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
-            let (options, traces) = (provider(name, options), Traces::default());
+            let options = provider(name, options);
+            if let Some(places) = places {
+                let provider =
+                    fleet(&port, clients, places.to_vec(), options, &tasks).context("the fleet's options")?;
+                let server = Server::Fleet(CloudProviderServer::new(provider.service.clone()));
+                return anyhow::Ok((Backend::Fleet(provider), server, None));
+            }
+            let traces = Traces::default();
             let provider = Provider::start(clients, options, traces, &mut Registry::default(), &tasks);
             let witness = Witness::start(provider.clusters.management.factory());
-            (provider, witness)
-        });
-        let server = CloudProviderServer::new(provider.service.clone());
-        Self { host, port, scheduler, server, witness, provider, calls: TaskTracker::new() }
+            let server = Server::One(CloudProviderServer::new(provider.service.clone()));
+            Ok((Backend::One(Box::new(provider)), server, Some(witness)))
+        })?;
+        let callers = places.into_iter().flatten().map(|place| caller(*place)).collect();
+        Ok(Self { host, port, scheduler, server, callers, witness, provider, calls: TaskTracker::new() })
     }
 
-    /// Answers a call on the copy's host.
-    pub(crate) fn answer(&self, number: u64, parts: http::request::Parts, body: Bytes) {
-        let (server, port, scheduler) = (self.server.clone(), self.port.clone(), self.scheduler.clone());
+    /// Returns the way of a Cluster's callers to the server.
+    fn local(&self, cluster: usize) -> Local {
+        Local { server: self.server.clone(), caller: self.callers.get(cluster).cloned() }
+    }
+
+    /// Answers a call of a Cluster's caller on the copy's host.
+    pub(crate) fn answer(&self, number: u64, cluster: usize, parts: http::request::Parts, body: Bytes) {
+        let (server, port, scheduler) = (self.local(cluster), self.port.clone(), self.scheduler.clone());
         self.host.spawn(self.calls.track_future(async move {
             let request = Request::from_parts(parts, tonic::body::Body::new(Full::new(body)));
             let answered = timeout(DEADLINE, scheduler.schedule(Box::pin(server.oneshot(request)))).await;
@@ -93,33 +210,47 @@ impl Copy {
 
     /// Drains the copy as `serve` does, and reports to the world whether everything ended in time.
     pub(crate) fn drain(&self) {
-        let (scale, calls, port) = (self.provider.scale.clone(), self.calls.clone(), self.port.clone());
-        self.host.spawn(async move {
-            calls.close();
-            let (commands, calls) = tokio::join!(scale.drain(DRAIN), timeout(DRAIN, calls.wait()));
-            port.send(Message::Drained(commands.is_ok() && calls.is_ok()));
-        });
+        let (calls, port) = (self.calls.clone(), self.port.clone());
+        match &self.provider {
+            Backend::One(provider) => {
+                let scale = provider.scale.clone();
+                self.host.spawn(drain(calls, port, async move { scale.drain(DRAIN).await }));
+            }
+            Backend::Fleet(provider) => {
+                let provider = provider.clone();
+                self.host.spawn(drain(calls, port, async move { provider.drain(DRAIN).await }));
+            }
+        }
     }
 
     /// Returns the number of groups with commands under way or with remembered state.
     pub(crate) fn lanes(&self) -> usize {
-        self.provider.scale.remembered()
+        match &self.provider {
+            Backend::One(provider) => provider.scale.remembered(),
+            Backend::Fleet(provider) => provider.remembered(),
+        }
     }
 
-    /// Returns true if the copy answers the size of a group, without a Refresh before.
-    pub(crate) fn has_group(&self, id: &str) -> bool {
-        let mut client = CloudProviderClient::new(self.server.clone());
+    /// Returns true if the copy answers a Cluster's caller the size of a group, without a Refresh before.
+    pub(crate) fn has_group(&self, cluster: usize, id: &str) -> bool {
+        let mut client = CloudProviderClient::new(self.local(cluster));
         let request = NodeGroupTargetSizeRequest { id: id.to_owned() };
         self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
     }
 
-    /// Returns the copy's answers to reads after a Refresh: one line for each group's bounds and size, for its options,
+    /// Returns the copy's answers to a Cluster's reads after a Refresh: one line for each group's bounds and size, for
+    /// its options,
     /// for its template if one of the `ready` Nodes (by providerID) belongs to it, and for each instance with the group
     /// of its Node. A read-only copy sends no errors and has options of its own, so both are left out unless
     /// `of_writer`. The template of a group without a ready Node is left out, since it follows the Nodes that a copy
     /// has seen.
-    pub(crate) fn answers(&self, of_writer: bool, ready: &BTreeSet<String>) -> Result<Vec<String>, tonic::Status> {
-        let mut client = CloudProviderClient::new(self.server.clone());
+    pub(crate) fn answers(
+        &self,
+        cluster: usize,
+        of_writer: bool,
+        ready: &BTreeSet<String>,
+    ) -> Result<Vec<String>, tonic::Status> {
+        let mut client = CloudProviderClient::new(self.local(cluster));
         let ready = ready.clone();
         self.host.enter(async move {
             client.refresh(RefreshRequest {}).await?;
@@ -155,6 +286,13 @@ impl Copy {
             Ok(lines)
         })
     }
+}
+
+/// Waits for the end of commands and calls, and reports it.
+async fn drain(calls: TaskTracker, port: Port, commands: impl Future<Output = Result<(), usize>>) {
+    calls.close();
+    let (commands, calls) = tokio::join!(commands, timeout(DRAIN, calls.wait()));
+    port.send(Message::Drained(commands.is_ok() && calls.is_ok()));
 }
 
 /// Returns an answer as text: its message, or the code of its error.

@@ -33,10 +33,10 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions that aren't faults: acts of people and other programs, and the fates of Machines.
-const ACTS: [&str; 8] = ["operator", "people", "workloads", "tenant", "kinds", "fate", "shortage", "ailing"];
+const ACTS: [&str; 9] = ["operator", "people", "workloads", "tenant", "owner", "kinds", "fate", "shortage", "ailing"];
 
 /// The kinds of faults.
-const FAULTS: [&str; 15] = [
+const FAULTS: [&str; 16] = [
     "request",
     "piece",
     "watch",
@@ -52,6 +52,7 @@ const FAULTS: [&str; 15] = [
     "denial",
     "outage",
     "overload",
+    "workload",
 ];
 
 impl Decision {

@@ -33,8 +33,8 @@ pub(crate) fn change(seed: u64) -> bool {
 }
 
 /// Runs until it is quiet, and makes sure then that everything is served.
-pub(crate) async fn run(port: Port, seed: u64, script: Script) {
-    let kinds = Kinds::new(port, script);
+pub(crate) async fn run(port: Port, seed: u64, namespaces: Vec<&'static str>, script: Script) {
+    let kinds = Kinds::new(port, namespaces, script);
     let chance = Chance::new(seed);
     // The mean pause: short in some worlds, long in others.
     let mean = [200, 600][chance.of("kinds", 0, 1).usize(0..2)];
@@ -59,14 +59,16 @@ pub(crate) async fn run(port: Port, seed: u64, script: Script) {
 struct Kinds {
     port: Port,
     definitions: Api<DynamicObject>,
+    /// The namespaces of the templates.
+    namespaces: Vec<&'static str>,
     script: Script,
 }
 
 impl Kinds {
-    fn new(port: Port, script: Script) -> Self {
+    fn new(port: Port, namespaces: Vec<&'static str>, script: Script) -> Self {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions = actor::objects(&port, &kind, None);
-        Self { port, definitions, script }
+        Self { port, definitions, namespaces, script }
     }
 
     /// Sleeps, and ends early once it is quiet.
@@ -99,10 +101,12 @@ impl Kinds {
         let definition: DynamicObject = serde_json::from_value(setup::definition())?;
         tolerate(self.definitions.create(&PostParams::default(), &definition).await, Status::is_already_exists)?;
         let kind = GroupVersionKind::gvk("infrastructure.cluster.x-k8s.io", "v1beta2", "CloudMachineTemplate");
-        let api = actor::objects(&self.port, &kind, Some(setup::NAMESPACE));
-        for template in setup::templates() {
-            let template = serde_json::from_value(template)?;
-            tolerate(api.create(&PostParams::default(), &template).await, Status::is_already_exists)?;
+        for namespace in &self.namespaces {
+            let api = actor::objects(&self.port, &kind, Some(namespace));
+            for template in setup::templates(namespace) {
+                let template = serde_json::from_value(template)?;
+                tolerate(api.create(&PostParams::default(), &template).await, Status::is_already_exists)?;
+            }
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod operator;
 mod outages;
 mod outcome;
 mod overloads;
+mod owners;
 mod panics;
 mod people;
 mod plan;

@@ -52,6 +52,10 @@ struct Arguments {
     /// Puts a MachinePool among the groups of a quarter of the worlds.
     #[arg(long)]
     pools: bool,
+    /// Two or three Clusters, each with a workload API and a Cluster Autoscaler of its own, whose groups copies serve as
+    /// a fleet.
+    #[arg(long)]
+    fleet: bool,
     /// Prints all that happens, for one seed.
     #[arg(long)]
     trace: bool,
@@ -90,6 +94,7 @@ impl Arguments {
         given.extend(self.copies.map(|copies| format!("--copies={copies}")));
         given.extend(self.controllers.map(|habits| format!("--controllers={habits}")));
         given.extend(self.pools.then(|| "--pools".to_owned()));
+        given.extend(self.fleet.then(|| "--fleet".to_owned()));
         given
     }
 }
@@ -114,6 +119,7 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
         quiet: arguments.quiet,
         habits: arguments.controllers,
         pools: arguments.pools,
+        fleet: arguments.fleet,
         skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
         traced: arguments.trace,
         ..Plan::of(seed)

@@ -30,6 +30,12 @@ use crate::{
 /// The number of a host in its world.
 pub(crate) type HostId = usize;
 
+/// The number of an API: [`MANAGEMENT`], or one more than that of the Cluster.
+pub(crate) type ApiId = usize;
+
+/// The API of the management cluster, which is that of the workload cluster too in a world with one Cluster.
+pub(crate) const MANAGEMENT: ApiId = 0;
+
 /// A body that comes whole or in chunks.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
@@ -60,6 +66,8 @@ pub(crate) enum Message {
 
 /// A request to the API.
 pub(crate) struct ApiRequest {
+    /// The API: that of the management cluster, or of a workload cluster with one of its own.
+    pub(crate) to: ApiId,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
     pub(crate) reply: oneshot::Sender<Result<Response<Body>, BoxError>>,
@@ -69,6 +77,8 @@ pub(crate) struct ApiRequest {
 pub(crate) struct Call {
     /// The number of the copy.
     pub(crate) to: usize,
+    /// The number of the caller's Cluster.
+    pub(crate) cluster: usize,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
     pub(crate) reply: oneshot::Sender<RpcResult>,
@@ -111,11 +121,19 @@ pub(crate) struct Port {
     from: HostId,
     outbox: Arc<Mutex<Vec<Sent>>>,
     sent: Arc<Notify>,
+    /// The number of its Cluster, and the API of that one's workload cluster.
+    cluster: usize,
+    workload: ApiId,
 }
 
 impl Port {
     pub(crate) fn new(from: HostId, host: &Host, outbox: &Arc<Mutex<Vec<Sent>>>) -> Self {
-        Self { from, outbox: Arc::clone(outbox), sent: host.sent() }
+        Self { from, outbox: Arc::clone(outbox), sent: host.sent(), cluster: 0, workload: MANAGEMENT }
+    }
+
+    /// Returns the port of one who belongs to a Cluster of a fleet.
+    pub(crate) fn of_cluster(&self, cluster: usize) -> Self {
+        Self { cluster, workload: cluster + 1, ..self.clone() }
     }
 
     pub(crate) fn send(&self, message: Message) {
@@ -127,8 +145,18 @@ impl Port {
         self.send(Message::Note(line.into()));
     }
 
-    /// Returns a client of the API with a policy's time-outs: for the head of an answer, and for a silent body.
+    /// Returns a client of the management cluster's API with a policy's time-outs: for the head of an answer, and for a
+    /// silent body.
     pub(crate) fn client(&self, policy: Policy) -> kube::Client {
+        self.client_of(MANAGEMENT, policy)
+    }
+
+    /// Returns a client of the workload cluster's API.
+    pub(crate) fn workload(&self, policy: Policy) -> kube::Client {
+        self.client_of(self.workload, policy)
+    }
+
+    fn client_of(&self, to: ApiId, policy: Policy) -> kube::Client {
         let port = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let port = port.clone();
@@ -136,7 +164,7 @@ impl Port {
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await?;
                 let (reply, answer) = oneshot::channel();
-                port.send(Message::Request(ApiRequest { parts, body, reply }));
+                port.send(Message::Request(ApiRequest { to, parts, body, reply }));
                 let answer = policy.limit(async { answer.await.map_err(|_| cut())? }).await?;
                 Ok::<_, BoxError>(answer.map(|body| heard_within(body, policy.silence)))
             }
@@ -181,12 +209,12 @@ impl tower::Service<Request<tonic::body::Body>> for Caller {
     }
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
-        let (port, to) = (self.port.clone(), self.to);
+        let (port, to, cluster) = (self.port.clone(), self.to, self.port.cluster);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let (reply, answer) = oneshot::channel();
-            port.send(Message::Call(Call { to, parts, body, reply }));
+            port.send(Message::Call(Call { to, cluster, parts, body, reply }));
             let answer = answer.await.map_err(|_| cut())??;
             Ok(answer.into_response())
         })

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use proto::{
     ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
-    NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest,
+    NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupsRequest, RefreshRequest,
     cloud_provider_client::CloudProviderClient,
 };
 use tokio::time::sleep;
@@ -50,8 +50,11 @@ impl Habits {
     }
 }
 
-/// Runs until the host ends.
-pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script) {
+/// The group of another Cluster, by the number of that one.
+pub(crate) type ForeignGroup = (usize, String);
+
+/// Runs until the host ends. In a fleet people ask for groups of other Clusters too.
+pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script, foreign: Vec<ForeignGroup>) {
     let chance = Chance::new(seed);
     let Some(pause) = pause(chance) else { return };
     let habits = Habits::draw(chance);
@@ -65,7 +68,13 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script) {
             continue;
         }
         let caller = port.caller(draw.usize(0..copies));
-        if let Err(status) = act(caller, &port, &mut draw, habits, &script).await {
+        let is_foreign = !foreign.is_empty() && draw.u32(0..3) == 0;
+        let done = if is_foreign {
+            ask_for_foreign(caller, &port, &mut draw, &foreign).await
+        } else {
+            act(caller, &port, &mut draw, habits, &script).await
+        };
+        if let Err(status) = done {
             port.note(format!("operator: {:?} {}", status.code(), status.message()));
         }
     }
@@ -74,6 +83,40 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script) {
 /// Returns true for an error after which a script repeats its call.
 fn may_heal(code: Code) -> bool {
     !matches!(code, Code::FailedPrecondition | Code::NotFound | Code::InvalidArgument | Code::OutOfRange)
+}
+
+/// Makes a call about a group of another Cluster or of none, or about another Cluster's Node.
+async fn ask_for_foreign(
+    caller: Caller,
+    port: &Port,
+    draw: &mut fastrand::Rng,
+    foreign: &[ForeignGroup],
+) -> Result<(), tonic::Status> {
+    let mut client = CloudProviderClient::new(caller);
+    let (cluster, id) = foreign[draw.usize(0..foreign.len())].clone();
+    let nodes: Api<Node> = Api::all(port.of_cluster(cluster).workload(Policy::WRITES));
+    let nodes = nodes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let node = draw.choice(&nodes).map(|node| {
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
+        ExternalGrpcNode { provider_id, name: node.name_any(), ..ExternalGrpcNode::default() }
+    });
+    let id = if draw.u32(0..4) == 0 { "MachineDeployment/team-a/nobodys".to_owned() } else { id };
+    match (draw.u32(0..6), node) {
+        (0, _) => drop(client.node_group_target_size(NodeGroupTargetSizeRequest { id }).await?),
+        (1, _) => drop(client.node_group_nodes(NodeGroupNodesRequest { id }).await?),
+        (2, _) => drop(client.node_group_increase_size(NodeGroupIncreaseSizeRequest { delta: 1, id }).await?),
+        (3, _) => {
+            drop(client.node_group_decrease_target_size(NodeGroupDecreaseTargetSizeRequest { delta: -1, id }).await?);
+        }
+        (4, Some(node)) => {
+            drop(client.node_group_delete_nodes(NodeGroupDeleteNodesRequest { nodes: vec![node], id }).await?);
+        }
+        (_, Some(node)) => {
+            drop(client.node_group_for_node(NodeGroupForNodeRequest { node: Some(node) }).await?);
+        }
+        (_, None) => {}
+    }
+    Ok(())
 }
 
 async fn act(
@@ -94,7 +137,7 @@ async fn act(
     let id = groups[draw.usize(0..groups.len())].id.clone();
     match draw.u32(0..12) {
         10.. => {
-            let nodes: Api<Node> = Api::all(port.client(Policy::WRITES));
+            let nodes: Api<Node> = Api::all(port.workload(Policy::WRITES));
             let nodes = nodes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
             if let Some(node) = draw.choice(&nodes) {
                 let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();

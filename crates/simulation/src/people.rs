@@ -16,7 +16,7 @@ use crate::{
     chance::Chance,
     entropy::{self, Nanos},
     network::Port,
-    setup::{Group, LABELS, MAX_SIZE, MIN_SIZE, NAMESPACE, POOL, UNNEEDED},
+    setup::{Group, LABELS, MAX_SIZE, MIN_SIZE, POOL, UNNEEDED},
 };
 
 /// Rolls out the group that is about to have a shortage.
@@ -30,7 +30,7 @@ pub(crate) async fn break_template(port: Port, group: Group, from: Nanos) {
 
 async fn roll_out(port: &Port, group: &Group, label: &str) -> Result<()> {
     let patch = json!({"spec": {"template": {"metadata": {"labels": {"rollout": label}}}}});
-    api(port, group.kind).patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await?;
+    api(port, group, group.kind).patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
@@ -57,17 +57,18 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, script: Scrip
     }
 }
 
-fn api(port: &Port, kind: &str) -> Api<DynamicObject> {
-    actor::objects(port, &GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind), Some(NAMESPACE))
+/// Returns the objects of a kind in the namespace of a group.
+fn api(port: &Port, group: &Group, kind: &str) -> Api<DynamicObject> {
+    actor::objects(port, &GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind), Some(group.namespace))
 }
 
 async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u64) -> Result<String> {
     let group = &groups[draw.usize(0..groups.len())];
-    let api_of_group = api(port, group.kind);
+    let api_of_group = api(port, group, group.kind);
     let patch = async |patch: Value| api_of_group.patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await;
     match draw.u32(0..11) {
         0..4 => {
-            let machines = api(port, "Machine");
+            let machines = api(port, group, "Machine");
             let found = machines.list(&ListParams::default().labels(&format!("group={}", group.name))).await?.items;
             if found.is_empty() {
                 return Ok("finds nothing to delete".to_owned());

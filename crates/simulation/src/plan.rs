@@ -19,6 +19,8 @@ pub struct Plan {
     pub habits: Option<Habits>,
     /// True if a MachinePool is among the groups of a quarter of the worlds.
     pub pools: bool,
+    /// True if the copies serve a fleet of two or three Clusters.
+    pub fleet: bool,
     /// The faults that don't strike, and the acts that are skipped.
     pub skipped: BTreeSet<Decision>,
     /// True if the trace is kept.
@@ -36,6 +38,7 @@ impl Plan {
             quiet: 900,
             habits: None,
             pools: false,
+            fleet: false,
             skipped: BTreeSet::new(),
             traced: false,
         }

@@ -10,6 +10,32 @@ use crate::chance::Chance;
 
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
+/// The name of a world's Cluster.
+const CLUSTER: &str = "prod";
+/// The label by which a fleet serves a Cluster.
+pub(crate) const SERVED: (&str, &str) = ("autoscaler", "fleet");
+
+/// The place of a Cluster: its namespace and name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) namespace: &'static str,
+    pub(crate) name: &'static str,
+}
+
+/// Returns the places of a world's Clusters. In a fleet some share a namespace, and some a name.
+pub(crate) fn places(chance: Chance, is_fleet: bool) -> Vec<Place> {
+    let first = Place { namespace: NAMESPACE, name: CLUSTER };
+    if !is_fleet {
+        return vec![first];
+    }
+    let beside = Place { name: "stage", ..first };
+    let namesake = Place { namespace: "team-b", ..first };
+    match chance.of("places", 0, 0).u32(0..4) {
+        0 => vec![first, beside],
+        1 => vec![first, namesake],
+        _ => vec![first, beside, namesake],
+    }
+}
 /// The annotation of a group's min size.
 pub(crate) const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 /// The annotation of a group's max size.
@@ -26,7 +52,8 @@ pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 pub(crate) struct Group {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    namespace: &'static str,
+    pub(crate) namespace: &'static str,
+    cluster: &'static str,
     /// The CPUs of a Node.
     pub(crate) cpu: u32,
     min: u32,
@@ -35,8 +62,10 @@ pub(crate) struct Group {
 }
 
 /// Returns the groups of a seed: the first is a MachineDeployment that fits every Pod, and in some worlds `with_pools`
-/// the last is a MachinePool.
-pub(crate) fn groups(chance: Chance, with_pools: bool) -> Vec<Group> {
+/// the last is a MachinePool. Namesakes have groups of the same names.
+pub(crate) fn groups(chance: Chance, with_pools: bool, place: Place) -> Vec<Group> {
+    let Place { namespace, name: cluster } = place;
+    let named = |name: String| if cluster == CLUSTER { name } else { format!("{cluster}-{name}") };
     let mut draw = chance.of("groups", 0, 0);
     let mut groups: Vec<Group> = (0..draw.u32(2..5))
         .map(|number| {
@@ -45,14 +74,14 @@ pub(crate) fn groups(chance: Chance, with_pools: bool) -> Vec<Group> {
             let max = draw.u32(4..9);
             let replicas = draw.u32(min..=(min + 3));
             let cpu = if number == 0 { 4 } else { [2, 4, 8][draw.usize(0..3)] };
-            Group { kind, name: format!("group-{number}"), namespace: NAMESPACE, cpu, min, max, replicas }
+            Group { kind, name: named(format!("group-{number}")), namespace, cluster, cpu, min, max, replicas }
         })
         .collect();
     let mut draw = chance.of("pool", 0, 0);
     if with_pools && draw.u32(0..4) == 0 {
         let (min, max) = (draw.u32(0..2), draw.u32(4..9));
-        let (kind, name) = ("MachinePool", "pool".to_owned());
-        groups.push(Group { kind, name, namespace: NAMESPACE, cpu: 4, min, max, replicas: draw.u32(min..=(min + 3)) });
+        let (kind, name) = ("MachinePool", named("pool".to_owned()));
+        groups.push(Group { kind, name, namespace, cluster, cpu: 4, min, max, replicas: draw.u32(min..=(min + 3)) });
     }
     groups
 }
@@ -71,7 +100,7 @@ pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Gro
         let kind = if draw.u32(0..4) == 0 { "MachineSet" } else { "MachineDeployment" };
         let (min, max) = (draw.u32(0..2), draw.u32(2..6));
         let replicas = draw.u32(min..=max);
-        Group { kind, name: format!("tenants-{number}"), namespace, cpu: 4, min, max, replicas }
+        Group { kind, name: format!("tenants-{number}"), namespace, cluster: CLUSTER, cpu: 4, min, max, replicas }
     };
     (0..count).map(group).collect()
 }
@@ -104,9 +133,9 @@ impl Group {
                 "capacity.cluster-autoscaler.kubernetes.io/cpu": self.cpu.to_string(),
                 "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
             }},
-            "spec": {"clusterName": "prod", "replicas": self.replicas, "selector": {"matchLabels": {"group": name}},
+            "spec": {"clusterName": self.cluster, "replicas": self.replicas, "selector": {"matchLabels": {"group": name}},
                 "template": {"metadata": {"labels": {"group": name, POOL: name}}, "spec": {
-                    "clusterName": "prod",
+                    "clusterName": self.cluster,
                     "bootstrap": {"dataSecretName": "b"},
                     "infrastructureRef": {
                         "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "CloudMachineTemplate",
@@ -122,12 +151,26 @@ impl Group {
     }
 }
 
-/// Returns all objects of the start.
+/// Returns the objects of the start that belong to no Cluster: the kind of the templates, and those in these
+/// namespaces.
+pub(crate) fn templates_of_all(namespaces: &[&str]) -> Vec<Value> {
+    [definition()].into_iter().chain(namespaces.iter().flat_map(|namespace| templates(namespace))).collect()
+}
+
+/// Returns all objects of the start of a world with one Cluster.
 pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
     let mut objects = vec![definition(), cluster(NAMESPACE)];
-    objects.extend(templates());
+    objects.extend(templates(NAMESPACE));
     objects.extend(groups.iter().map(Group::object));
     objects
+}
+
+/// Returns the objects of a Cluster that a fleet serves: the Cluster is the first.
+pub(crate) fn served(place: Place, groups: &[Group]) -> Vec<Value> {
+    let mut cluster = cluster(place.namespace);
+    cluster["metadata"]["name"] = json!(place.name);
+    cluster["metadata"]["labels"] = json!({ SERVED.0: SERVED.1 });
+    [cluster].into_iter().chain(groups.iter().map(Group::object)).collect()
 }
 
 /// Returns the CustomResourceDefinition of the infrastructure's templates.
@@ -152,9 +195,9 @@ pub(crate) fn definition() -> Value {
     })
 }
 
-/// Returns the infrastructure's templates.
-pub(crate) fn templates() -> [Value; 3] {
-    [2, 4, 8].map(|cpu| template(cpu, NAMESPACE))
+/// Returns the infrastructure's templates in a namespace.
+pub(crate) fn templates(namespace: &str) -> [Value; 3] {
+    [2, 4, 8].map(|cpu| template(cpu, namespace))
 }
 
 /// Returns all objects of a tenant.
@@ -166,7 +209,7 @@ pub(crate) fn tenants_objects(groups: &[Group], namespace: &str, has_cluster: bo
 fn cluster(namespace: &str) -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-        "metadata": {"name": "prod", "namespace": namespace}, "spec": {"clusterNetwork": {}},
+        "metadata": {"name": CLUSTER, "namespace": namespace}, "spec": {"clusterNetwork": {}},
     })
 }
 

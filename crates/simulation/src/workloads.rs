@@ -89,7 +89,7 @@ pub(crate) async fn run(
     waitlist: Waitlist,
 ) {
     let chance = Chance::new(seed);
-    let client: Client = port.client(Policy::WRITES);
+    let client: Client = port.workload(Policy::WRITES);
     let mut workloads = Workloads {
         pods: Api::namespaced(client.clone(), NAMESPACE),
         nodes: Api::all(client),
@@ -99,7 +99,7 @@ pub(crate) async fn run(
         made: 0,
         waitlist,
     };
-    while let Err(error) = actor::make_namespace(&Api::all(workloads.port.client(Policy::WRITES)), NAMESPACE).await {
+    while let Err(error) = actor::make_namespace(&Api::all(workloads.port.workload(Policy::WRITES)), NAMESPACE).await {
         workloads.port.note(format!("workloads: {error:#}"));
         sleep(Duration::from_secs(1)).await;
     }

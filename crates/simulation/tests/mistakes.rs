@@ -65,6 +65,7 @@ fn each_mistake_says_what_it_is_and_is_small() -> Result<()> {
         for file in diff.lines().filter_map(|line| line.strip_prefix("+++ b/")) {
             let parts = [
                 "src",
+                "crates/app/src",
                 "crates/capi/src",
                 "crates/cluster/src",
                 "crates/connect/src",

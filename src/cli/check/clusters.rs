@@ -85,11 +85,13 @@ async fn workload(
             findings.ok(check, "", WITHOUT_NODES);
             return None;
         }
-        (WorkloadSource::Secret(_), None) => {
+        (WorkloadSource::Secret(_) | WorkloadSource::Made(..), None) => {
             findings.skip(check, format!("{source} is in the management cluster, which isn't reached"));
             return None;
         }
-        (WorkloadSource::Secret(_), Some(management)) => within(until, source.connect(management)).await,
+        (WorkloadSource::Secret(_) | WorkloadSource::Made(..), Some(management)) => {
+            within(until, source.connect(management)).await
+        }
         (WorkloadSource::Own(own), _) => Ok(own.connect().await),
     };
     let clients = match connected {

@@ -28,35 +28,36 @@ use traces::Traces;
 
 /// The options of a fleet's provider.
 #[derive(Clone, Debug)]
-pub(super) struct FleetProviderOptions {
+pub struct FleetProviderOptions {
     /// The options for reading the Clusters.
-    pub(super) fleet: FleetOptions,
+    pub fleet: FleetOptions,
     /// The trust domain in the identities of the callers.
-    pub(super) trust_domain: TrustDomain,
+    pub trust_domain: TrustDomain,
     /// The version of Cluster API; `None` is the one that the API server prefers.
-    pub(super) capi_version: Option<String>,
+    pub capi_version: Option<String>,
     /// The name of this replica in its Kubernetes Events; with `None` it posts no Events.
-    pub(super) events: Option<String>,
+    pub events: Option<String>,
     /// The duration above which reads are logged.
-    pub(super) slow_rpc: Duration,
+    pub slow_rpc: Duration,
     /// The operator's options for writes. In read-only mode no client can write.
-    pub(super) scale: ScaleOptions,
+    pub scale: ScaleOptions,
 }
 
 /// A running provider of many workload clusters.
 #[derive(Clone)]
-pub(super) struct FleetProvider {
+pub struct FleetProvider {
     management: Management,
     /// The Clusters.
-    pub(super) fleet: Fleet,
+    pub fleet: Fleet,
     tenants: Arc<Tenants>,
     /// The answers to the autoscalers.
-    pub(super) service: ByCaller,
+    pub service: ByCaller,
 }
 
 impl FleetProvider {
     /// Starts everything in the background, adds its metrics to `registry`, and returns at once.
-    pub(super) fn start(
+    #[must_use]
+    pub fn start(
         management: Clients,
         options: FleetProviderOptions,
         traces: Traces,
@@ -96,7 +97,8 @@ impl FleetProvider {
     }
 
     /// Returns the Clusters that are served, or were until lately, as they are shown.
-    pub(super) fn served(&self) -> Arc<dyn ServedClusters> {
+    #[must_use]
+    pub fn served(&self) -> Arc<dyn ServedClusters> {
         Arc::clone(&self.tenants) as _
     }
 
@@ -104,12 +106,19 @@ impl FleetProvider {
     ///
     /// # Errors
     /// The number of commands that were still running.
-    pub(super) async fn drain(&self, limit: Duration) -> Result<(), usize> {
+    pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
         self.tenants.drain(limit).await
     }
 
+    /// Returns the number of groups of all Clusters with a command or a reconcile of the finisher under way or waiting:
+    /// zero at rest.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.tenants.remembered()
+    }
+
     /// Stops all tasks, and waits for them.
-    pub(super) async fn shutdown(&self) {
+    pub async fn shutdown(&self) {
         self.fleet.shutdown().await;
         self.management.shutdown().await;
     }

@@ -112,6 +112,11 @@ impl Tenants {
         if running == 0 { Ok(()) } else { Err(running) }
     }
 
+    /// Returns the number of groups of all tenants with a command or a reconcile of the finisher under way or waiting.
+    pub(super) fn remembered(&self) -> usize {
+        self.by_cluster.read().values().map(|tenant| tenant.scale.remembered()).sum()
+    }
+
     /// Returns the history of a tenant.
     #[cfg(test)]
     pub(super) fn history(&self, cluster: &ObjectKey) -> Option<scale::History> {

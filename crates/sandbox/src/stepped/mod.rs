@@ -66,11 +66,21 @@ pub struct Options {
     pub pools: Option<PoolWays>,
     /// The check by which unhealthy Machines are deleted; `None` to delete none.
     pub health: Option<HealthCheck>,
+    /// The namespace and name of the Cluster whose objects alone they see, in a management cluster with several; `None`
+    /// for all.
+    pub cluster: Option<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { version: CapiVersion::default(), settings: Settings::default(), workers: 10, pools: None, health: None }
+        Self {
+            version: CapiVersion::default(),
+            settings: Settings::default(),
+            workers: 10,
+            pools: None,
+            health: None,
+            cluster: None,
+        }
     }
 }
 
@@ -121,7 +131,7 @@ impl Controllers {
         let workload = workload.as_manager(propagation::MANAGER);
         let feeds = Kind::ALL.map(|kind| {
             let api = if kind.side() == Side::Workload { &workload } else { &management };
-            Feed::new(api.clone(), kind.resource(options.settings.contract))
+            Feed::new(api.clone(), kind.resource(options.settings.contract), options.cluster.clone())
         });
         let mut controllers = Self {
             management,

@@ -33,6 +33,8 @@ pub(super) struct Change {
 pub(super) struct Feed {
     api: Api,
     resource: Resource,
+    /// The Cluster whose objects alone there are; `None` for all.
+    cluster: Option<ObjectKey>,
     read: u64,
     /// The number of changes before those in `changes`.
     dropped: u64,
@@ -42,9 +44,9 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Creates a feed of all present objects and of later changes.
-    pub(super) fn new(api: Api, resource: Resource) -> Self {
-        let mut feed =
-            Self { read: api.revision(), api, resource, dropped: 0, changes: VecDeque::new(), latest: View::default() };
+    pub(super) fn new(api: Api, resource: Resource, cluster: Option<ObjectKey>) -> Self {
+        let (read, latest) = (api.revision(), View::default());
+        let mut feed = Self { api, resource, cluster, read, dropped: 0, changes: VecDeque::new(), latest };
         feed.relist();
         feed
     }
@@ -56,6 +58,9 @@ impl Feed {
             Ok(events) => {
                 for event in events {
                     self.read = event.revision;
+                    if !self.has(&event.object) {
+                        continue;
+                    }
                     let is_gone = event.kind == ChangeKind::Deleted;
                     self.push(Change { revision: event.revision, is_gone, object: event.object });
                 }
@@ -68,7 +73,8 @@ impl Feed {
 
     fn relist(&mut self) {
         let revision = self.api.revision();
-        let objects = self.api.list(&self.resource, &Selection::default()).unwrap_or_default();
+        let mut objects = self.api.list(&self.resource, &Selection::default()).unwrap_or_default();
+        objects.retain(|object| self.has(object));
         let present: BTreeSet<_> = objects.iter().map(|object| key_of(object)).collect();
         let gone: Vec<_> = self.latest.objects.iter().filter(|(key, _)| !present.contains(*key)).collect();
         let gone: Vec<_> = gone.into_iter().map(|(_, object)| (true, Arc::clone(object))).collect();
@@ -76,6 +82,13 @@ impl Feed {
             self.push(Change { revision, is_gone, object });
         }
         self.read = revision;
+    }
+
+    /// Returns true if an object is of the Cluster. Objects without a namespace are Nodes, of its workload cluster.
+    fn has(&self, object: &Value) -> bool {
+        let Some((namespace, name)) = &self.cluster else { return true };
+        let cluster = object.text("/spec/clusterName").unwrap_or_else(|| object.name());
+        object.namespace().is_empty() || (object.namespace() == namespace && cluster == name)
     }
 
     fn push(&mut self, change: Change) {

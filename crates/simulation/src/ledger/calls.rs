@@ -212,6 +212,7 @@ impl Ledger {
                 self.refreshed(asked.copy);
             }
         }
+        self.is_of_caller(&asked, answered);
         let Some(code) = answered.code else { return };
         if self.read_only == Some(asked.copy) && self.is_read_only_answer(&asked, code) {
             return;
@@ -245,6 +246,9 @@ impl Ledger {
             Request::Other("NodeGroupForNode") if code == Code::Ok => {
                 self.group_of_node_answered(&asked, answered.message);
             }
+            // A fleet denies those whose Cluster it doesn't serve, and none until it knows the Clusters.
+            Request::Other("NodeGroupForNode")
+                if self.is_of_fleet() && matches!(code, Code::PermissionDenied | Code::Unavailable) => {}
             Request::Other("NodeGroupForNode") => {
                 self.find(Check::Consistent, format!("copy {} answers NodeGroupForNode with {code:?}", asked.copy));
             }

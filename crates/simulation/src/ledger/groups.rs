@@ -29,6 +29,7 @@ impl Ledger {
         let now = self.now;
         let answer: NodeGroupsResponse = decode(message);
         let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
+        self.are_of_caller(asked.copy, groups.iter());
         // Groups come and go with a successful Refresh; here copies don't know the connections of their callers.
         let fresh = self.last_fresh.get(&asked.copy).copied().unwrap_or(0);
         let is_missing = |(id, group): &(&String, &Group)| {
@@ -52,6 +53,7 @@ impl Ledger {
     pub(super) fn group_of_node_answered(&mut self, asked: &Asked, message: &[u8]) {
         let answer: NodeGroupForNodeResponse = decode(message);
         let id = answer.node_group.unwrap_or_default().id;
+        self.are_of_caller(asked.copy, [&id].into_iter());
         let known = self.last_groups.get(&asked.copy).filter(|(since, _)| *since <= asked.at);
         if !id.is_empty() && known.is_some_and(|(_, known)| !known.contains(&id)) {
             let what = format!("copy {} answers that a Node is of {id}, which NodeGroups didn't name", asked.copy);

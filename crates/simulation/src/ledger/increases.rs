@@ -49,6 +49,10 @@ impl Ledger {
 
     /// Checks that the size that a copy has written is visible in its answers at once.
     pub(super) fn size_is_visible(&mut self, asked: &Asked, id: &str, answered: i64) {
+        // One that has left keeps its last state, and one that has returned begins anew.
+        if self.is_out_lately(asked.at) {
+            return;
+        }
         let shown = asked.at.saturating_sub(TAKEN_UP);
         if let Some(size) = self.size(id).filter(|size| *size != answered)
             && self.knows(asked.copy, id, shown)

@@ -96,7 +96,7 @@ impl Ledger {
 
     /// Returns true if nothing delays a copy.
     pub(super) fn is_well(&self, copy: usize) -> bool {
-        if self.has_paused(copy, self.now.saturating_sub(WAITS), self.now) {
+        if self.is_out_lately(self.now) || self.has_paused(copy, self.now.saturating_sub(WAITS), self.now) {
             return false;
         }
         let troubled = self.troubled.get(&copy).copied();

@@ -3,6 +3,7 @@
 
 mod by_name;
 mod calls;
+mod fleet;
 mod groups;
 mod increases;
 mod instances;
@@ -32,6 +33,7 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
+    fleet::Standing,
     log::{Log, MARKED_BY, SoftEntry},
     places::Counts,
     refusals::Refusal,
@@ -44,7 +46,7 @@ use crate::{
     tasks::Pause,
 };
 
-pub(crate) use self::{calls::Answered, instances::lasting};
+pub(crate) use self::{calls::Answered, fleet::Ledgers, instances::lasting};
 
 /// The author of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -124,6 +126,10 @@ pub enum Check {
     Stale,
     /// A copy that is asked to end answers every call that has reached it.
     Drained,
+    /// No answer to a caller of a fleet is about another Cluster.
+    Crossing,
+    /// A Cluster that was opted out or deleted is denied, and nothing is begun for it.
+    OptedOut,
 }
 
 impl fmt::Display for Check {
@@ -385,6 +391,12 @@ pub(crate) struct Ledger {
     known_gone: BTreeMap<(usize, String), Nanos>,
     /// The soft entries that copies have logged.
     soft: Vec<SoftEntry>,
+    /// The standing of the Cluster, if it is one of a fleet: the ledger is about its objects and callers alone.
+    standing: Option<Standing>,
+    /// The time at which each copy last went on after it had stood still.
+    thawed: BTreeMap<usize, Nanos>,
+    /// The revision of the workload cluster's API that was seen, if it has one of its own.
+    seen_of_workload: u64,
     /// The number of unpreventable events, by their cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }
@@ -399,6 +411,23 @@ impl Ledger {
         self.look_at_marks();
     }
 
+    /// Checks all changes since the last call, all of them by `author`, of a Cluster whose workload cluster has an API
+    /// of its own.
+    pub(crate) fn observe_both(&mut self, api: &Api, workload: &Api, author: Author) {
+        self.observe(api, author);
+        let revision = workload.revision();
+        if revision == self.seen_of_workload {
+            return;
+        }
+        let events = workload.changes(&Resource::core("nodes"), &Selection::default(), self.seen_of_workload);
+        self.seen_of_workload = revision;
+        for event in events.into_iter().flatten() {
+            self.last_changed = self.now;
+            self.revision = event.revision;
+            self.node(event.kind, &event.object);
+        }
+    }
+
     /// Checks all changes since the last call, all of them by `author`.
     pub(crate) fn observe(&mut self, api: &Api, author: Author) {
         let revision = api.revision();
@@ -410,8 +439,12 @@ impl Ledger {
             .map(|plural| (Resource::new("cluster.x-k8s.io", "v1beta2", plural), false))
             .into_iter()
             .chain([(Resource::core("nodes"), true)])
+            .chain(self.is_of_fleet().then(|| (Resource::new("cluster.x-k8s.io", "v1beta2", "clusters"), false)))
         {
-            let Ok(events) = api.changes(&resource, &Selection::default(), self.seen) else { continue };
+            let Ok(mut events) = api.changes(&resource, &Selection::default(), self.seen) else { continue };
+            if let Some(standing) = &self.standing {
+                events.retain(|event| standing.has(&event.object));
+            }
             changes.extend(events.into_iter().map(|event| (event.revision, event.kind, event.object, is_node)));
         }
         self.seen = revision;

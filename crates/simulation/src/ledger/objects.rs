@@ -50,6 +50,7 @@ impl Ledger {
             (object["kind"].as_str().unwrap_or_default(), text(object, "namespace"), text(object, "name"));
         let id = format!("{kind}/{namespace}/{name}");
         match kind {
+            "Cluster" => self.cluster(change, object),
             "Machine" => self.machine(change, object, author),
             "MachineSet" => {
                 let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
@@ -129,6 +130,7 @@ impl Ledger {
             group.template = object["spec"]["template"].clone();
         }
         if let Author::Copy(copy) = author {
+            self.begins_deletions(copy, id, (&before, &log), size);
             let lowers = self.entries(id, text(object, "uid"), &before.log, &log);
             self.added(copy, id, &before.log, &log);
             self.logged_in_time(copy, id, &before.log, &log);
@@ -387,10 +389,11 @@ impl Ledger {
         let old = before.and_then(|machine| machine.mark.as_ref()).map(|(mark, _)| mark);
         let new = after.mark.as_ref().map(|(mark, _)| mark);
         if new != old
-            && let Some(ticket) = new.and_then(|mark| mark.strip_prefix(MARKED_BY))
+            && let Some(ticket) = new.and_then(|mark| mark.strip_prefix(MARKED_BY)).map(str::to_owned)
         {
+            self.begins(copy, "a mark", &after.group);
             let is_known = entry.as_ref().is_some_and(|entry| entry.ticket == ticket)
-                || self.left.contains(&(uid.to_owned(), ticket.to_owned()));
+                || self.left.contains(&(uid.to_owned(), ticket.clone()));
             if let Some(entry) = &entry
                 && (entry.is_soft || entry.is_pending)
                 && before.is_some_and(|machine| machine.node.is_some() && !machine.is_deleting)
@@ -426,6 +429,7 @@ impl Ledger {
             self.find(Check::PoolPatience, what);
         }
         if is_taken {
+            self.begins(copy, "the deletion of a Machine", &after.group);
             self.deleted_by_name(copy, uid, after);
         }
         if is_taken && !is_lowered && !self.named.contains(uid) {

@@ -51,9 +51,9 @@ impl Kind {
         }
     }
 
-    /// Returns the number of watches that a copy has of the kind. The witness has one of the Nodes too.
-    fn watches(self) -> usize {
-        if self == Self::Nodes { 2 } else { 1 }
+    /// Returns the number of watches that a copy has of the kind. The witness has one of the Nodes too, but in a fleet.
+    fn watches(self, is_of_fleet: bool) -> usize {
+        if self == Self::Nodes && !is_of_fleet { 2 } else { 1 }
     }
 }
 
@@ -186,7 +186,9 @@ impl Ledger {
         if self.kinds_change {
             return self.find_all(Check::Watches, found);
         }
-        for ((copy, kind), lost) in &self.watches.lost {
+        // A fleet connects to its workload clusters at a slower pace.
+        let is_meant = |kind: Kind| !(self.is_of_fleet() && kind == Kind::Nodes);
+        for ((copy, kind), lost) in self.watches.lost.iter().filter(|((_, kind), _)| is_meant(*kind)) {
             let is_long = self.now.saturating_sub(*lost) > RESUMED;
             if is_long && !self.is_watched(*copy, *kind) && self.is_well(*copy) {
                 found.push(format!("copy {copy} has watched no {kind:?} since {} s", lost / SECOND));
@@ -209,7 +211,9 @@ impl Ledger {
             let lost = self.watches.lost.get(&(copy, *kind)).copied().unwrap_or_default();
             !self.is_watched(copy, *kind) && self.now.saturating_sub(lost.max(killed)) > STALE
         };
-        let stale: Vec<_> = Kind::CORE.into_iter().filter(is_stale).collect();
+        // The Nodes of a fleet hold up no Refresh but that of a Cluster with Machines that only they identify.
+        let is_needed = |kind: &Kind| !(self.is_of_fleet() && *kind == Kind::Nodes);
+        let stale: Vec<_> = Kind::CORE.into_iter().filter(is_needed).filter(is_stale).collect();
         if !stale.is_empty() {
             let what = format!("copy {copy} answers Refresh with OK, and has watched no {stale:?} for long");
             self.find(Check::Stale, what);
@@ -237,7 +241,7 @@ impl Ledger {
             before.map(|(_, revision)| *revision)
         });
         let reached: Option<Vec<u64>> = reached.collect();
-        reached.filter(|all| all.len() >= kind.watches())?.into_iter().min()
+        reached.filter(|all| all.len() >= kind.watches(self.is_of_fleet()))?.into_iter().min()
     }
 
     /// Records the times in which tasks of copies don't run.
@@ -253,6 +257,7 @@ impl Ledger {
     /// Records that a copy has stood still since a time: tasks that were to run meanwhile run from now on.
     pub(crate) fn stood(&mut self, copy: usize, since: Nanos) {
         let now = self.now;
+        self.thawed.insert(copy, now);
         let is_meant = |pause: &&mut Pause| pause.copy == copy && (since..=now).contains(&pause.ended);
         for pause in self.pauses.iter_mut().filter(is_meant) {
             pause.ended = now;
@@ -277,7 +282,7 @@ impl Ledger {
     /// Returns true if a copy had received the current state of a group at a time.
     pub(super) fn knows(&self, copy: usize, group: &str, at: Nanos) -> bool {
         // The watches of MachinePools aren't recorded.
-        let is_followed = !group.starts_with("MachinePool/");
+        let is_followed = !group.starts_with("MachinePool/") && !self.is_out_lately(at);
         is_followed
             && Kind::OF_GROUP.into_iter().all(|kind| {
                 let of_group = self.changed.get(&(kind, group.to_owned())).copied().unwrap_or_default();

@@ -18,9 +18,10 @@ impl World {
         self.trace.line(self.now, &format!("copy {} answers call {number}: {code:?}", call.copy));
         match &result {
             Ok(Answer { status, message, .. }) => {
-                self.ledger.answered(number, &Answered { code: Some(status.code()), message, text: status.message() });
+                let answered = Answered { code: Some(status.code()), message, text: status.message() };
+                self.ledger.answered(call.cluster, number, &answered);
             }
-            Err(_) => self.ledger.lost(number),
+            Err(_) => self.ledger.of_mut(call.cluster).lost(number),
         }
         let (time, result) = match call.fault {
             Some(CallFault::LostAfter) => (self.now, Err(cut())),
@@ -50,14 +51,14 @@ impl World {
     pub(super) fn call(&mut self, from: HostId, fault: Option<CallFault>, call: Call) {
         self.next_call += 1;
         let number = self.next_call;
-        let Call { to, parts, body, reply } = call;
+        let Call { to, cluster, parts, body, reply } = call;
         self.trace.line(self.now, &format!("call {number} {} {:016x} of copy {to}", parts.uri.path(), hash(&body)));
         match &self.members[1 + to] {
             Member::Copy(copy) if !self.draining.contains_key(&to) => {
-                self.ledger.asked(number, to, parts.uri.path(), &body);
+                self.ledger.of_mut(cluster).asked(number, to, parts.uri.path(), &body);
                 let is_command = is_command(parts.uri.path());
-                copy.answer(number, parts, body);
-                self.calls.insert(number, Calling { from, copy: to, fault, is_command, reply });
+                copy.answer(number, cluster, parts, body);
+                self.calls.insert(number, Calling { from, copy: to, cluster, fault, is_command, reply });
             }
             Member::Copy(_) | Member::Plain(_) | Member::Dead => {
                 let _ = reply.send(Err(cut()));

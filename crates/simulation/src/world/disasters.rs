@@ -3,7 +3,7 @@
 use anyhow::Result;
 use scale::{AtMinSize, ScaleOptions};
 
-use super::{Event, Member, Stream, World};
+use super::{Event, Member, Silence, Stream, World};
 use crate::{
     chance::Chance,
     copy::Copy,
@@ -74,6 +74,11 @@ impl World {
         if let Some(outage) = Outage::of(self.chance, self.copies, until) {
             self.at(outage.from, Event::Outage(outage));
         }
+        if self.plan.fleet
+            && let Some(silence) = Silence::of(self.chance, self.clusters.len(), until)
+        {
+            self.at(silence.from, Event::Silence(silence));
+        }
     }
 
     /// Ends a copy's watches of a kind at the start of its outage.
@@ -99,7 +104,7 @@ impl World {
         if let Member::Copy(member) = &self.members[1 + copy] {
             self.trace.line(self.now, &format!("copy {copy} is asked to end"));
             self.draining.insert(copy, ordinal);
-            self.ledger.troubles(copy);
+            self.ledger.each(|ledger| ledger.troubles(copy));
             member.drain();
         }
     }
@@ -134,12 +139,12 @@ impl World {
         }
         self.draining.remove(&copy);
         self.members[1 + copy] = Member::Dead;
-        self.ledger.killed(copy);
+        self.ledger.each(|ledger| ledger.killed(copy));
         let lost: Vec<u64> =
             self.calls.iter().filter(|(_, call)| call.copy == copy).map(|(number, _)| *number).collect();
         for number in lost {
-            self.ledger.lost(number);
             if let Some(call) = self.calls.remove(&number) {
+                self.ledger.of_mut(call.cluster).lost(number);
                 drop(call.reply);
                 self.deliver(call.from);
             }
@@ -174,7 +179,9 @@ impl World {
     ) -> Result<Member> {
         let host = Host::new(self.now)?;
         let port = Port::new(id, &host, &self.outbox);
-        Ok(Member::Copy(Box::new(Copy::start(host, port, name, scheduler, options))))
+        let places: Vec<_> = self.clusters.iter().map(|cluster| cluster.place).collect();
+        let places = self.plan.fleet.then_some(places.as_slice());
+        Ok(Member::Copy(Box::new(Copy::start(host, port, name, scheduler, options, places)?)))
     }
 
     pub(super) fn freeze(&mut self, copy: usize, ordinal: u64) {
@@ -184,7 +191,7 @@ impl World {
         let seconds = self.chance.of("frozen for", copy, ordinal).u64(1..90);
         self.trace.line(self.now, &format!("copy {copy} stands still for {seconds} s"));
         self.frozen.entry(1 + copy).or_insert(self.now);
-        self.ledger.troubles(copy);
+        self.ledger.each(|ledger| ledger.troubles(copy));
         self.at(self.now + seconds * SECOND, Event::Thaw(copy));
     }
 
@@ -193,8 +200,8 @@ impl World {
             && let Some(host) = self.members[1 + copy].host()
         {
             host.jump(self.now);
-            self.ledger.troubles(copy);
-            self.ledger.stood(copy, since);
+            self.ledger.each(|ledger| ledger.troubles(copy));
+            self.ledger.each(|ledger| ledger.stood(copy, since));
         }
     }
 
@@ -204,7 +211,7 @@ impl World {
         {
             let by = self.chance.of("jumps by", copy, ordinal).i64(-600..600);
             member.host.skew(by * SECOND.cast_signed());
-            self.ledger.clocks_jump = true;
+            self.ledger.each(|ledger| ledger.clocks_jump = true);
             self.trace.line(self.now, &format!("the clock of copy {copy} is {by} s off"));
         }
     }

@@ -5,8 +5,13 @@ use std::collections::BTreeSet;
 use sandbox::api::{Resource, Selection};
 use serde_json::Value;
 
-use super::{MOST_AT_REST, Member, PROGRESS, REST, SETTLE, World};
-use crate::{entropy::SECOND, ledger::Check, network::HostId, setup::Group};
+use super::{Cluster, MOST_AT_REST, Member, PROGRESS, REST, SETTLE, World};
+use crate::{
+    entropy::SECOND,
+    ledger::Check,
+    network::{HostId, MANAGEMENT},
+    setup::Group,
+};
 
 /// The cause for which a Pod may wait for long: Cluster Autoscaler uses a Node whose labels Cluster API hadn't set as
 /// the group's template.
@@ -43,19 +48,23 @@ const HUNG: &str = "a Machine that hangs in deletion keeps a new one from being 
 const LATE_ERROR: &str = "the error of an older Machine is sent once the group has grown, and it is backed off";
 
 impl World {
-    /// Runs the final checks.
-    pub(super) fn judge(&mut self, fresh: HostId) {
-        self.ledger.at_rest();
-        self.judge_progress();
+    /// Runs the final checks, on the Clusters that copies can reach.
+    pub(super) fn judge(&mut self, fresh: HostId, reached: &[usize]) {
+        for cluster in reached {
+            self.ledger.of_mut(*cluster).at_rest();
+            self.judge_progress(*cluster);
+        }
         self.judge_witnesses();
-        let most = u64::try_from(self.copies + 1).unwrap_or(1) * MOST_AT_REST;
+        let most = u64::try_from((self.copies + 1) * self.clusters.len()).unwrap_or(1) * MOST_AT_REST;
         let sent = self.at_rest;
         if sent.others.max(sent.watches).max(sent.events) > most {
             self.ledger.find(Check::QuietApi, format!("{sent:?} in the last {} s", REST / SECOND));
         }
         self.judge_lanes();
-        self.judge_groups();
-        self.judge_answers(fresh);
+        for cluster in reached {
+            self.judge_groups(*cluster);
+            self.judge_answers(*cluster, fresh);
+        }
     }
 
     /// Checks that no command is under way, and that no state of one remains.
@@ -74,31 +83,32 @@ impl World {
     }
 
     /// Checks that copies have forgotten groups that are long gone, with or without a Refresh.
-    fn judge_groups(&mut self) {
+    fn judge_groups(&mut self, cluster: usize) {
         let mut found = Vec::new();
         for (id, member) in self.members.iter().enumerate() {
             let Member::Copy(copy) = member else { continue };
-            for group in self.ledger.forgotten().into_iter().filter(|group| copy.has_group(group)) {
+            let forgotten = self.ledger.of(cluster).forgotten();
+            for group in forgotten.into_iter().filter(|group| copy.has_group(cluster, group)) {
                 found.push(format!("copy {} keeps {group}, which is long gone", id - 1));
             }
         }
         for what in found {
-            self.ledger.find(Check::Consistent, what);
+            self.ledger.of_mut(cluster).find(Check::Consistent, what);
         }
     }
 
     /// Checks that each copy answers like a fresh one. A read-only copy sends no errors and has options of its own.
-    fn judge_answers(&mut self, fresh: HostId) {
+    fn judge_answers(&mut self, cluster: usize, fresh: HostId) {
         let copy_of = |id: HostId| match &self.members[id] {
             Member::Copy(copy) => Some(copy),
             Member::Plain(_) | Member::Dead => None,
         };
-        let ready = self.ready_nodes();
+        let ready = self.ready_nodes(cluster);
         let mut found = Vec::new();
         for id in 0..self.members.len() {
             let of_writer = self.ways.read_only.is_none_or(|copy| id != 1 + copy);
             let (Some(copy), Some(fresh)) = (copy_of(id), copy_of(fresh)) else { continue };
-            match (copy.answers(of_writer, &ready), fresh.answers(of_writer, &ready)) {
+            match (copy.answers(cluster, of_writer, &ready), fresh.answers(cluster, of_writer, &ready)) {
                 (Err(status), _) => {
                     found.push((Check::RefreshHealed, format!("copy {} answers {status:?}", id - 1)));
                 }
@@ -112,17 +122,18 @@ impl World {
             }
         }
         for (check, what) in found {
-            self.ledger.find(check, what);
+            self.ledger.of_mut(cluster).find(check, what);
         }
     }
 
-    /// Returns the providerIDs of the ready Nodes.
-    fn ready_nodes(&self) -> BTreeSet<String> {
+    /// Returns the providerIDs of a Cluster's ready Nodes.
+    fn ready_nodes(&self, cluster: usize) -> BTreeSet<String> {
         let is_ready = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array();
             conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
         };
-        let nodes = self.api.api().list(&Resource::core("nodes"), &Selection::default()).unwrap_or_default();
+        let api = self.api_of(if self.plan.fleet { cluster + 1 } else { MANAGEMENT }).api();
+        let nodes = api.list(&Resource::core("nodes"), &Selection::default()).unwrap_or_default();
         let ready = nodes.iter().filter(|node| is_ready(node));
         ready.filter_map(|node| node["spec"]["providerID"].as_str().map(str::to_owned)).collect()
     }
@@ -136,7 +147,8 @@ impl World {
         expected.sort();
         for (id, member) in self.members.iter().enumerate() {
             let Member::Copy(copy) = member else { continue };
-            let (reported, held) = copy.witness.names();
+            let Some(witness) = &copy.witness else { continue };
+            let (reported, held) = witness.names();
             if reported != expected || held != expected {
                 let what = format!("of {expected:?} copy {} was shown {reported:?}, and holds {held:?}", id - 1);
                 self.ledger.find(Check::Handlers, what);
@@ -145,38 +157,40 @@ impl World {
     }
 
     /// Checks that no Pod has waited since the faults ended although a group below its max size fits it.
-    fn judge_progress(&mut self) {
+    fn judge_progress(&mut self, cluster: usize) {
         let calm = self.plan.seconds * SECOND;
         let waited = self.now.saturating_sub(calm);
         if waited < PROGRESS {
             return;
         }
-        for (pod, waiting) in self.waitlist.for_longer_than(waited - SETTLE, self.now) {
-            let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
-            let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
-            let is_open = |(group, size): &(&Group, i64)| self.ledger.max(&group.id()).is_some_and(|max| *size < max);
+        let Cluster { groups, waitlist, .. } = &self.clusters[cluster];
+        let ledger = self.ledger.of_mut(cluster);
+        for (pod, waiting) in waitlist.for_longer_than(waited - SETTLE, self.now) {
+            let sizes = groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
+            let sizes = sizes.filter_map(|group| Some((group, ledger.size(&group.id())?)));
+            let is_open = |(group, size): &(&Group, i64)| ledger.max(&group.id()).is_some_and(|max| *size < max);
             let open: Vec<_> = sizes.filter(is_open).collect();
-            let is_misjudged = |(group, _): &(&Group, i64)| self.ledger.was_without_labels(&group.id());
+            let is_misjudged = |(group, _): &(&Group, i64)| ledger.was_without_labels(&group.id());
             if !waiting.selector.is_empty() && open.iter().any(is_misjudged) {
-                *self.ledger.exceptions.entry(REMEMBERED).or_default() += 1;
+                *ledger.exceptions.entry(REMEMBERED).or_default() += 1;
                 continue;
             }
-            if open.iter().any(|(group, _)| self.ledger.takes_any(&group.id())) {
-                *self.ledger.exceptions.entry(TAKES_ANY).or_default() += 1;
+            if open.iter().any(|(group, _)| ledger.takes_any(&group.id())) {
+                *ledger.exceptions.entry(TAKES_ANY).or_default() += 1;
                 continue;
             }
-            if open.iter().any(|(group, _)| self.ledger.hung_in_deletion(&group.id())) {
-                *self.ledger.exceptions.entry(HUNG).or_default() += 1;
+            if open.iter().any(|(group, _)| ledger.hung_in_deletion(&group.id())) {
+                *ledger.exceptions.entry(HUNG).or_default() += 1;
                 continue;
             }
-            if open.iter().any(|(group, _)| self.ledger.sent_late_error(&group.id())) {
-                *self.ledger.exceptions.entry(LATE_ERROR).or_default() += 1;
+            if open.iter().any(|(group, _)| ledger.sent_late_error(&group.id())) {
+                *ledger.exceptions.entry(LATE_ERROR).or_default() += 1;
                 continue;
             }
             if !open.is_empty() {
                 let open: Vec<_> = open.iter().map(|(group, size)| format!("{} of size {size}", group.id())).collect();
                 let since = (self.now - waiting.since) / SECOND;
-                self.ledger.find(Check::Progress, format!("{pod} has waited for {since} s, and could run on {open:?}"));
+                ledger.find(Check::Progress, format!("{pod} has waited for {since} s, and could run on {open:?}"));
             }
         }
     }

@@ -1,14 +1,18 @@
 //! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that
 //! schedules every message.
 
+mod actors;
 mod calls;
+mod clusters;
 mod disasters;
 mod judge;
 mod requests;
+mod silence;
+mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::Hasher as _,
     sync::Arc,
 };
 
@@ -26,10 +30,15 @@ use sandbox::{
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
-use self::{disasters::Ways, judge::AtRest};
+use self::{
+    clusters::{Cluster, objects},
+    disasters::Ways,
+    judge::AtRest,
+    silence::Silence,
+    trace::{Trace, hash},
+};
 use crate::{
     actor::Script,
-    autoscaler,
     chance::Chance,
     controllers::{self, Driver},
     copy::Copy,
@@ -39,19 +48,17 @@ use crate::{
     habits::Habits,
     host::{Host, TICK},
     kinds,
-    ledger::{Author, Check, Ledger},
-    network::{ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent},
-    operator,
+    ledger::{Author, Check, Ledgers},
+    network::{ApiId, ApiRequest, Body, Call, HostId, MANAGEMENT, Message, Port, RpcResult, Sent},
     outages::Outage,
     overloads::Overloads,
-    panics, people,
+    panics,
     plan::{Plan, Report},
     rights::Rights,
     setup,
     shortage::Shortage,
     tasks::{self, Scheduler},
-    tenant,
-    workloads::{self, Waitlist},
+    witness::Witness,
 };
 
 /// The longest time that hosts run ahead while no message is under way.
@@ -105,12 +112,16 @@ enum Event {
     Jump(usize, u64),
     /// An outage begins: the copy's watches of a kind end.
     Outage(Outage),
+    /// A workload cluster can't be reached any more.
+    Silence(Silence),
 }
 
 /// A call under way.
 struct Calling {
     from: HostId,
     copy: usize,
+    /// The number of the caller's Cluster.
+    cluster: usize,
     fault: Option<CallFault>,
     /// True if it changes something.
     is_command: bool,
@@ -120,6 +131,7 @@ struct Calling {
 /// A watch under way.
 struct Stream {
     to: HostId,
+    api: ApiId,
     name: String,
     pieces: mpsc::UnboundedSender<Bytes>,
     /// The arrival time of its newest chunk: none overtakes another, nor the head of the answer.
@@ -132,8 +144,8 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(to: HostId, name: String, pieces: mpsc::UnboundedSender<Bytes>, newest: Nanos) -> Self {
-        Self { to, name, pieces, newest, sent: 0, is_silent: false, last: VecDeque::new() }
+    fn new((to, api): (HostId, ApiId), name: String, pieces: mpsc::UnboundedSender<Bytes>, newest: Nanos) -> Self {
+        Self { to, api, name, pieces, newest, sent: 0, is_silent: false, last: VecDeque::new() }
     }
 
     /// Returns the watched path, from the name of `watch` and a URI.
@@ -170,6 +182,8 @@ struct World {
     api: InProcess,
     /// The same API, independent of the served versions.
     inside: Api,
+    /// The APIs of the workload clusters of a fleet.
+    workloads: Vec<InProcess>,
     streams: HashMap<u64, Stream>,
     next_stream: u64,
     calls: BTreeMap<u64, Calling>,
@@ -180,12 +194,13 @@ struct World {
     sent_calls: HashMap<HostId, u64>,
     trace: Trace,
     report: Report,
-    ledger: Ledger,
+    ledger: Ledgers,
     faults: Faults,
     rights: Rights,
     denials: Denials,
     overloads: Overloads,
     outage: Option<Outage>,
+    silence: Option<Silence>,
     copies: usize,
     ways: Ways,
     /// The copies that were asked to end, with the ordinal of that decision.
@@ -193,59 +208,50 @@ struct World {
     /// The schedulers of the copies, which outlive their kills.
     schedulers: Vec<Scheduler>,
     tasks: tasks::Shared,
-    groups: Vec<setup::Group>,
+    clusters: Vec<Cluster>,
+    /// The hosts of their owners.
+    owners: Vec<HostId>,
     /// The hosts that don't run, with the time since when.
     frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
     at_rest: AtRest,
     script: Script,
-    /// The Pods that fit on no Node.
-    waitlist: Waitlist,
     controllers: controllers::Shared,
-}
-
-#[derive(Default)]
-struct Trace {
-    hasher: DefaultHasher,
-    kept: Option<Vec<String>>,
-}
-
-impl Trace {
-    fn line(&mut self, now: Nanos, line: &str) {
-        (now, line).hash(&mut self.hasher);
-        if let Some(kept) = &mut self.kept {
-            let (seconds, milliseconds) = (now / SECOND, now % SECOND / TICK);
-            kept.push(format!("{seconds:>8}.{milliseconds:03} {line}"));
-        }
-    }
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl World {
     fn new(plan: Plan) -> Result<Self> {
         let cluster = Host::new(0)?;
         let chance = Chance::new(plan.seed);
-        let groups = setup::groups(chance, plan.pools);
+        let places = setup::places(chance, plan.fleet);
+        let clusters: Vec<Cluster> =
+            (0..places.len()).map(|number| Cluster::new(chance, &plan, (number, &places))).collect();
         let until = plan.seconds * SECOND;
         let api = Api::new(Clock::real());
         let drawn = if chance.of("habits", 0, 0).bool() { Habits::Any } else { Habits::Calm };
         let habits = plan.habits.unwrap_or(drawn);
         let (outbox, controllers) = (Arc::default(), controllers::Shared::default());
         let trace = Trace { kept: plan.traced.then(Vec::new), ..Trace::default() };
-        let driver = cluster.enter(async {
+        let concerns: Vec<_> = clusters.iter().enumerate().filter(|_| plan.fleet).map(Cluster::concern).collect();
+        let drivers = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
-            let mut driver =
-                Driver::new(&api.with_unserved(), chance, until, (habits, plan.skipped.clone()), controllers.clone());
-            api.load_values(setup::objects(&groups))?;
-            driver.settle()?;
-            anyhow::Ok(driver)
+            let api_of_all = api.with_unserved();
+            let driver = |seed, concern| {
+                let ways = (habits, plan.skipped.clone());
+                Driver::new(&api_of_all, Chance::new(seed), until, ways, controllers.clone(), concern)
+            };
+            let version = controllers::version(chance);
+            let mut drivers: Vec<_> = match concerns.as_slice() {
+                [] => vec![driver(plan.seed, None)],
+                all => all.iter().map(|it| driver(clusters[it.number].seed, Some((it, version)))).collect(),
+            };
+            api.load_values(objects(&clusters, plan.fleet))?;
+            drivers.iter_mut().try_for_each(Driver::settle)?;
+            anyhow::Ok(drivers)
         })?;
-        cluster.spawn(driver.run(Port::new(CLUSTER, &cluster, &outbox)));
+        for driver in drivers {
+            cluster.spawn(driver.run(Port::new(CLUSTER, &cluster, &outbox)));
+        }
         let copies = plan.copies.unwrap_or_else(|| chance.of("copies", 0, 0).usize(1..4));
         let tasks = tasks::Shared::default();
         let scheduler = |copy| Scheduler::new(chance, copy, until, plan.skipped.clone(), tasks.clone());
@@ -259,6 +265,7 @@ impl World {
             next_event: 0,
             inside: api.with_unserved(),
             api: InProcess::new(api, ServerSettings::default()),
+            workloads: concerns.into_iter().map(|it| InProcess::new(it.workload, ServerSettings::default())).collect(),
             streams: HashMap::new(),
             next_stream: 0,
             calls: BTreeMap::new(),
@@ -267,31 +274,35 @@ impl World {
             sent_calls: HashMap::new(),
             trace,
             report: Report::default(),
-            ledger: Ledger::default(),
+            ledger: if plan.fleet { Ledgers::of_fleet(&places) } else { Ledgers::of_one() },
             faults: Faults::new(chance, until, plan.skipped.clone()),
             rights: Rights::new(chance, until),
             denials: Denials::new(chance, until),
             overloads: Overloads::new(chance, copies, until),
             outage: None,
+            silence: None,
             copies,
             ways: Ways::of(chance, copies),
             draining: BTreeMap::new(),
             schedulers,
             tasks,
-            groups,
+            clusters,
+            owners: Vec::new(),
             frozen: BTreeMap::new(),
             at_rest: AtRest::default(),
             script: Script::new(plan.skipped.clone()),
-            waitlist: Waitlist::default(),
             controllers,
             plan,
         };
-        world.ledger.ties_with_unhealthy = controllers::ties_with_unhealthy(chance);
-        world.ledger.read_only = world.ways.read_only;
-        world.ledger.replaces = world.ways.replaces();
-        world.ledger.calm_from = until;
-        world.ledger.kinds_change = kinds::change(world.plan.seed);
-        world.ledger.observe(&world.inside, Author::Controllers);
+        let (ways, kinds_change) = (world.ways, kinds::change(world.plan.seed));
+        world.ledger.each(|ledger| {
+            ledger.ties_with_unhealthy = controllers::ties_with_unhealthy(chance);
+            ledger.read_only = ways.read_only;
+            ledger.replaces = ways.replaces();
+            ledger.calm_from = until;
+            ledger.kinds_change = kinds_change;
+        });
+        world.observe(Author::Controllers);
         for copy in 0..copies {
             world.members.push(Member::Dead);
             world.start_copy(copy)?;
@@ -300,46 +311,6 @@ impl World {
         world.start_actors(shortage.filter(|_| !world.plan.skipped.contains(&Shortage::DECISION)))?;
         world.plan_disasters();
         Ok(world)
-    }
-
-    /// Starts all actors.
-    fn start_actors(&mut self, shortage: Option<Shortage>) -> Result<()> {
-        let (seed, copies) = (self.plan.seed, self.copies);
-        let script = self.script.clone();
-        let pools = self.groups.iter().map(setup::Group::pool).collect();
-        let (waitlist, groups) = (self.waitlist.clone(), self.groups.clone());
-        let calm = self.plan.seconds * SECOND;
-        let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
-        self.start_actor(|port| operator::run(port, copies, seed, script.clone()))?;
-        self.start_actor(|port| workloads::run(port, seed, pools, script.clone(), waitlist))?;
-        self.start_actor(|port| people::run(port, seed, groups.clone(), script.clone()))?;
-        // Cluster Autoscaler can't use a read-only copy.
-        let written = copies - usize::from(self.ways.read_only.is_some());
-        self.start_actor(|port| autoscaler::run(port, written, seed, times))?;
-        // These come last, so that the numbers of all other actors stay the same.
-        if tenant::comes(seed) {
-            self.start_actor(|port| tenant::run(port, seed, script.clone()))?;
-        }
-        if kinds::change(seed) {
-            self.start_actor(|port| kinds::run(port, seed, script.clone()))?;
-        }
-        let broken = shortage.filter(|shortage| shortage.rolls_out);
-        let short = |shortage: &Shortage| {
-            groups.into_iter().find(|group| group.kind == "MachineDeployment" && group.name == shortage.group)
-        };
-        if let Some(shortage) = broken
-            && let Some(group) = short(&shortage)
-        {
-            self.start_actor(|port| people::break_template(port, group, shortage.from))?;
-        }
-        Ok(())
-    }
-
-    fn start_actor<F: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(Port) -> F) -> Result<()> {
-        let host = Host::new(self.now)?;
-        host.spawn(task(Port::new(self.members.len(), &host, &self.outbox)));
-        self.members.push(Member::Plain(host));
-        Ok(())
     }
 
     /// Returns the host of the operator: the first one after the copies.
@@ -360,18 +331,26 @@ impl World {
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = AtRest::default();
-        self.ledger.before_rest();
+        let reached = self.reached();
+        for cluster in reached.clone() {
+            self.ledger.of_mut(cluster).before_rest();
+        }
         let fresh = self.members.len();
         let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
         self.members.push(self.new_copy(fresh, "fresh", scheduler, self.ways.options(self.copies))?);
         self.run_to(end)?;
         if !self.ledger.has_findings() {
-            self.judge(fresh);
+            self.judge(fresh, &reached);
         }
         self.report.hash = self.trace.hasher.finish();
         self.report.lines = self.trace.kept.take().unwrap_or_default();
         self.report.findings = self.ledger.findings();
-        self.report.exceptions = std::mem::take(&mut self.ledger.exceptions);
+        let exceptions = &mut self.report.exceptions;
+        self.ledger.each(|ledger| {
+            for (cause, count) in std::mem::take(&mut ledger.exceptions) {
+                *exceptions.entry(cause).or_default() += count;
+            }
+        });
         self.report.struck = std::mem::take(&mut self.faults.struck);
         self.report.struck.append(&mut self.script.take_done());
         self.report.struck.append(&mut self.controllers.struck.lock());
@@ -386,7 +365,7 @@ impl World {
     fn run_to(&mut self, end: Nanos) -> Result<()> {
         while self.now < end && !self.ledger.has_findings() {
             self.take_outbox();
-            self.ledger.at(self.now);
+            self.note_time();
             let mut limit = (self.now + QUANTUM).min(end);
             if let Some((&(time, _), _)) = self.events.first_key_value() {
                 if time <= self.now {
@@ -399,14 +378,21 @@ impl World {
                 }
             }
             self.run_hosts(limit);
-            self.ledger.at(self.now);
-            self.ledger.foreign.append(&mut self.controllers.foreign.lock());
-            self.ledger.observed.append(&mut self.controllers.observed.lock());
-            self.ledger.paused(&mut self.tasks.pauses.lock());
-            self.ledger.observe(&self.inside, Author::Controllers);
+            self.note_time();
+            let (foreign, observed, pauses) = (
+                std::mem::take(&mut *self.controllers.foreign.lock()),
+                std::mem::take(&mut *self.controllers.observed.lock()),
+                std::mem::take(&mut *self.tasks.pauses.lock()),
+            );
+            self.ledger.each(|ledger| {
+                ledger.foreign.append(&mut foreign.clone());
+                ledger.observed.append(&mut observed.clone());
+                ledger.paused(&mut pauses.clone());
+            });
+            self.observe(Author::Controllers);
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };
-                for broken in copy.witness.broken() {
+                for broken in copy.witness.iter().flat_map(Witness::broken) {
                     self.ledger.find(Check::Handlers, broken);
                 }
             }
@@ -415,6 +401,27 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn note_time(&mut self) {
+        let now = self.now;
+        self.ledger.each(|ledger| ledger.at(now));
+    }
+
+    /// Shows all changes since the last call to the ledgers.
+    fn observe(&mut self, author: Author) {
+        if !self.plan.fleet {
+            let inside = &self.inside;
+            return self.ledger.each(|ledger| ledger.observe(inside, author));
+        }
+        for (number, workload) in self.workloads.iter().enumerate() {
+            self.ledger.of_mut(number).observe_both(&self.inside, workload.api(), author);
+        }
+    }
+
+    /// Returns an API as it is served.
+    fn api_of(&self, api: ApiId) -> &InProcess {
+        if api == MANAGEMENT { &self.api } else { &self.workloads[api - 1] }
     }
 
     /// Runs all hosts up to `limit`, or until one has sent something. Clients run first, so that servers aren't ahead
@@ -483,6 +490,7 @@ impl World {
             Event::Thaw(copy) => self.thaw(copy),
             Event::Jump(copy, ordinal) => self.jump(copy, ordinal),
             Event::Outage(outage) => self.cut_watches(outage),
+            Event::Silence(silence) => self.falls_silent(silence),
         }
         Ok(())
     }

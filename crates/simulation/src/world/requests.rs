@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, stream};
-use http::{Method, Response, StatusCode};
+use http::{Method, Response, StatusCode, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use sandbox::http::InProcess;
@@ -19,8 +19,9 @@ use crate::{
     entropy::Nanos,
     faults::{MADE_UP, PieceFault, RequestFault, WatchEnd, latency},
     ledger::Author,
-    network::{ApiRequest, Body, HostId, Message, Port, cut},
+    network::{ApiId, ApiRequest, Body, HostId, MANAGEMENT, Message, Port, cut},
     outages::Outage,
+    setup::Group,
 };
 
 /// The number of recent chunks, of which one may be repeated after a later one.
@@ -35,8 +36,10 @@ impl World {
         let mut time = at + latency(&mut draw);
         let is_copy = (1..=self.copies).contains(&from);
         if let Some(copy) = self.copy_of(from) {
-            self.ledger.sends(copy, &request.parts, at);
+            self.ledger.each_of_api(request.to, |ledger| ledger.sends(copy, &request.parts, at));
+            self.wake_owner(&request);
         }
+        let Some(request) = self.unreached(at, from, request) else { return };
         let is_watch = InProcess::verb(&request.parts) == "watch";
         if is_copy
             && request.parts.method != Method::GET
@@ -51,7 +54,7 @@ impl World {
         let fault = if is_copy { fault.or_else(|| self.overload(at, from, ordinal, &request)) } else { fault };
         let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
-            self.ledger.troubles(copy);
+            self.ledger.each_of_api(request.to, |ledger| ledger.troubles(copy));
         }
         // The fault of a denied Machine comes after `troubles`, since it excuses no other work of the copy.
         let fault = if is_copy { fault.or_else(|| self.denied(at, &request)) } else { fault };
@@ -65,7 +68,7 @@ impl World {
                 self.trace
                     .line(at, &format!("{from} {} {}: refused with {code}", request.parts.method, request.parts.uri));
                 if let Some(copy) = self.copy_of(from) {
-                    self.ledger.refuses(copy, request.parts.uri.path());
+                    self.ledger.each_of_api(request.to, |ledger| ledger.refuses(copy, request.parts.uri.path()));
                 }
                 self.at(time, Event::Answer(from, request.reply, Ok(refusal(code))));
                 return;
@@ -80,6 +83,21 @@ impl World {
             | None => {}
         }
         self.at(time, Event::Request { from, sent: at, fault, request });
+    }
+
+    /// Wakes the owner of the Cluster whose group a copy writes.
+    fn wake_owner(&self, request: &ApiRequest) {
+        let path = request.parts.uri.path();
+        if !self.plan.fleet || request.parts.method != Method::PATCH {
+            return;
+        }
+        let is_of = |group: &Group| path.ends_with(&group.name) && path.contains(&format!("/{}/", group.namespace));
+        for cluster in self.clusters.iter().filter(|cluster| cluster.groups.iter().any(is_of)) {
+            cluster.written.notify_waiters();
+        }
+        for owner in &self.owners {
+            self.deliver(*owner);
+        }
     }
 
     /// Returns the fault of a copy's request that needs a lost right.
@@ -148,7 +166,7 @@ impl World {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.is_silent = true;
                 }
-                self.ledger.silences(number, time);
+                self.ledger.each(|ledger| ledger.silences(number, time));
             }
             Some(PieceFault::Doubled) => {
                 self.at(time, Event::Piece(number, piece.clone()));
@@ -158,7 +176,7 @@ impl World {
                 let goes_on = piece.is_some();
                 self.at(time, Event::Piece(number, piece));
                 if let Some(before) = before.filter(|_| goes_on) {
-                    self.ledger.outdates(number);
+                    self.ledger.each(|ledger| ledger.outdates(number));
                     self.at(time, Event::Piece(number, Some(before)));
                 }
             }
@@ -167,10 +185,10 @@ impl World {
     }
 
     pub(super) fn request(&mut self, from: HostId, sent: Nanos, fault: Option<RequestFault>, request: ApiRequest) {
-        let ApiRequest { parts, body, reply } = request;
+        let ApiRequest { to: id, parts, body, reply } = request;
         self.report.requests += 1;
         let verb = InProcess::verb(&parts);
-        let name = format!("{verb} {}", parts.uri);
+        let name = name_of(verb, &parts.uri, id);
         let uri = parts.uri.clone();
         let copy = self.copy_of(from);
         let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
@@ -178,16 +196,17 @@ impl World {
         if copy.is_some() {
             self.at_rest.count(verb, is_event);
         }
-        self.ledger.arrives(&parts, sent);
+        self.ledger.each_of_api(id, |ledger| ledger.arrives(&parts, sent));
         let Some(cluster) = self.members[CLUSTER].host() else { return };
-        let api = self.api.clone();
+        let api = self.api_of(id).clone();
         let answer = cluster.enter(async move { api.answer(parts, body) });
-        self.ledger.observe(&self.inside, copy.map_or(Author::Foreign, Author::Copy));
+        self.observe(copy.map_or(Author::Foreign, Author::Copy));
+        let Some(cluster) = self.members[CLUSTER].host() else { return };
         let status = answer.status().as_u16();
         // A late request may have been given up, or be of a dead copy: nobody receives the answer.
         let copy = copy.filter(|_| !reply.is_closed());
         if let Some(copy) = copy {
-            self.ledger.served(copy, verb, uri.path(), status);
+            self.ledger.each_of_api(id, |ledger| ledger.served(copy, verb, uri.path(), status));
         }
         let (parts, body) = answer.into_parts();
         let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
@@ -202,7 +221,8 @@ impl World {
             let port = Port::new(CLUSTER, cluster, &self.outbox);
             let (held, mut given_up) = oneshot::channel::<()>();
             if let Some(copy) = copy {
-                self.ledger.watches(copy, number, uri.path(), uri.query().unwrap_or_default());
+                let query = uri.query().unwrap_or_default();
+                self.ledger.each_of_api(id, |ledger| ledger.watches(copy, number, uri.path(), query));
             }
             cluster.spawn(async move {
                 let mut body = body;
@@ -228,7 +248,7 @@ impl World {
                 let _ = given_up.await;
                 port.send(Message::Unread(number));
             });
-            self.streams.insert(number, Stream::new(from, name.clone(), pieces, time));
+            self.streams.insert(number, Stream::new((from, id), name.clone(), pieces, time));
             if (1..=self.copies).contains(&from)
                 && let Some((at, end)) = self.faults.of_watch(from, number, self.now)
             {
@@ -269,7 +289,7 @@ impl World {
 
     /// Removes a watch that is no longer read.
     pub(super) fn unread(&mut self, number: u64) {
-        self.ledger.unwatched(number);
+        self.ledger.each(|ledger| ledger.unwatched(number));
         self.streams.remove(&number);
     }
 
@@ -280,9 +300,9 @@ impl World {
         self.trace.line(self.now, &line);
         let goes_on = piece.as_ref().is_some_and(|piece| stream.pieces.send(piece.clone()).is_ok());
         if let Some(piece) = piece.filter(|_| goes_on) {
-            self.ledger.shown(number, &piece);
+            self.ledger.each(|ledger| ledger.shown(number, &piece));
         } else {
-            self.ledger.unwatched(number);
+            self.ledger.each(|ledger| ledger.unwatched(number));
             self.streams.remove(&number);
         }
         self.deliver(to);
@@ -319,4 +339,12 @@ fn refusal(code: u16) -> Response<Body> {
         *answer.status_mut() = code;
     }
     answer
+}
+
+/// Returns the name of a request in the trace.
+fn name_of(verb: &str, uri: &Uri, api: ApiId) -> String {
+    match api {
+        MANAGEMENT => format!("{verb} {uri}"),
+        of_workload => format!("{verb} {uri} of workload cluster {of_workload}"),
+    }
 }

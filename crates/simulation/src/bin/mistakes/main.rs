@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Parser;
+use clap::{Args, Parser};
 use simulation::Habits;
 
 use self::switch::{Changes, Switched};
@@ -40,6 +40,16 @@ struct Arguments {
     /// Checks that each mistake still compiles, and ends.
     #[arg(long, conflicts_with_all = ["list", "only"])]
     check: bool,
+    #[command(flatten)]
+    worlds: Worlds,
+    /// Mistakes that are looked for at a time; as many as there are processors if not given.
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<usize>,
+}
+
+/// The worlds that a mistake is looked for in.
+#[derive(Debug, Args)]
+struct Worlds {
     /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to
     /// join or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
@@ -47,9 +57,9 @@ struct Arguments {
     /// Puts a MachinePool among the groups of a quarter of the worlds.
     #[arg(long)]
     pools: bool,
-    /// Mistakes that are looked for at a time; as many as there are processors if not given.
-    #[arg(long, value_name = "COUNT")]
-    jobs: Option<usize>,
+    /// Worlds of a fleet of Clusters.
+    #[arg(long)]
+    fleet: bool,
 }
 
 /// A mistake that can be put back.
@@ -350,10 +360,13 @@ fn worlds(arguments: &Arguments, program: &Program, seed: u64, seeds: u64) -> Re
     command.env_remove(switch::CHOICE).envs(program.choice.iter().map(|choice| (switch::CHOICE, choice)));
     command.args(["--jobs", "1", "--until-found", "--no-shrinking"]);
     command.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]);
-    if arguments.pools {
+    if arguments.worlds.pools {
         command.arg("--pools");
     }
-    if let Some(habits) = arguments.controllers {
+    if arguments.worlds.fleet {
+        command.arg("--fleet");
+    }
+    if let Some(habits) = arguments.worlds.controllers {
         command.args(["--controllers", &habits.to_string()]);
     }
     let output = command.stderr(Stdio::null()).output().context("the simulation")?;
