@@ -52,8 +52,8 @@ struct Arguments {
     /// Puts a MachinePool among the groups of a quarter of the worlds.
     #[arg(long)]
     pools: bool,
-    /// Two or three Clusters, each with a workload API and a Cluster Autoscaler of its own, whose groups copies serve as
-    /// a fleet.
+    /// Two or three Clusters, each with a workload API and a Cluster Autoscaler of its own, which copies serve as a
+    /// fleet.
     #[arg(long)]
     fleet: bool,
     /// Prints all that happens, for one seed.
