@@ -160,8 +160,8 @@ fn connector_of(config: &Config, proxies: Proxies) -> Result<HttpsConnector<Conn
     Ok(HttpsConnector::new(connector, tls_of(config)?, false, names))
 }
 
-/// Returns the TLS of a cluster. A fleet has that of a thousand, so it must stay small: the defaults would keep sessions
-/// of 32 servers, and the system's authorities for a cluster without TLS.
+/// Returns the TLS of a cluster. A fleet has that of a thousand, so it must stay small: by default it keeps sessions of
+/// 32 servers, and the authorities of the system where there is no TLS.
 fn tls_of(config: &Config) -> Result<Arc<ClientConfig>, kube::Error> {
     if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
         return Ok(no_authority());
