@@ -80,14 +80,22 @@ impl LiveState {
         let place = |object: &ScalableResource| (group_of(object), MachineSpec::of(object));
         let (from, to) = (old.map(place), new.map(place));
         let from_is_other = from != to;
-        if let Some((id, spec)) = from.filter(|_| from_is_other)
-            && !self.has_spec(&id, &spec)
-            && let Some(by_spec) = self.observations.by_group.get_mut(&id)
-        {
-            by_spec.remove(&spec);
-            if by_spec.is_empty() {
-                self.observations.by_group.remove(&id);
+        // A group may use what was observed of the newest of its older MachineSets.
+        let is_ranked_anew = from_is_other || old.map(|old| old.revision) != new.map(|new| new.revision);
+        if let Some((id, spec)) = from.filter(|(id, spec)| is_ranked_anew && self.is_observed(id, spec)) {
+            if from_is_other
+                && !self.has_spec(&id, &spec)
+                && let Some(by_spec) = self.observations.by_group.get_mut(&id)
+            {
+                by_spec.remove(&spec);
+                if by_spec.is_empty() {
+                    self.observations.by_group.remove(&id);
+                }
             }
+            self.labels_changed(&spec.templates, id);
+        }
+        if let Some((id, spec)) = to.filter(|(id, spec)| is_ranked_anew && self.is_observed(id, spec)) {
+            self.labels_changed(&spec.templates, id);
         }
         if let Some(kind) = old.and_then(|old| old.infrastructure.as_ref()).map(KindRef::from)
             && self.groups_by_kind.get(&kind).next().is_none()
@@ -98,6 +106,12 @@ impl LiveState {
         if let Some(new) = new.filter(|new| from_is_other || new.kind == ScalableKind::MachinePool) {
             self.observe_owner(new);
         }
+    }
+
+    /// Returns true if a Node of a group with this spec has been observed.
+    fn is_observed(&self, id: &GroupId, spec: &MachineSpec) -> bool {
+        let has_labels = self.observations.by_group.get(id).is_some_and(|by_spec| by_spec.contains_key(spec));
+        has_labels || self.resources.get(&spec.templates, id).is_some()
     }
 
     /// Returns true if a group, or one of its MachineSets, creates Machines with this spec.

@@ -125,6 +125,34 @@ fn a_node_that_contradicts_its_failure_domain_withdraws_those_of_all_groups_of_i
     assert_eq!(value(&index, "there", ZONE), None, "it has been seen");
 }
 
+/// Returns a group with a new template and two older MachineSets: Node `a`, of the newer one, has no zone, and Node `z`
+/// has.
+fn group_of_three_templates() -> Index {
+    let index = index(group("workers", "t", None));
+    apply(&index, [deployment("workers", 3, ("0", "9"), &made_from("v", None))]);
+    apply(&index, [set("workers", "workers-2", "u", None, 2)]);
+    apply(&index, [joined("MachineSet/workers-2", "a"), node("a", &json!({}))]);
+    apply(&index, member("workers-1", "z", "z1", "large"));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("z1"));
+    index
+}
+
+#[test]
+fn a_deleted_machine_set_takes_the_labels_of_its_nodes_along_though_the_sample_stays() {
+    let index = group_of_three_templates();
+    apply(&index, [Change::ScalableGone(id("MachineSet/team-a/workers-1"))]);
+    assert_eq!(value(&index, "workers", ZONE), None);
+}
+
+#[test]
+fn the_newest_older_machine_set_counts_after_their_revisions_have_changed() {
+    let index = group_of_three_templates();
+    apply(&index, member("workers-2", "b", "z2", "huge"));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("z2"));
+    apply(&index, [set("workers", "workers-1", "t", None, 3)]);
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("z1"));
+}
+
 #[test]
 fn in_a_rollout_the_nodes_of_the_new_template_count() {
     let index = index(group("workers", "t", Some("z1")));
