@@ -1,11 +1,11 @@
 //! The certificates of a fleet: an authority, the program's own, and those that name the Clusters of autoscalers.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path};
 
 use anyhow::Result;
 use k8s_openapi::ByteString;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     installed::Connector,
@@ -33,17 +33,18 @@ impl Authority {
         Ok(Self { pem, issuer: Issuer::new(params, key) })
     }
 
-    fn issue(&self, name: SanType, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
+    fn issue(&self, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(Vec::new())?;
-        params.subject_alt_names = vec![name];
+        params.subject_alt_names = names;
         params.extended_key_usages = vec![usage];
         Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
     }
 
     /// Writes the program's certificate to a directory, and returns the flags of a fleet of the Clusters with a label.
     pub fn flags(&self, directory: &Path, label: &str) -> Result<Vec<String>> {
-        let (certificate, key) = self.issue(SanType::DnsName(HOST.try_into()?), ExtendedKeyUsagePurpose::ServerAuth)?;
+        let names = vec![SanType::DnsName(HOST.try_into()?), SanType::IpAddress(Ipv4Addr::LOCALHOST.into())];
+        let (certificate, key) = self.issue(names, ExtendedKeyUsagePurpose::ServerAuth)?;
         let mut flags = vec![format!("--fleet-selector={label}"), format!("--fleet-trust-domain={TRUST_DOMAIN}")];
         for (flag, content) in [("cert", &certificate), ("key", &key), ("client-ca", &self.pem)] {
             let file = directory.join(format!("fleet-{flag}.pem"));
@@ -55,9 +56,7 @@ impl Authority {
 
     /// Returns a connection to a provider by the certificate that names a Cluster.
     pub fn caller(&self, provider: &Provider, namespace: &str, cluster: &str) -> Result<Caller> {
-        let uri = format!("spiffe://{TRUST_DOMAIN}/ns/{namespace}/cluster/{cluster}");
-        let (certificate, key) =
-            self.issue(SanType::URI(uri.as_str().try_into()?), ExtendedKeyUsagePurpose::ClientAuth)?;
+        let (certificate, key) = self.certify(namespace, cluster)?;
         let files = [("ca.crt", &self.pem), ("tls.crt", &certificate), ("tls.key", &key)];
         let files: BTreeMap<_, _> =
             files.into_iter().map(|(name, pem)| (name.to_owned(), ByteString(pem.clone().into_bytes()))).collect();
@@ -65,5 +64,24 @@ impl Authority {
         let config = json!({ "address": format!("{HOST}:0"), "cacert": "ca.crt", "cert": "tls.crt", "key": "tls.key" });
         let connector = Connector::new(&config, &files)?;
         Ok(provider.also_called_by(|port| connector.channel_to(&format!("127.0.0.1:{port}"))))
+    }
+
+    /// Writes the certificate that names a Cluster to a directory, and returns the content of the file for Cluster
+    /// Autoscaler's `--cloud-config`.
+    pub fn cloud_config(&self, directory: &Path, provider: &Provider, namespace: &str, cluster: &str) -> Result<Value> {
+        let (certificate, key) = self.certify(namespace, cluster)?;
+        let mut config = json!({ "address": provider.address() });
+        for (field, content) in [("cacert", &self.pem), ("cert", &certificate), ("key", &key)] {
+            let file = directory.join(format!("{field}.pem"));
+            fs::write(&file, content)?;
+            config[field] = json!(file);
+        }
+        Ok(config)
+    }
+
+    /// Returns a certificate that names a Cluster, and its key.
+    fn certify(&self, namespace: &str, cluster: &str) -> Result<(String, String)> {
+        let uri = format!("spiffe://{TRUST_DOMAIN}/ns/{namespace}/cluster/{cluster}");
+        self.issue(vec![SanType::URI(uri.as_str().try_into()?)], ExtendedKeyUsagePurpose::ClientAuth)
     }
 }

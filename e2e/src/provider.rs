@@ -70,6 +70,12 @@ impl Provider {
         Caller::by(channel(self.grpc))
     }
 
+    /// Returns the address of its gRPC listener.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.grpc)
+    }
+
     /// Returns another connection to it.
     pub fn another(&self) -> Result<Caller> {
         Caller::to(&format!("127.0.0.1:{}", self.grpc))

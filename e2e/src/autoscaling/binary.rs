@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use autoscaler::UNINITIALIZED;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{BACKOFF, PAUSE, Settings, Version};
 use crate::{ports::free_port, process::Process};
@@ -59,8 +59,19 @@ impl Binary {
     /// Starts the binary for a cluster, with a provider at an address.
     pub fn start(&self, directory: &Path, kubeconfig: &Value, provider: &str, settings: Settings) -> Result<Process> {
         ensure!(provider.starts_with("127.0.0.1:"), "the provider's address is {provider}");
+        self.start_by(directory, kubeconfig, &json!({ "address": provider }), settings)
+    }
+
+    /// Starts the binary for a cluster, with a provider as this content of the file for `--cloud-config` says.
+    pub fn start_by(
+        &self,
+        directory: &Path,
+        kubeconfig: &Value,
+        cloud_config: &Value,
+        settings: Settings,
+    ) -> Result<Process> {
         let config = directory.join("cloud-config.yaml");
-        fs::write(&config, format!("address: {provider}\n"))?;
+        fs::write(&config, cloud_config.to_string())?;
         let access = directory.join("cluster-autoscaler.kubeconfig");
         fs::write(&access, kubeconfig.to_string())?;
         let mut command = Command::new(&self.path);

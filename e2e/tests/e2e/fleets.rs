@@ -1,14 +1,16 @@
 //! Several Clusters served by one program, each to its own autoscaler.
 
-use std::time::Duration;
+use std::{fs, future::pending, time::Duration};
 
 use anyhow::{Result, ensure};
 use autoscaler::{Driver, Settings, Version, Workload};
 use e2e::{
+    autoscaling::{self, Binary},
     control_plane::ControlPlane,
     fleet::Authority,
     pool::{Group, Pool},
     provider::{Caller, Provider, assert_refused},
+    users::User,
     wait::{SOON, eventually},
     world::World,
 };
@@ -52,8 +54,25 @@ impl<'a> Member<'a> {
         authority.caller(provider, &self.world.namespace, &self.world.cluster)
     }
 
-    /// Starts an autoscaler that scales for the pods of the Cluster's namespace.
-    fn drive(&self, caller: &Caller, drivers: &mut JoinSet<()>) {
+    /// Starts an autoscaler that scales for the pods of the Cluster's namespace: a Cluster Autoscaler, if one is named,
+    /// for all pods of the workload cluster.
+    fn drive(&self, authority: &Authority, provider: &Provider, drivers: &mut JoinSet<()>) -> Result<()> {
+        if let Some(binary) = Binary::named()?.pop() {
+            let world = self.world;
+            let directory = world.plane.directory().join(format!("autoscaler-{}", world.namespace));
+            fs::create_dir_all(&directory)?;
+            let config = authority.cloud_config(&directory, provider, &world.namespace, &world.cluster)?;
+            let kubeconfig = self.workload.kubeconfig(&User::administrator());
+            // It removes no Node.
+            let settings = autoscaling::Settings { unneeded: Duration::from_secs(3600), ..Default::default() };
+            let process = binary.start_by(&directory, &kubeconfig, &config, settings)?;
+            drivers.spawn(async move {
+                let _running = process;
+                pending::<()>().await;
+            });
+            return Ok(());
+        }
+        let caller = self.caller(authority, provider)?;
         let objects = self.workload.objects(&self.world.namespace);
         let workload = Workload::of_namespace(objects.client(), objects.namespace());
         let settings =
@@ -61,6 +80,7 @@ impl<'a> Member<'a> {
         let caller = autoscaler::Caller::new(caller.channel());
         let rng = fastrand::Rng::with_seed(0);
         drivers.spawn(Driver::new(caller, workload, Version::new(37, 0), settings, rng, |_| {}).run());
+        Ok(())
     }
 
     /// Creates a pod that the scheduler has found no Node for; it takes most of one.
@@ -134,8 +154,8 @@ pub(crate) async fn each_autoscaler_has_its_own_cluster_until_it_opts_out(world:
     assert_refused(stranger.refresh().await, Code::PermissionDenied, &[])?;
 
     let mut drivers = JoinSet::new();
-    one.drive(&first, &mut drivers);
-    other.drive(&second, &mut drivers);
+    one.drive(&authority, &provider, &mut drivers)?;
+    other.drive(&authority, &provider, &mut drivers)?;
     one.create_pod("web-0").await?;
     one.grows_to(1).await?;
     other.has_size(0).await?;
