@@ -70,6 +70,12 @@ impl Provider {
         Caller::by(channel(self.grpc))
     }
 
+    /// Returns its gRPC port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.grpc
+    }
+
     /// Returns another connection to it.
     pub fn another(&self) -> Result<Caller> {
         Caller::to(&format!("127.0.0.1:{}", self.grpc))
