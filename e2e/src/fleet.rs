@@ -1,4 +1,5 @@
-//! The certificates of a fleet: an authority, the program's own, and those that name the Clusters of autoscalers.
+//! The certificates of a fleet: an authority, the program's own, and those that name the Clusters of autoscalers; and
+//! the Service of its replicas.
 
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path};
 
@@ -6,6 +7,11 @@ use anyhow::Result;
 use k8s_openapi::ByteString;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use serde_json::{Value, json};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
 
 use crate::{
     installed::Connector,
@@ -56,6 +62,11 @@ impl Authority {
 
     /// Returns a connection to a provider by the certificate that names a Cluster.
     pub fn caller(&self, provider: &Provider, namespace: &str, cluster: &str) -> Result<Caller> {
+        self.caller_at(provider.port(), namespace, cluster)
+    }
+
+    /// Returns a connection to a port of this machine by the certificate that names a Cluster.
+    pub fn caller_at(&self, port: u16, namespace: &str, cluster: &str) -> Result<Caller> {
         let (certificate, key) = self.certify(namespace, cluster)?;
         let files = [("ca.crt", &self.pem), ("tls.crt", &certificate), ("tls.key", &key)];
         let files: BTreeMap<_, _> =
@@ -63,14 +74,14 @@ impl Authority {
         // The port is that of the provider.
         let config = json!({ "address": format!("{HOST}:0"), "cacert": "ca.crt", "cert": "tls.crt", "key": "tls.key" });
         let connector = Connector::new(&config, &files)?;
-        Ok(provider.also_called_by(|port| connector.channel_to(&format!("127.0.0.1:{port}"))))
+        Ok(Caller::by(connector.channel_to(&format!("127.0.0.1:{port}"))))
     }
 
     /// Writes the certificate that names a Cluster to a directory, and returns the content of the file for Cluster
     /// Autoscaler's `--cloud-config`.
-    pub fn cloud_config(&self, directory: &Path, provider: &Provider, namespace: &str, cluster: &str) -> Result<Value> {
+    pub fn cloud_config(&self, directory: &Path, port: u16, namespace: &str, cluster: &str) -> Result<Value> {
         let (certificate, key) = self.certify(namespace, cluster)?;
-        let mut config = json!({ "address": provider.address() });
+        let mut config = json!({ "address": format!("127.0.0.1:{port}") });
         for (field, content) in [("cacert", &self.pem), ("cert", &certificate), ("key", &key)] {
             let file = directory.join(format!("{field}.pem"));
             fs::write(&file, content)?;
@@ -83,5 +94,50 @@ impl Authority {
     fn certify(&self, namespace: &str, cluster: &str) -> Result<(String, String)> {
         let uri = format!("spiffe://{TRUST_DOMAIN}/ns/{namespace}/cluster/{cluster}");
         self.issue(vec![SanType::URI(uri.as_str().try_into()?)], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+}
+
+/// A Service of replicas: it carries each new connection to the first of them that takes it. Dropping it cuts all.
+#[derive(Debug)]
+pub struct Service {
+    port: u16,
+    accepting: JoinHandle<()>,
+}
+
+impl Service {
+    /// Listens on a port of 127.0.0.1.
+    pub async fn of(replicas: &[&Provider]) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let replicas: Vec<_> = replicas.iter().map(|replica| replica.port()).collect();
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(carry(client, replicas.clone()));
+            }
+        });
+        Ok(Self { port, accepting })
+    }
+
+    /// Returns its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn carry(mut client: TcpStream, replicas: Vec<u16>) {
+    for port in replicas {
+        if let Ok(mut replica) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+            // Either side may end it at any time.
+            let _ = copy_bidirectional(&mut client, &mut replica).await;
+            return;
+        }
     }
 }

@@ -70,10 +70,10 @@ impl Provider {
         Caller::by(channel(self.grpc))
     }
 
-    /// Returns the address of its gRPC listener.
+    /// Returns its gRPC port.
     #[must_use]
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.grpc)
+    pub fn port(&self) -> u16 {
+        self.grpc
     }
 
     /// Returns another connection to it.

@@ -86,12 +86,17 @@ impl World {
 
     /// The same as `serve`, with a proxy to the management cluster that can hold back watches.
     pub async fn serve_through(&self, proxy: &Proxy) -> Result<Provider> {
-        let through = self.programs.directory().join("kubeconfig-through");
-        fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
         let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
-        let mut provider = self.launch(&through, &[&self.scope(), &workload], &[])?;
+        let mut provider = self.spawn_through(proxy, &[&self.scope(), &workload])?;
         provider.ready().await?;
         Ok(provider)
+    }
+
+    /// Starts the program with a proxy to the management cluster and only these flags, without waiting.
+    pub fn spawn_through(&self, proxy: &Proxy, flags: &[&str]) -> Result<Provider> {
+        let through = self.programs.directory().join("kubeconfig-through");
+        fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
+        self.launch(&through, flags, &[])
     }
 
     /// Starts the program with addresses, the management kubeconfig and only these flags and environment variables.
