@@ -287,6 +287,7 @@ fn config(clusters: &Clusters) -> anyhow::Result<FleetConfig> {
         trust_domain: TRUST_DOMAIN.parse()?,
         grpc_threads: NonZero::<usize>::MIN,
         nodes: NodeAccess::default(),
+        group_metrics: false,
     })
 }
 

@@ -91,6 +91,8 @@ pub struct FleetConfig {
     pub grpc_threads: NonZero<usize>,
     /// The credentials by which the Nodes of each workload cluster are read.
     pub nodes: NodeAccess,
+    /// True if each node group has its own metrics. The choice of a program for one workload cluster isn't used.
+    pub group_metrics: bool,
 }
 
 /// The clusters and the rules from which the index is built: the part of the configuration that all subcommands with an

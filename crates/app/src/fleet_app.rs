@@ -10,9 +10,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    Config, DRAIN, FleetConfig, StartError, announce, certificates, checks, fleet::FleetProvider, follow_checks,
-    follow_prices, listeners::Listeners, priced_rules, report_progress, routes, serve_admin, serve_checks,
-    serving::Serving, start_traces,
+    Config, DRAIN, FleetConfig, StartError, announce, certificates, checks,
+    fleet::{FleetGroupMetrics, FleetProvider},
+    follow_checks, follow_prices,
+    listeners::Listeners,
+    priced_rules, report_progress, routes, serve_admin, serve_checks,
+    serving::Serving,
+    start_traces,
 };
 use page::FleetPage;
 use server::{
@@ -52,6 +56,9 @@ impl FleetApp {
         let (traces, sender) = start_traces(common.otlp.as_ref(), &registry, &runtime)?;
         let (options, tasks) = (config.provider(rules), Spawner::from(&runtime));
         let provider = FleetProvider::start(access.clients(), options, traces, &mut registry.write(), &tasks);
+        if config.group_metrics {
+            registry.write().register_collector(Box::new(FleetGroupMetrics::new(provider.served())));
+        }
         let (source, stopping) = (common.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let polled = provider.fleet.clone();

@@ -75,7 +75,7 @@ pub use self::{
     group::Served,
     index_feed::IndexFeed,
     members::Member,
-    metrics::{GroupMetrics, GroupSeries},
+    metrics::{GroupMetrics, GroupSeries, encode_groups},
     notices::Notice,
     own_size::Overwritten,
     pinned::PinnedGroup,

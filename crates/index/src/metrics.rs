@@ -59,27 +59,69 @@ impl GroupMetrics {
     }
 }
 
-impl Collector for GroupMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let encoder = &mut encoder;
-        let stats = self.index.stats();
-        let now = Timestamp::now();
-        let snapshot = self.index.snapshot(None, Detail::Counts);
+/// The values of the series, sorted by group.
+#[derive(Default)]
+struct Values {
+    stats: Stats,
+    groups: Vec<GroupNumbers>,
+    deletions: Vec<Deletions>,
+}
+
+impl Values {
+    fn of(index: &Index) -> Self {
+        let stats = index.stats();
+        let snapshot = index.snapshot(None, Detail::Counts);
         let mut groups: Vec<_> = snapshot.groups.iter().filter_map(numbers).collect();
         groups.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        let deletions: Vec<_> = snapshot.groups.iter().filter_map(deletions).collect();
-        encode_sums(&stats, encoder)?;
-        encode_fleet(&groups, encoder)?;
-        encode_deletions(&deletions, now, encoder)?;
-        // Families without series are encoded too, so that the set of names doesn't depend on the fleet.
-        let (groups, deletions, stats) = match self.series {
-            GroupSeries::Each => (groups, deletions, stats),
-            GroupSeries::SumsOnly => Default::default(),
-        };
-        encode_each(&groups, encoder)?;
-        encode_each_deletions(&deletions, now, encoder)?;
-        encode_exceptions(&stats, now, encoder)
+        Self { stats, groups, deletions: snapshot.groups.iter().filter_map(deletions).collect() }
     }
+
+    /// Adds what has series per group.
+    fn extend_series(&mut self, other: Self) {
+        let Self { stats: Stats { problems, rollouts, outside_bounds, .. }, groups, deletions } = other;
+        self.stats.problems.extend(problems);
+        self.stats.rollouts.extend(rollouts);
+        self.stats.outside_bounds.extend(outside_bounds);
+        self.groups.extend(groups);
+        self.deletions.extend(deletions);
+    }
+
+    fn encode_series(&self, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        encode_each(&self.groups, encoder)?;
+        encode_each_deletions(&self.deletions, now, encoder)?;
+        encode_exceptions(&self.stats, now, encoder)
+    }
+}
+
+impl Collector for GroupMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (encoder, now) = (&mut encoder, Timestamp::now());
+        let values = Values::of(&self.index);
+        encode_sums(&values.stats, encoder)?;
+        encode_fleet(&values.groups, encoder)?;
+        encode_deletions(&values.deletions, now, encoder)?;
+        // Families without series are encoded too, so that the set of names doesn't depend on the fleet.
+        let values = match self.series {
+            GroupSeries::Each => values,
+            GroupSeries::SumsOnly => Values::default(),
+        };
+        values.encode_series(now, encoder)
+    }
+}
+
+/// Encodes the series of each node group of several workload clusters, without sums.
+///
+/// # Errors
+/// Those of the encoder.
+pub fn encode_groups<'a>(
+    indexes: impl IntoIterator<Item = &'a Index>,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let mut all = Values::default();
+    for index in indexes {
+        all.extend_series(Values::of(index));
+    }
+    all.encode_series(Timestamp::now(), encoder)
 }
 
 /// Returns the numbers of a live group, or `None` for an object that isn't one.

@@ -10,6 +10,7 @@ use super::flags::LISTEN;
 use crate::cli::{
     IndexArgs, UsageError,
     usage::{Flag, given},
+    values::parse_bool,
 };
 use app::{Config, FleetConfig, TrustDomain};
 use connect::{ClusterRef, NodeAccess};
@@ -36,6 +37,10 @@ pub struct FleetArgs {
     /// second, and a client's connection belongs to one of them
     #[arg(long, env = "CAPI_AUTOSCALER_GRPC_THREADS", value_name = "NUMBER", default_value = "1")]
     pub grpc_threads: String,
+
+    /// With --fleet-selector, add to /metrics what has a series per node group, of all Clusters
+    #[arg(long, env = "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", value_parser = parse_bool)]
+    pub fleet_group_metrics: bool,
 }
 
 pub(super) const SELECTOR: Flag =
@@ -44,9 +49,11 @@ const NAMESPACES: Flag = Flag { name: "--fleet-namespaces", variable: "CAPI_AUTO
 const TRUST_DOMAIN: Flag =
     Flag { name: "--fleet-trust-domain", variable: "CAPI_AUTOSCALER_FLEET_TRUST_DOMAIN", default: "" };
 const THREADS: Flag = Flag { name: "--grpc-threads", variable: "CAPI_AUTOSCALER_GRPC_THREADS", default: "1" };
+const GROUP_METRICS: Flag =
+    Flag { name: "--fleet-group-metrics", variable: "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", default: "" };
 /// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 4] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, THREADS];
+pub(super) const FLAGS: [Flag; 5] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, THREADS, GROUP_METRICS];
 
 /// The maximum number of threads that answer gRPC.
 const MOST_THREADS: usize = 16;
@@ -58,6 +65,7 @@ pub(super) struct Fleet {
     trust_domain: TrustDomain,
     grpc_threads: NonZero<usize>,
     nodes: NodeAccess,
+    group_metrics: bool,
 }
 
 impl Fleet {
@@ -74,6 +82,13 @@ impl Fleet {
             }
             if domain.is_some() {
                 return Err(needs(&TRUST_DOMAIN, &SELECTOR, why));
+            }
+            if args.fleet_group_metrics {
+                return Err(needs(
+                    &GROUP_METRICS,
+                    &SELECTOR,
+                    "the metrics of one cluster have series per node group already",
+                ));
             }
             if threads != THREADS.default {
                 return Err(needs(
@@ -97,7 +112,8 @@ impl Fleet {
         let grpc_threads = grpc_threads.ok_or_else(|| THREADS.wrong(threads, &expected))?;
         let namespaces = Some(namespaces).filter(|names| !names.is_empty());
         let nodes = index.node_access()?.unwrap_or_default();
-        Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads, nodes }))
+        let group_metrics = args.fleet_group_metrics;
+        Ok(Some(Self { selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics }))
     }
 
     /// Checks that a Cluster may be one of the fleet by its namespace.
@@ -124,8 +140,8 @@ impl Fleet {
                        --tls-key-file and --tls-client-ca-file";
             return Err(LISTEN.wrong(&common.listen.to_string(), &why));
         }
-        let Self { selector, namespaces, trust_domain, grpc_threads, nodes } = self;
-        Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads, nodes })
+        let Self { selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics } = self;
+        Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics })
     }
 }
 

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use cluster::Fleet;
+use index::encode_groups;
 use metric_families::{count, counter, gauge};
 use state::{ServedCluster, ServedClusters};
 
@@ -18,6 +19,9 @@ pub(super) struct FleetMetrics {
     fleet: Fleet,
     served: Arc<dyn ServedClusters>,
 }
+
+/// The collector for the node groups of a fleet, each with its own series: for fleets that are small enough for that.
+pub(crate) struct FleetGroupMetrics(Arc<dyn ServedClusters>);
 
 /// A gauge of a Cluster: name, help, value. There is no series where there is no value.
 type Gauge = (&'static str, &'static str, fn(&Row) -> Option<i64>);
@@ -60,6 +64,26 @@ impl Now {
 impl FleetMetrics {
     pub(super) fn new(fleet: Fleet, served: Arc<dyn ServedClusters>) -> Self {
         Self { fleet, served }
+    }
+}
+
+impl FleetGroupMetrics {
+    pub(crate) fn new(served: Arc<dyn ServedClusters>) -> Self {
+        Self(served)
+    }
+}
+
+impl fmt::Debug for FleetGroupMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetGroupMetrics")
+    }
+}
+
+impl Collector for FleetGroupMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let clusters = self.0.clusters();
+        let served = clusters.iter().filter(|cluster| cluster.member.left().is_none());
+        encode_groups(served.map(|cluster| &**cluster.member.index()), &mut encoder)
     }
 }
 

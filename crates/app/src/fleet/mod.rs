@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use shared_informer::Spawner;
 
 pub use self::identity::{TrustDomain, TrustDomainError};
+pub(super) use self::metrics::FleetGroupMetrics;
 use self::{
     metrics::FleetMetrics,
     tenants::{Parts, Tenants},

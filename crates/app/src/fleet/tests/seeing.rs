@@ -5,7 +5,10 @@ use jiff::Timestamp;
 use nodegroup::GroupId;
 
 use super::*;
-use crate::fleet::unexpected::{ForeignGroups, Unexpected};
+use crate::fleet::{
+    FleetGroupMetrics,
+    unexpected::{ForeignGroups, Unexpected},
+};
 use grpc::UnknownGroups as _;
 use server::{DebugError, DebugPages as _};
 use state::{ClusterStanding, FleetCluster, FleetState, FleetStateSource, State};
@@ -91,6 +94,29 @@ async fn each_cluster_is_shown_with_its_caller_its_sync_and_its_sizes() {
     let last = world.series("last_refresh_timestamp_seconds", "team-a/stage").unwrap();
     let age = Timestamp::now().as_duration().as_secs_f64() - last;
     assert!((0.0..60.0).contains(&age), "{last}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn node_groups_of_all_clusters_that_are_served_have_series_on_request() {
+    let world = World::synced().await;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(FleetGroupMetrics::new(world.provider.served())));
+    let groups = || {
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let group = |line: &str| Some(line.strip_prefix("node_group_size{group=\"")?.split_once('"')?.0.to_owned());
+        let mut groups: Vec<_> = text.lines().filter_map(group).collect();
+        groups.sort_unstable();
+        groups
+    };
+    let (other, stage) = ("MachineDeployment/team-a/other-workers", "MachineDeployment/team-a/stage-workers");
+    assert_eq!(groups(), [other, stage]);
+    let mut text = String::new();
+    encode(&mut text, &world.registry).unwrap();
+    assert!(!text.contains("node_group_size{"), "{text}");
+    world.api.put("clusters", "stage", &json!({}));
+    Wait::new("the opt-out").within(LIMIT).condition(|| groups() == [other]).await;
     world.end().await;
 }
 
