@@ -1,39 +1,19 @@
 //! Metrics of the node groups, computed on each scrape: sums over all of them, which are always present, and series per
 //! group. A scrape must never block the writer for long: the index is copied group by group, and evaluated afterwards.
 
+mod values;
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
-use nodegroup::{Exclusion, InstanceCounts, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use super::{Detail, GroupSnapshot, Index, Stats};
+use self::values::{Deletions, GroupNumbers, Values};
+use super::{Index, Stats};
 use metric_families::{count, gauge, single};
 
 /// The sources of a template's capacity, as label values.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];
-
-/// The metrics of a node group.
-struct GroupNumbers {
-    id: String,
-    size: i64,
-    min: i64,
-    max: i64,
-    running: i64,
-    creating: i64,
-    deleting: i64,
-    failed: i64,
-    source: &'static str,
-}
-
-/// The deletions of a group in progress.
-struct Deletions {
-    id: String,
-    /// The number of deletions; `None` if the log can't be read.
-    count: Option<i64>,
-    /// The time at which the oldest was accepted, if its ticket has one.
-    oldest: Option<Timestamp>,
-}
 
 /// The choice of series for node groups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -59,40 +39,6 @@ impl GroupMetrics {
     }
 }
 
-/// The values of the series, sorted by group.
-#[derive(Default)]
-struct Values {
-    stats: Stats,
-    groups: Vec<GroupNumbers>,
-    deletions: Vec<Deletions>,
-}
-
-impl Values {
-    fn of(index: &Index) -> Self {
-        let stats = index.stats();
-        let snapshot = index.snapshot(None, Detail::Counts);
-        let mut groups: Vec<_> = snapshot.groups.iter().filter_map(numbers).collect();
-        groups.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        Self { stats, groups, deletions: snapshot.groups.iter().filter_map(deletions).collect() }
-    }
-
-    /// Adds what has series per group.
-    fn extend_series(&mut self, other: Self) {
-        let Self { stats: Stats { problems, rollouts, outside_bounds, .. }, groups, deletions } = other;
-        self.stats.problems.extend(problems);
-        self.stats.rollouts.extend(rollouts);
-        self.stats.outside_bounds.extend(outside_bounds);
-        self.groups.extend(groups);
-        self.deletions.extend(deletions);
-    }
-
-    fn encode_series(&self, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        encode_each(&self.groups, encoder)?;
-        encode_each_deletions(&self.deletions, now, encoder)?;
-        encode_exceptions(&self.stats, now, encoder)
-    }
-}
-
 impl Collector for GroupMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (encoder, now) = (&mut encoder, Timestamp::now());
@@ -105,7 +51,7 @@ impl Collector for GroupMetrics {
             GroupSeries::Each => values,
             GroupSeries::SumsOnly => Values::default(),
         };
-        values.encode_series(now, encoder)
+        encode_series(&values, now, encoder)
     }
 }
 
@@ -121,58 +67,13 @@ pub fn encode_groups<'a>(
     for index in indexes {
         all.extend_series(Values::of(index));
     }
-    all.encode_series(Timestamp::now(), encoder)
+    encode_series(&all, Timestamp::now(), encoder)
 }
 
-/// Returns the numbers of a live group, or `None` for an object that isn't one.
-fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
-    let served = group.served()?;
-    let bounds = served.definition.bounds;
-    let InstanceCounts { running, creating, deleting, failed } = group.counts;
-    Some(GroupNumbers {
-        id: group.id.to_string(),
-        size: group.size.into(),
-        min: bounds.min.into(),
-        max: bounds.max.into(),
-        running: count(running),
-        creating: count(creating),
-        deleting: count(deleting),
-        failed: count(failed),
-        source: served.definition.template.as_ref().and_then(NodeTemplate::source).map_or("none", Source::as_str),
-    })
-}
-
-/// Returns the deletions in progress, or `None` if there are none of this program's. Cluster API copies a
-/// MachineDeployment's log to its MachineSets, so a MachineSet's copy doesn't count.
-fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
-    let log = group.deletion_log.as_ref()?;
-    match group.standing.as_ref().err().map(|excluded| excluded.reason) {
-        // The progress of objects that can't be read is unknown.
-        Some(
-            Exclusion::OutOfScope
-            | Exclusion::OwnedByMachineDeployment
-            | Exclusion::NamespaceForbidden
-            | Exclusion::Gone,
-        ) => return None,
-        None
-        | Some(
-            Exclusion::NotAutoscaled
-            | Exclusion::InvalidBounds
-            | Exclusion::Paused
-            | Exclusion::NoScaleFromZero
-            | Exclusion::WaitingForTemplate
-            | Exclusion::Undecodable,
-        ) => {}
-    }
-    let id = group.id.to_string();
-    Some(match log.read() {
-        Ok(log) => Deletions {
-            id,
-            count: Some(count(log.entries().len() as u64)),
-            oldest: log.entries().iter().filter_map(|entry| entry.ticket.time()).min(),
-        },
-        Err(_) => Deletions { id, count: None, oldest: None },
-    })
+fn encode_series(values: &Values, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    encode_each(&values.groups, encoder)?;
+    encode_each_deletions(&values.deletions, now, encoder)?;
+    encode_exceptions(&values.stats, now, encoder)
 }
 
 fn age(now: Timestamp, since: Timestamp) -> i64 {
