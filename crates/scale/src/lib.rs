@@ -77,9 +77,6 @@ pub use self::{
 use index::Index;
 use nodegroup::GroupId;
 
-/// The time for which Events may still be posted at shutdown.
-const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
-
 /// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to
 /// their end.
 #[derive(Clone)]
@@ -213,8 +210,8 @@ impl Scale {
         self.shared.tasks.close();
     }
 
-    /// Lets the running commands finish, for at most `limit`, and ends the finisher; then lets Events be posted, for a
-    /// second at most.
+    /// Lets the running commands finish, for at most `limit`, and ends the finisher; then ends the Events, unless they
+    /// are those of one of many Clusters: others, which share the recorder, may still have commands under way.
     ///
     /// # Errors
     /// The number of commands that were still running.
@@ -222,7 +219,9 @@ impl Scale {
         let tasks = &self.shared.tasks;
         self.stop();
         let ended = timeout(limit, tasks.wait()).await.map_err(|_| tasks.len());
-        self.shared.events.finish(EVENTS_AT_THE_END).await;
+        if !self.shared.api.tenancy().is_one_of_many() {
+            self.shared.events.end().await;
+        }
         ended
     }
 

@@ -95,7 +95,8 @@ impl Tenants {
         let _ = self.fleet.set(fleet);
     }
 
-    /// Lets the running commands of all tenants finish, for at most `limit`.
+    /// Lets the running commands of all tenants finish, for at most `limit`; then lets their Events be posted, for a
+    /// second at most.
     ///
     /// # Errors
     /// The number of commands that were still running.
@@ -109,6 +110,7 @@ impl Tenants {
             // A panicked task has no commands left.
             running += drained.ok().and_then(Result::err).unwrap_or_default();
         }
+        self.parts.events.end().await;
         if running == 0 { Ok(()) } else { Err(running) }
     }
 

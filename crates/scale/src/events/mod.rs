@@ -38,6 +38,8 @@ use shared_informer::{Spawner, Uid};
 
 /// The maximum number of queued Events.
 const QUEUE: usize = 256;
+/// The time for which Events may still be posted at the end.
+const AT_THE_END: Duration = Duration::from_secs(1);
 
 /// An event on a group: its content and its time.
 #[derive(Clone, Debug)]
@@ -108,8 +110,13 @@ impl EventRecorder {
         }
     }
 
+    /// Posts the queued Events, for a second at most, and ends. Later ones are dropped, whichever clone records them.
+    pub async fn end(&self) {
+        self.finish(AT_THE_END).await;
+    }
+
     /// Posts the queued Events for at most `limit`, and ends.
-    pub(super) async fn finish(&self, limit: Duration) {
+    async fn finish(&self, limit: Duration) {
         let Some(running) = &self.running else { return };
         running.ended.cancel();
         let task = running.task.lock().take();

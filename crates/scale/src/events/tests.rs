@@ -15,7 +15,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::{ScaleError, fake};
+use crate::{
+    MayWrite, ScaleError,
+    fake::{self, Fault},
+};
 
 /// Longer than anything here takes, on a clock that advances by itself when all tasks are idle.
 const LONG: Duration = Duration::from_secs(3600);
@@ -247,6 +250,37 @@ async fn the_end_waits_no_longer_than_it_may() {
     let started = Instant::now();
     recorder.finish(Duration::from_secs(1)).await;
     assert_eq!(started.elapsed(), Duration::from_secs(1));
+}
+
+/// A Cluster that is served.
+struct Served;
+
+impl MayWrite for Served {
+    fn may_write(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// At the end of the program a Cluster without a command is done at once, and another one isn't.
+#[tokio::test]
+async fn a_cluster_that_ends_first_ends_no_events_of_others() {
+    let world = World::new(Server::default());
+    let tenant = || fake::World::reporting_to(world.recorder.of_one_of_many(), 2, &[], Arc::new(Served));
+    let (idle, busy) = (tenant(), tenant());
+    busy.api.fault("PATCH scale", Fault::Hold);
+    let scale = busy.scale.clone();
+    let command = tokio::spawn(async move { scale.increase(fake::group(), 1).await });
+    busy.api.held().await;
+    idle.scale.drain(LONG).await.unwrap();
+    let scale = busy.scale.clone();
+    let drained = tokio::spawn(async move { scale.drain(LONG).await });
+    busy.api.release();
+    command.await.unwrap().unwrap();
+    drained.await.unwrap().unwrap();
+    world.recorder.end().await;
+    let said = world.server.said();
+    assert!(matches!(&said[..], [event] if event.starts_with("ScaledUp: 2→3")), "{said:?}");
+    assert_eq!(world.counted("dropped"), 0);
 }
 
 #[tokio::test]

@@ -38,7 +38,12 @@ pub struct Copy {
 }
 
 impl Copy {
-    pub(super) fn new(api: &FakeApi, options: ScaleOptions, tenant: Option<Arc<dyn MayWrite>>) -> Self {
+    pub(super) fn new(
+        api: &FakeApi,
+        options: ScaleOptions,
+        tenant: Option<Arc<dyn MayWrite>>,
+        events: EventRecorder,
+    ) -> Self {
         let index = Arc::new(Index::new(Rules {
             keys: Keys::default(),
             scope: Scope::All,
@@ -61,7 +66,7 @@ impl Copy {
             Arc::clone(&watched) as Arc<_>,
             options,
             ScaleMetrics::default(),
-            EventRecorder::off(),
+            events,
             Handle::current(),
         );
         let copy = Self { index, scale, watched, api: api.clone() };

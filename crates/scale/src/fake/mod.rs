@@ -20,7 +20,7 @@ pub use self::{
     api::{FakeApi, Fault, status},
     copy::Copy,
 };
-use crate::{MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleError, ScaleOptions};
+use crate::{EventRecorder, MachinePoolDeletes, MayWrite, NodeName, Scale, ScaleError, ScaleOptions};
 use capi::{Context, DELETING, Meta, Node, ObjectKey};
 use discovery::CoreResources;
 use index::{Change, Index};
@@ -54,11 +54,16 @@ impl World {
 
     /// Builds the world of one Cluster among many.
     pub fn of_tenant(replicas: i32, machines: &[&str], tenant: Arc<dyn MayWrite>) -> Self {
-        Self::build(replicas, machines, |api| Copy::new(api, ScaleOptions::default(), Some(tenant)))
+        Self::reporting_to(EventRecorder::off(), replicas, machines, tenant)
+    }
+
+    /// Builds the world of one Cluster among many, whose Events this recorder posts.
+    pub fn reporting_to(events: EventRecorder, replicas: i32, machines: &[&str], tenant: Arc<dyn MayWrite>) -> Self {
+        Self::build(replicas, machines, |api| Copy::new(api, ScaleOptions::default(), Some(tenant), events))
     }
 
     pub fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
-        Self::build(replicas, machines, |api| Copy::new(api, options, None))
+        Self::build(replicas, machines, |api| Copy::new(api, options, None, EventRecorder::off()))
     }
 
     fn build(replicas: i32, machines: &[&str], copy: impl FnOnce(&FakeApi) -> Copy) -> Self {
@@ -80,7 +85,7 @@ impl World {
 
     /// Returns another copy of the program, whose watches show the present objects.
     pub fn another_copy(&self) -> Copy {
-        Copy::new(&self.api, ScaleOptions::default(), None)
+        Copy::new(&self.api, ScaleOptions::default(), None, EventRecorder::off())
     }
 
     /// Lets the watches show all objects.
