@@ -377,6 +377,11 @@ async fn a_certificate_is_revoked_at_the_next_call_on_open_connections_too() {
     world.api.put("clusters", "stage", &left);
     Wait::new("the opt-out").within(LIMIT).condition(|| is_denied(&new) == [true, false, true]).await;
     assert_eq!(is_denied(&old), [true; 3]);
+    // A certificate that is stolen then reads nothing more either, and a new one does.
+    left["metadata"]["annotations"]["capi-autoscaler-provider.io/client-not-before"] = json!("2026-01-02T03:04:07Z");
+    world.api.put("clusters", "stage", &left);
+    Wait::new("the revocation").within(LIMIT).condition(|| is_denied(&new) == [true; 3]).await;
+    assert_eq!(is_denied(&issued(Some("2026-01-02T03:04:07Z"))), [true, false, true]);
     world.api.put("clusters", "stage", &with("2026-01-02T03:04:06Z"));
     world.until_served_again(&new).await;
     assert_eq!(is_denied(&new), [false; 3]);

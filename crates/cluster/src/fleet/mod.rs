@@ -169,6 +169,7 @@ impl Fleet {
                 leaving.add(member, now);
             }
             for member in leaving.take_over(now) {
+                sink.drop_left(member.cluster());
                 tenants.dropped(&member);
             }
             let mut to_join = sink.to_join();

@@ -37,6 +37,8 @@ struct Clusters {
     selected: BTreeMap<ObjectKey, Selected>,
     /// The Clusters that have an index.
     served: HashMap<ObjectKey, Served>,
+    /// The Clusters that have left and are still read.
+    left: HashMap<ObjectKey, LeftCluster>,
     /// The namespaces that can't be read.
     left_out: BTreeSet<String>,
     prices: Arc<PriceList>,
@@ -49,6 +51,7 @@ impl Clusters {
         Self {
             selected: BTreeMap::new(),
             served: HashMap::new(),
+            left: HashMap::new(),
             left_out: BTreeSet::new(),
             prices,
             lines: LogLimit::new(LINES),
@@ -75,6 +78,22 @@ struct Served {
     uid: Uid,
     index: Arc<Index>,
     standing: Arc<Standing>,
+}
+
+/// A Cluster that has left and is still read.
+struct LeftCluster {
+    uid: Uid,
+    standing: Arc<Standing>,
+}
+
+impl LeftCluster {
+    /// Excludes certificates from what is left to read. Another Cluster of its name excludes some too, since they name
+    /// it as well, but admits none again.
+    fn exclude(&self, by: &Uid, client_not_before: Option<NotBefore>) {
+        if self.uid == *by || client_not_before.is_some() {
+            self.standing.set_client_not_before(client_not_before);
+        }
+    }
 }
 
 impl FleetSink {
@@ -121,6 +140,7 @@ impl FleetSink {
         index.apply(Change::ForbiddenNamespaces(own(&clusters.left_out, cluster)));
         let served = Served { uid: uid.clone(), index: Arc::clone(index), standing: Arc::clone(standing) };
         clusters.served.insert(cluster.clone(), served);
+        clusters.left.remove(cluster);
         Some(mark)
     }
 
@@ -187,6 +207,9 @@ impl FleetSink {
         if let Some(why) = why {
             self.leave(&mut clusters, key, why);
         }
+        if let Some(left) = clusters.left.get(key).filter(|_| content.is_some()) {
+            left.exclude(uid, client_not_before);
+        }
         if is_new || why.is_some() {
             self.changed.send_replace(());
         }
@@ -206,7 +229,14 @@ impl FleetSink {
         let Some(served) = clusters.served.remove(cluster) else { return false };
         served.standing.leave(why);
         self.router.remove(cluster);
+        let Served { uid, standing, .. } = served;
+        clusters.left.insert(cluster.clone(), LeftCluster { uid, standing });
         true
+    }
+
+    /// Forgets a Cluster that has left and isn't even read any more.
+    pub(super) fn drop_left(&self, cluster: &ObjectKey) {
+        self.clusters.lock().left.remove(cluster);
     }
 }
 
