@@ -52,14 +52,19 @@ const MAX_HEADER_BYTES: u32 = 8 << 10;
 const JITTER: f64 = 0.2;
 /// The maximum number of evicted connections that may answer their calls before they are cut.
 const LEAVING: usize = 16;
-/// The maximum number of ended connections whose callers may still be in a loop.
-const ENDED: usize = 64;
+/// The time in which the caller of an ended connection may still be in its loop: Cluster Autoscaler restarts itself
+/// after ten minutes without one.
+const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 
 /// The limits of gRPC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrpcLimits {
     /// The limits of connections.
     pub(super) connections: Limits,
+    /// The time without a call after which a connection that has reached its age ends: its caller is between two loops.
+    pub(super) silence: Duration,
+    /// The time after its age from which a connection ends even in the middle of a loop.
+    pub(super) overtime: Duration,
     /// The time in which an evicted connection may answer its calls.
     pub(super) leave: Duration,
     /// The maximum number of concurrent calls on a connection; gRPC clients let further ones wait.
@@ -83,6 +88,8 @@ impl Default for GrpcLimits {
                 last_request: Duration::from_secs(5 * 60),
                 ..Limits::default()
             },
+            silence: Duration::from_secs(1),
+            overtime: Duration::from_secs(5 * 60),
             leave: Duration::from_secs(30),
             streams: 256,
             bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
@@ -108,9 +115,9 @@ pub(super) struct Listener {
     open: OpenConnections,
     all_bytes: Arc<AllBytes>,
     leaving: Semaphore,
-    /// The connections that this program has ended. They still count as open, since their callers continue their loop
-    /// on a new connection.
-    ended: Mutex<VecDeque<Connection>>,
+    /// The connections that this program has ended lately, the last one last. They still count as open, since their
+    /// callers continue their loop on a new connection.
+    ended: Mutex<VecDeque<(Instant, Connection)>>,
     /// The lines about clients beyond a limit, by the limit: clients could otherwise cause any number of them.
     logged: Mutex<LogLimit<&'static str>>,
 }
@@ -177,6 +184,7 @@ impl Listener {
     }
 
     fn open(&self, source: Source) -> OpenConnection {
+        self.forget_ended(Instant::now());
         let (connection, lost) = self.open.open(source);
         if let Some(client) = lost
             && let Some(more) = self.may_log("connections")
@@ -216,10 +224,19 @@ impl Listener {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let GrpcLimits { connections: Limits { age, last_request, .. }, leave, streams, bytes, .. } = self.limits;
+        let GrpcLimits { connections, silence, overtime, leave, streams, bytes, .. } = self.limits;
+        let Limits { age, last_request, .. } = connections;
         let buffered = Arc::new(BufferedBytes::new(bytes, Arc::clone(&self.all_bytes)));
         let cut = connection.set_buffered(Arc::clone(&buffered));
         let (caller, calls, turns) = (Connection::of(client), connection.calls(), Arc::new(Turns::default()));
+        let at_its_age = {
+            let calls = calls.clone();
+            async move {
+                sleep(age.mul_f64(1.0 - JITTER * fastrand::f64())).await;
+                // One that is never silent ends anyway.
+                let _ = timeout(overtime, calls.silence(silence)).await;
+            }
+        };
         let answering = Answering { routes, buffered, caller: caller.clone(), calls, turns: Arc::clone(&turns) };
         let service = service_fn(move |request| answering.clone().answer(request));
         let mut builder = Builder::new(TokioExecutor::new()).http2_only();
@@ -245,12 +262,12 @@ impl Listener {
                 }
                 leave
             }
-            () = sleep(age.mul_f64(1.0 - JITTER * fastrand::f64())) => last_request,
+            () = at_its_age => last_request,
             // The shutdown limits the time by itself.
             () = shutdown.cancelled() => Duration::MAX,
         };
         if connection.has_called() {
-            self.remember(caller);
+            self.remember(caller, Instant::now());
         }
         serving.as_mut().graceful_shutdown();
         tokio::select! {
@@ -262,12 +279,23 @@ impl Listener {
         drop(leaving);
     }
 
-    fn remember(&self, caller: Connection) {
+    /// Lets an ended connection count as open while its caller may be in its loop. As many are remembered as there may
+    /// be open ones: those of one start end together.
+    fn remember(&self, caller: Connection, now: Instant) {
+        self.forget_ended(now);
         let mut ended = self.ended.lock();
-        if ended.len() == ENDED {
+        if ended.len() >= self.limits.connections.total {
             ended.pop_front();
         }
-        ended.push_back(caller);
+        ended.push_back((now, caller));
+    }
+
+    /// Forgets the ended connections whose callers can't be in their loop any more.
+    fn forget_ended(&self, now: Instant) {
+        let mut ended = self.ended.lock();
+        while ended.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) >= LONGEST_LOOP) {
+            ended.pop_front();
+        }
     }
 }
 
@@ -287,7 +315,7 @@ impl Answering {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let turns = Arc::clone(&self.turns);
+        let (turns, _under_way) = (Arc::clone(&self.turns), self.calls.begin());
         turns.carry_out(self.answer_in_turn(request)).await
     }
 
@@ -362,5 +390,36 @@ mod tests {
     fn a_deadline_is_read_as_the_protocol_has_it(#[case] text: &'static str, #[case] expected: Option<Duration>) {
         let headers = HeaderMap::from_iter([(HeaderName::from_static("grpc-timeout"), HeaderValue::from_static(text))]);
         assert_eq!(deadline(&headers), expected);
+    }
+
+    /// After a start of the program the connections of all Clusters have the same age.
+    #[test]
+    fn ended_connections_count_as_open_for_as_long_as_a_loop_may_take() {
+        let (listener, now) = (Listener::new(GrpcLimits::of_many_clients()), Instant::now());
+        let ended = (0..1_000).map(|_| {
+            let connection = Connection::of(Client::default());
+            let known = connection.known();
+            listener.remember(connection, now);
+            known
+        });
+        let ended: Vec<_> = ended.collect();
+        let open = || ended.iter().filter(|known| known.is_open()).count();
+        listener.forget_ended(now + LONGEST_LOOP / 2);
+        assert_eq!(open(), 1_000);
+        listener.forget_ended(now + LONGEST_LOOP);
+        assert_eq!(open(), 0);
+    }
+
+    #[test]
+    fn no_more_ended_connections_are_remembered_than_there_may_be_open_ones() {
+        let (listener, now) = (Listener::new(GrpcLimits::default()), Instant::now());
+        let first = Connection::of(Client::default());
+        let known = first.known();
+        listener.remember(first, now);
+        for _ in 0..listener.limits.connections.total {
+            assert!(known.is_open());
+            listener.remember(Connection::of(Client::default()), now);
+        }
+        assert!(!known.is_open());
     }
 }

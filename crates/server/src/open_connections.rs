@@ -7,13 +7,13 @@ use std::{
     net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::buffered_bytes::BufferedBytes;
@@ -117,6 +117,7 @@ pub(super) struct OpenConnection {
     open: Arc<Mutex<Open>>,
     calls: Arc<AtomicU64>,
     last_call: Arc<AtomicU64>,
+    under_way: Arc<AtomicUsize>,
     /// Cancelled when the connection is evicted.
     pub(super) excess: CancellationToken,
 }
@@ -153,8 +154,8 @@ impl OpenConnections {
             buffered: None,
         };
         open.connections.insert(number, entry);
-        let connection =
-            OpenConnection { number, open: Arc::clone(&self.open), calls: Arc::clone(&self.calls), last_call, excess };
+        let (open, calls, under_way) = (Arc::clone(&self.open), Arc::clone(&self.calls), Arc::default());
+        let connection = OpenConnection { number, open, calls, last_call, under_way, excess };
         (connection, loses.map(|(_, source)| source))
     }
 
@@ -202,7 +203,8 @@ impl OpenConnection {
 
     /// Returns the counter of its calls, which works while the connection is borrowed elsewhere.
     pub(super) fn calls(&self) -> Calls {
-        Calls { all: Arc::clone(&self.calls), last: Arc::clone(&self.last_call) }
+        let [all, last] = [&self.calls, &self.last_call].map(Arc::clone);
+        Calls { all, last, under_way: Arc::clone(&self.under_way) }
     }
 
     /// Returns true if a call was made.
@@ -216,9 +218,38 @@ impl OpenConnection {
 pub(super) struct Calls {
     all: Arc<AtomicU64>,
     last: Arc<AtomicU64>,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// A call that is being answered.
+#[derive(Debug)]
+pub(super) struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Calls {
+    /// Notes a call that is under way until the result is dropped.
+    pub(super) fn begin(&self) -> UnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(&self.under_way))
+    }
+
+    /// Waits for a time of this length in which no call of the connection is under way.
+    pub(super) async fn silence(&self, length: Duration) {
+        let seen = || (self.under_way.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        loop {
+            let before = seen();
+            sleep(length).await;
+            if before.0 == 0 && seen() == before {
+                return;
+            }
+        }
+    }
+
     /// Makes its connection the most recently used one.
     pub(super) fn count(&self) {
         self.last.store(self.all.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -356,6 +387,26 @@ mod tests {
         let silent: Vec<_> = (0..100).map(|_| connections.open(peer).0).collect();
         assert!(!caller.excess.is_cancelled());
         assert_eq!(silent.iter().filter(|silent| !silent.excess.is_cancelled()).count(), LIMITS.per_peer - 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_silent_after_a_whole_second_without_a_call() {
+        let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
+        let (calls, second) = (connection.calls(), Duration::from_secs(1));
+        let caller = async {
+            let under_way = calls.begin();
+            calls.count();
+            sleep(second * 3 / 2).await;
+            drop(under_way);
+            sleep(second).await;
+            drop(calls.begin());
+            calls.count();
+        };
+        tokio::join!(calls.silence(second), caller);
+        // The looks come each second. In the one after the second call there was one, and in the next there was none.
+        assert_eq!(begun.elapsed(), second * 4);
+        calls.silence(second).await;
+        assert_eq!(begun.elapsed(), second * 5);
     }
 
     #[test]

@@ -383,12 +383,12 @@ async fn http1_requests_that_a_web_page_can_send_reach_no_rpc() {
 
 fn aging(age: Duration) -> GrpcLimits {
     let limits = GrpcLimits::default();
-    GrpcLimits { connections: Limits { age, ..limits.connections }, ..limits }
+    GrpcLimits { connections: Limits { age, ..limits.connections }, silence: age, ..limits }
 }
 
 #[tokio::test]
-async fn a_connection_ends_at_its_age_and_no_call_fails() {
-    let running = serve(aging(Duration::from_millis(100)));
+async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails() {
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
     let mut old = Client::connect(&running, 65_535).await;
     let waits = old.begins_call("/waits").await;
     running.served.waiting.notified().await;
@@ -408,9 +408,25 @@ async fn a_connection_ends_at_its_age_and_no_call_fails() {
     running.end().await;
 }
 
+/// A caller that has to go on elsewhere in the middle of its loop may meet other groups there.
+#[tokio::test]
+async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
+    let running = serve(aging(Duration::from_millis(100)));
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    // The age of the older one has passed too, and a silence would have.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    assert_eq!(old.calls("/small").await.unwrap(), b"small");
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
 #[tokio::test]
 async fn connections_of_one_time_do_not_end_together() {
-    let running = serve(aging(Duration::from_secs(2)));
+    let running = serve(GrpcLimits { silence: Duration::ZERO, ..aging(Duration::from_secs(2)) });
     let clients = join_all((0..8).map(|_| Client::connect(&running, 65_535))).await;
     let mut ends = join_all(clients.into_iter().map(async |mut client| {
         client.has_ended().await.unwrap();
