@@ -35,8 +35,8 @@ pub trait Services: Send + Sync + 'static {
     /// A caller without a Cluster, or whose Cluster doesn't allow this access now.
     fn of(&self, caller: Option<&Client>, access: Access) -> Result<Service, Status>;
 
-    /// A call of this client was denied.
-    fn denied(&self, caller: Option<&Client>);
+    /// A call of this client was denied for this reason.
+    fn denied(&self, caller: Option<&Client>, reason: &str);
 }
 
 /// The service of many workload clusters.
@@ -62,9 +62,10 @@ impl ByCaller {
             let (subject, metadata) = (request.get_ref().subject(), request.metadata());
             let (code, message) = (status.code(), status.message());
             if code == Code::PermissionDenied {
-                self.services.denied(client);
+                self.services.denied(client, message);
             }
-            self.call_log.record(Answered { rpc, code, took, subject, message, metadata }, Instant::now());
+            let caller = client.map_or("", Client::identity);
+            self.call_log.record(Answered { rpc, code, caller, took, subject, message, metadata }, Instant::now());
         }
         found
     }

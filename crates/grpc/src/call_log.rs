@@ -1,6 +1,6 @@
 //! Logs and traces reads that are slow or fail. The first of a kind is logged immediately, and those that follow within
 //! a minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing,
-//! and never log more than a few lines a minute.
+//! and never log more than a few lines a minute, or one for each of some callers.
 
 use std::{
     collections::HashMap,
@@ -15,6 +15,8 @@ use traces::Traces;
 
 /// The time after a log line in which answers of the same kind are only counted.
 const PAUSE: Duration = Duration::from_secs(60);
+/// The number of kinds from which on new callers share their lines: there may be any number of them.
+const MANY: usize = 64;
 /// The maximum length of a logged id, in characters; a request may contain anything.
 pub(super) const LONGEST_ID: usize = 300;
 
@@ -23,6 +25,8 @@ pub(super) const LONGEST_ID: usize = 300;
 pub(super) struct Answered<'a> {
     pub(super) rpc: Rpc,
     pub(super) code: Code,
+    /// The caller, if those of many Clusters are answered together; else empty.
+    pub(super) caller: &'a str,
     pub(super) took: Duration,
     /// The id of its group or the name of its Node, as requested; empty if it names none.
     pub(super) subject: &'a str,
@@ -31,15 +35,23 @@ pub(super) struct Answered<'a> {
     pub(super) metadata: &'a MetadataMap,
 }
 
-/// The slow and failed reads: the last logged one per RPC and code, and the number of later ones.
+/// The slow and failed reads: the last logged one of each kind, and the number of later ones.
 #[derive(Debug)]
 pub(super) struct CallLog {
     slow: Duration,
     traces: Traces,
-    logged: Mutex<HashMap<(Rpc, Code), Logged>>,
+    logged: Mutex<HashMap<Kind, Logged>>,
 }
 
-/// The last logged read of one RPC and code.
+/// The kind of an answer. No caller's answers may keep those of another one out of the log.
+#[derive(Debug, Eq, Hash, PartialEq)]
+struct Kind {
+    rpc: Rpc,
+    code: Code,
+    caller: String,
+}
+
+/// The last logged read of one kind.
 #[derive(Debug)]
 struct Logged {
     at: Instant,
@@ -80,26 +92,31 @@ impl CallLog {
     /// Logs an answer, or counts it.
     pub(super) fn record(&self, answered: Answered<'_>, now: Instant) {
         let Some(more) = self.counted(&answered, now) else { return };
-        let Answered { rpc, code, took, subject, message, metadata } = answered;
-        let subject: String = subject.chars().take(LONGEST_ID).collect();
+        let Answered { rpc, code, caller, took, subject, message, metadata } = answered;
+        let group: String = subject.chars().take(LONGEST_ID).collect();
         let (rpc, milliseconds) = (rpc.as_str(), took.as_millis());
         let span = self.traces.past_call(rpc, metadata, took);
         let trace = span.trace_id();
-        let name = code_name(code);
+        let (name, client) = (code_name(code), named(caller));
         if code == Code::Ok {
-            tracing::info!(rpc, group = subject, code = name, milliseconds, more, trace, "an RPC was slow");
+            tracing::info!(rpc, group, code = name, milliseconds, more, trace, client, "an RPC was slow");
         } else {
-            tracing::warn!(rpc, group = subject, code = name, milliseconds, more, trace, "an RPC failed: {message}");
+            tracing::warn!(rpc, group, code = name, milliseconds, more, trace, client, "an RPC failed: {message}");
         }
-        span.set("group", subject);
+        span.set("group", group);
         span.end(name, (code != Code::Ok).then(|| message.to_owned()));
     }
 
     /// Counts an answer. Returns the number of answers since the last logged one if this one has to be logged.
     fn counted(&self, answered: &Answered<'_>, now: Instant) -> Option<u64> {
+        let Answered { rpc, code, caller, .. } = *answered;
         let mut all = self.logged.lock();
-        let Some(logged) = all.get_mut(&(answered.rpc, answered.code)) else {
-            all.insert((answered.rpc, answered.code), Logged { at: now, more: 0 });
+        let mut kind = Kind { rpc, code, caller: caller.to_owned() };
+        if all.len() >= MANY && !all.contains_key(&kind) {
+            kind.caller.clear();
+        }
+        let Some(logged) = all.get_mut(&kind) else {
+            all.insert(kind, Logged { at: now, more: 0 });
             return Some(0);
         };
         if now.saturating_duration_since(logged.at) < PAUSE {
@@ -115,12 +132,18 @@ impl CallLog {
     pub(super) fn sum_up(&self, now: Instant) {
         let is_over = |logged: &Logged| now.saturating_duration_since(logged.at) >= PAUSE;
         let over: Vec<_> = self.logged.lock().extract_if(|_, logged| is_over(logged)).collect();
-        for ((rpc, code), Logged { more, .. }) in over {
+        for (Kind { rpc, code, caller }, Logged { more, .. }) in over {
             if more > 0 {
-                tracing::warn!(rpc = rpc.as_str(), code = code_name(code), more, "further RPCs were slow or failed");
+                let (rpc, code, client) = (rpc.as_str(), code_name(code), named(&caller));
+                tracing::warn!(rpc, code, more, client, "further RPCs were slow or failed");
             }
         }
     }
+}
+
+/// Returns a caller's name as a field of a line, which it has none of where all calls are of one Cluster.
+fn named(caller: &str) -> Option<&str> {
+    (!caller.is_empty()).then_some(caller)
 }
 
 /// Returns true if an answer isn't a failure: a missing template or price is a regular answer.
@@ -164,7 +187,7 @@ mod tests {
 
     fn failed<'a>(subject: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
         let (rpc, code) = (Rpc::NodeGroupTargetSize, Code::NotFound);
-        Answered { rpc, code, took: QUICK, subject, message: "nobody knows it", metadata }
+        Answered { rpc, code, caller: "", took: QUICK, subject, message: "nobody knows it", metadata }
     }
 
     #[rstest]
@@ -233,6 +256,37 @@ mod tests {
             said.lines().any(|line| line.contains("an RPC was slow") && line.contains("milliseconds=2000")),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_caller_that_is_refused_without_end_keeps_no_other_one_out_of_the_log() {
+        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
+        let of = |caller| Answered { caller, ..failed("", &metadata) };
+        let said = CapturedLog::of(|| {
+            for _ in 0..1_000 {
+                call_log.record(of("noisy"), begun);
+            }
+            call_log.record(of("quiet"), begun);
+            call_log.sum_up(begun + PAUSE);
+        });
+        let lines: Vec<_> = said.lines().collect();
+        let [noisy, quiet, sum] = lines[..] else { panic!("{said}") };
+        assert!(noisy.contains("client=\"noisy\"") && quiet.contains("client=\"quiet\""), "{said}");
+        assert!(sum.contains("more=999 client=\"noisy\""), "{said}");
+    }
+
+    #[test]
+    fn any_number_of_callers_has_a_bounded_number_of_lines() {
+        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
+        let callers: Vec<_> = (0..1_000).map(|number| number.to_string()).collect();
+        let said = CapturedLog::of(|| {
+            for caller in &callers {
+                call_log.record(Answered { caller, ..failed("", &metadata) }, begun);
+            }
+            call_log.sum_up(begun + PAUSE);
+        });
+        assert_eq!(said.lines().count(), MANY + 2, "one line of those that share it, and their sum");
+        assert!(said.contains("more=935"), "{said}");
     }
 
     #[test]

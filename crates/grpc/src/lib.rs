@@ -131,6 +131,7 @@ impl Service {
         let answered = Answered {
             rpc,
             code: code_of(result),
+            caller: "",
             took,
             subject: request.get_ref().subject(),
             message: result.as_ref().err().map(Status::message).unwrap_or_default(),

@@ -38,6 +38,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// Returns the URI of its certificate, or else its name.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        self.uri.as_ref().unwrap_or(&self.name)
+    }
+
     /// Returns its name by its certificate's URI, with the serial number and the address.
     #[must_use]
     pub fn certified(&self) -> ArcStr {

@@ -175,7 +175,7 @@ impl Services for Tenants {
         }
     }
 
-    fn denied(&self, caller: Option<&Client>) {
+    fn denied(&self, caller: Option<&Client>, _: &str) {
         let Ok(cluster) = self.cluster_of(caller) else { return };
         if let Some(tenant) = self.by_cluster.read().get(&cluster) {
             tenant.unexpected.denied(Instant::now());
