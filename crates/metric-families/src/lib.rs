@@ -49,3 +49,14 @@ pub fn single(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value
     let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
+
+/// Encodes a counter with one series and no labels.
+pub fn single_counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: u64,
+) -> Result<(), fmt::Error> {
+    let counter = ConstCounter::new(value);
+    counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
+}

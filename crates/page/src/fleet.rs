@@ -9,7 +9,7 @@ use super::{
     shell::{Foreign, Page, cell, labelled},
     view::{ROWS, View},
 };
-use state::{CallerState, ClusterCondition, FleetCluster, FleetState, State, SyncState};
+use state::{CallerState, ClusterCondition, DeniedCaller, FleetCluster, FleetState, State, SyncState};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -30,6 +30,7 @@ pub(super) fn clusters(fleet: &FleetState, view: &View) -> Markup {
         h1 { "Clusters" }
         (standing(fleet))
         (listing(&all, view, Now::at(&fleet.taken_at)))
+        @if !fleet.denied.is_empty() { (denied(&fleet.denied)) }
         section aria-label="Management cluster" {
             h2 { "Management cluster" }
             (informers(&fleet.informers))
@@ -134,6 +135,29 @@ fn row_of((cluster, conditions): &Row<'_>, view: &View, now: Now) -> Markup {
             (cell(heading, if count == 0 { "number few none" } else { "number few" }, &count))
         }
         (cell("Caller", "", &html! { @for caller in &cluster.callers { div { (caller_of(caller, now)) } } }))
+    }
+}
+
+/// Renders the callers that were denied lately, whose Clusters may not be among those above.
+fn denied(callers: &[DeniedCaller]) -> Markup {
+    html! {
+        section aria-label="Denied callers" {
+            h2 { "Denied callers" }
+            table role="table" class="folds" {
+                thead role="rowgroup" { tr role="row" {
+                    @for heading in ["Caller", "Last call", "Calls", "Address", "Reason"] {
+                        th role="columnheader" scope="col" { (heading) }
+                    }
+                } }
+                tbody role="rowgroup" { @for caller in callers { tr role="row" {
+                    th role="rowheader" scope="row" { (Foreign(&caller.identity)) }
+                    (cell("Last call", "number", &format!("{} ago", span(caller.last_ago))))
+                    (cell("Calls", "number", &caller.denied_calls))
+                    (cell("Address", "", &html! { @if let Some(peer) = &caller.peer { (Foreign(peer)) } }))
+                    (cell("Reason", "", &Foreign(&caller.reason)))
+                } } }
+            }
+        }
     }
 }
 

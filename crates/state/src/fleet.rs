@@ -9,8 +9,9 @@ use super::{CallsState, InformerState, Program, SyncCheck, TlsState};
 /// The number of seconds without a Refresh after which a Cluster counts as not called: a loop of Cluster Autoscaler
 /// takes about ten.
 const QUIET: u64 = 120;
-/// The number of seconds for which an unexpected call makes a Cluster one in need.
-const LATELY: u64 = 3_600;
+/// The number of seconds for which an unexpected call makes a Cluster one in need, and for which one that is denied is
+/// shown.
+pub(super) const LATELY: u64 = 3_600;
 /// The number of seconds of remaining validity below which a certificate should have been renewed.
 const ENDS_SOON: i64 = 7 * 86_400;
 
@@ -35,6 +36,26 @@ pub struct FleetState {
     pub informers: Vec<InformerState>,
     /// The Clusters, by namespace and name.
     pub clusters: Vec<FleetCluster>,
+    /// The callers that were denied in the last hour, the last one first. Their Clusters may not be served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<DeniedCaller>,
+}
+
+/// A caller that was denied.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeniedCaller {
+    /// The only URI of its certificate, or else the name by which it was admitted.
+    pub identity: String,
+    /// The address of its last call, which may be that of a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// The reason for its last denial.
+    pub reason: String,
+    /// The number of its calls that were denied.
+    pub denied_calls: u64,
+    /// The seconds since the last one.
+    pub last_ago: u64,
 }
 
 /// A Cluster of a fleet.

@@ -1,13 +1,13 @@
 //! Reads the live state of a fleet: that of all Clusters, at a cost that grows with their number alone, or that of one.
 
-use std::{sync::Arc, time::Instant};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use capi::ObjectKey;
 use jiff::Timestamp;
 
 use super::{
-    CallerState, ClusterStanding, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection, StateSource,
-    StatusSources, collect::CLUSTER, convert,
+    CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState, Program, SCHEMA_VERSION, Selection,
+    StateSource, StatusSources, collect::CLUSTER, convert, fleet::LATELY,
 };
 use cluster::{Fleet, Left, Member, MemberSync};
 use grpc::Calls;
@@ -39,6 +39,33 @@ pub trait ServedClusters: Send + Sync {
 
     /// Returns one of them.
     fn cluster(&self, cluster: &ObjectKey) -> Option<ServedCluster>;
+
+    /// Returns the callers that were denied.
+    fn denied_callers(&self) -> DeniedCallers;
+}
+
+/// The callers of a fleet that were denied.
+#[derive(Clone, Debug, Default)]
+pub struct DeniedCallers {
+    /// The number of calls that were denied, whoever made them.
+    pub calls: u64,
+    /// The callers, the last one first.
+    pub callers: Vec<DeniedClient>,
+}
+
+/// A caller that was denied.
+#[derive(Clone, Debug)]
+pub struct DeniedClient {
+    /// The only URI of its certificate, or else the name by which it was admitted.
+    pub identity: String,
+    /// The address of its last call.
+    pub peer: Option<IpAddr>,
+    /// The reason for its last denial.
+    pub reason: String,
+    /// The number of its calls that were denied.
+    pub calls: u64,
+    /// The time of the last one.
+    pub last: Instant,
 }
 
 /// The source of the live state of a fleet.
@@ -71,7 +98,9 @@ impl FleetStateSource {
         let mut informers: Vec<_> =
             self.fleet.informers().into_iter().map(|(_, status)| convert::informer(status, now)).collect();
         informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
-        FleetState { informers, clusters, ..self.read_bare() }
+        let denied = self.served.denied_callers().callers.into_iter().map(|caller| denied_caller(caller, now));
+        let denied = denied.filter(|caller| caller.last_ago < LATELY).collect();
+        FleetState { informers, clusters, denied, ..self.read_bare() }
     }
 
     /// Returns the state without any Cluster.
@@ -87,6 +116,7 @@ impl FleetStateSource {
             tls: self.certificates.as_ref().map(|it| convert::tls(it.standing())),
             informers: Vec::new(),
             clusters: Vec::new(),
+            denied: Vec::new(),
         }
     }
 
@@ -176,6 +206,17 @@ fn caller(client: &Client) -> CallerState {
         serial: client.serial.as_ref().map(ToString::to_string),
         peer: client.peer.map(|peer| peer.to_string()),
         certificate_until: client.until.map(|until| until.to_string()),
+    }
+}
+
+fn denied_caller(caller: DeniedClient, now: Instant) -> DeniedCaller {
+    let DeniedClient { identity, peer, reason, calls, last } = caller;
+    DeniedCaller {
+        identity,
+        peer: peer.map(|peer| peer.to_string()),
+        reason,
+        denied_calls: calls,
+        last_ago: now.saturating_duration_since(last).as_secs(),
     }
 }
 

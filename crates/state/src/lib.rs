@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     collect::{Selection, StateSource, StatusSources},
-    fleet::{CallerState, ClusterCondition, ClusterStanding, FleetCluster, FleetState},
-    fleet_source::{FleetStateSource, ServedCluster, ServedClusters},
+    fleet::{CallerState, ClusterCondition, ClusterStanding, DeniedCaller, FleetCluster, FleetState},
+    fleet_source::{DeniedCallers, DeniedClient, FleetStateSource, ServedCluster, ServedClusters},
 };
 
 /// The version of the schema that this program writes and reads.

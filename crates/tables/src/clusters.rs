@@ -6,7 +6,7 @@ use super::{
     layout::{lay_out, shown},
     none,
 };
-use state::{ClusterCondition, FleetCluster, FleetState};
+use state::{ClusterCondition, DeniedCaller, FleetCluster, FleetState};
 
 /// A Cluster with its conditions.
 type Row<'a> = (&'a FleetCluster, Vec<ClusterCondition>);
@@ -36,10 +36,31 @@ const WIDE: [Column; 4] = [
     ("FOREIGN", true, |(cluster, _)| cluster.foreign_group_calls.to_string()),
 ];
 
-/// Renders the Clusters of a fleet for people, those in need first, and below them the reasons. Each line ends with a
-/// newline and has no trailing space.
+/// The columns of the callers that were denied.
+const DENIED: [(&str, bool); 5] =
+    [("DENIED CALLER", false), ("LAST", true), ("CALLS", true), ("ADDRESS", false), ("WHY", false)];
+
+/// Renders the Clusters of a fleet for people, those in need first, below them the reasons, and the callers that were
+/// denied. Each line ends with a newline and has no trailing space.
 #[must_use]
 pub fn clusters(state: &FleetState, wide: bool) -> String {
+    let served = served(state, wide);
+    if state.denied.is_empty() {
+        return served;
+    }
+    let row = |caller: &DeniedCaller| {
+        vec![
+            shown(&caller.identity),
+            format!("{}s ago", caller.last_ago),
+            caller.denied_calls.to_string(),
+            caller.peer.as_deref().map_or_else(none, shown),
+            shown(&caller.reason),
+        ]
+    };
+    [served, lay_out(&DENIED, state.denied.iter().map(row))].join("\n")
+}
+
+fn served(state: &FleetState, wide: bool) -> String {
     if state.clusters.is_empty() {
         return "no Clusters: one has to match --fleet-selector by its labels\n".to_owned();
     }

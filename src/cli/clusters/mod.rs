@@ -77,9 +77,13 @@ impl ClustersConfig {
         Ok(())
     }
 
-    /// Returns the state with the Clusters of the namespace alone.
+    /// Returns the state with the Clusters and the denied callers of the namespace alone.
     fn chosen(&self, mut state: FleetState) -> FleetState {
-        state.clusters.retain(|cluster| self.namespace.as_ref().is_none_or(|wanted| *wanted == cluster.namespace));
+        if let Some(namespace) = &self.namespace {
+            let of_namespace = format!("/ns/{namespace}/cluster/");
+            state.clusters.retain(|cluster| cluster.namespace == *namespace);
+            state.denied.retain(|caller| caller.identity.contains(&of_namespace));
+        }
         state
     }
 

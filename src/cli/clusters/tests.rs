@@ -7,7 +7,9 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use state::{CallerState, CallsState, ClusterStanding, FleetCluster, InformerState, SyncCheck, TlsState};
+use state::{
+    CallerState, CallsState, ClusterStanding, DeniedCaller, FleetCluster, InformerState, SyncCheck, TlsState,
+};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -76,6 +78,27 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
 }
 
 #[test]
+fn callers_that_were_denied_stand_below_the_clusters() {
+    let denied = |identity: &str| DeniedCaller {
+        identity: identity.to_owned(),
+        peer: Some("192.0.2.9".to_owned()),
+        reason: "it isn't served\u{1b}".to_owned(),
+        denied_calls: 17,
+        last_ago: 4,
+    };
+    let [one, other] = ["spiffe://prod.example/ns/team-a/cluster/own", "spiffe://prod.example/ns/team-c/cluster/x"];
+    let state = FleetState { clusters: Vec::new(), denied: vec![denied(one), denied(other)], ..fleet() };
+    let lines = [
+        "no Clusters: one has to match --fleet-selector by its labels",
+        "",
+        "DENIED CALLER                                   LAST   CALLS   ADDRESS     WHY",
+        "spiffe://prod.example/ns/team-a/cluster/own   4s ago      17   192.0.2.9   it isn't served\\u{1b}",
+    ];
+    let config = config(&["-n", "team-a"]).unwrap();
+    assert_eq!(config.render(&config.chosen(state)).unwrap(), lines.join("\n") + "\n");
+}
+
+#[test]
 fn json_and_yaml_are_the_whole_schema() {
     for form in ["json", "yaml"] {
         let text = config(&["-o", form]).unwrap().render(&fleet()).unwrap();
@@ -129,6 +152,7 @@ fn every_field_of_the_schema_is_documented() {
     state.clusters[0].calls.last_refresh_refused = text();
     state.tls = Some(TlsState { server_until: String::new(), clients_until: text(), failing: text() });
     state.informers = vec![InformerState::default()];
+    state.denied = vec![DeniedCaller { peer: text(), ..DeniedCaller::default() }];
     let mut found = Vec::new();
     names(&serde_json::to_value(&state).unwrap(), &mut found);
     let page = include_str!("../../../docs/reference/debug-state.md");

@@ -8,7 +8,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use cluster::Fleet;
 use index::encode_groups;
-use metric_families::{count, counter, gauge};
+use metric_families::{count, counter, gauge, single_counter};
 use state::{ServedCluster, ServedClusters};
 
 /// The label of a Cluster's series: `<namespace>/<name>`. The labels `namespace` and `cluster` mean other things.
@@ -124,6 +124,9 @@ impl Collector for FleetMetrics {
         let sums = [("leaving", leaving.len()), ("served", served.len())];
         let sums = sums.map(|(standing, number)| ([("standing", standing)], count(number as u64)));
         gauge(encoder, "fleet_clusters", "Clusters of the fleet, by standing", sums)?;
+
+        let denied = self.served.denied_callers().calls;
+        single_counter(encoder, "fleet_denied_calls", "Calls that were denied, whoever made them", denied)?;
 
         let rows: Vec<_> = served.into_iter().map(|cluster| Row::of(cluster, is_core_in_sync, now)).collect();
         let gauges: [Gauge; 6] = [

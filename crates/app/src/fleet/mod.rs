@@ -2,6 +2,7 @@
 //! service of its own, and each call is answered by those of its caller's Cluster. As the provider of one cluster, it
 //! must never open a socket or read a file.
 
+mod denied;
 mod identity;
 mod metrics;
 mod tenants;

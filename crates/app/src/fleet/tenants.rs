@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tonic::Status;
 
 use super::{
+    denied::Denied,
     identity::TrustDomain,
     unexpected::{Counts, ForeignGroups, Unexpected},
 };
@@ -21,7 +22,7 @@ use cluster::{Fleet, Left, Management, Member};
 use grpc::{Access, CallLogOptions, RpcMetrics, Service, Services};
 use scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WriteBudget};
 use server::Client;
-use state::{ServedCluster, ServedClusters};
+use state::{DeniedCallers, ServedCluster, ServedClusters};
 
 /// The parts that the tenants share.
 pub(super) struct Parts {
@@ -42,6 +43,7 @@ pub(super) struct Tenants {
     /// The Clusters behind the tenants; none is known before it is set.
     fleet: OnceLock<Fleet>,
     by_cluster: RwLock<HashMap<ObjectKey, Tenant>>,
+    denied: Denied,
 }
 
 /// A Cluster with its writes and its service.
@@ -86,7 +88,8 @@ impl Tenant {
 
 impl Tenants {
     pub(super) fn new(trust_domain: TrustDomain, parts: Parts) -> Self {
-        Self { trust_domain, parts, fleet: OnceLock::new(), by_cluster: RwLock::default() }
+        let (by_cluster, denied) = (RwLock::default(), Denied::default());
+        Self { trust_domain, parts, fleet: OnceLock::new(), by_cluster, denied }
     }
 
     /// Answers for the Clusters of a fleet, the first one that is given.
@@ -175,10 +178,12 @@ impl Services for Tenants {
         }
     }
 
-    fn denied(&self, caller: Option<&Client>, _: &str) {
+    fn denied(&self, caller: Option<&Client>, reason: &str) {
+        let now = Instant::now();
+        self.denied.add(caller, reason, now);
         let Ok(cluster) = self.cluster_of(caller) else { return };
         if let Some(tenant) = self.by_cluster.read().get(&cluster) {
-            tenant.unexpected.denied(Instant::now());
+            tenant.unexpected.denied(now);
         }
     }
 }
@@ -192,6 +197,10 @@ impl ServedClusters for Tenants {
 
     fn cluster(&self, cluster: &ObjectKey) -> Option<ServedCluster> {
         self.by_cluster.read().get(cluster).map(Tenant::shown)
+    }
+
+    fn denied_callers(&self) -> DeniedCallers {
+        self.denied.callers()
     }
 }
 

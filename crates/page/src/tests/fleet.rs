@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fleet;
-use state::{CallerState, ClusterStanding, FleetCluster, FleetState};
+use state::{CallerState, ClusterStanding, DeniedCaller, FleetCluster, FleetState};
 
 fn well(name: &str) -> FleetCluster {
     FleetCluster {
@@ -113,6 +113,22 @@ fn a_large_fleet_is_cut_into_pages_and_found_by_name() {
 }
 
 #[test]
+fn callers_that_are_denied_are_listed_with_the_reason() {
+    let caller = DeniedCaller {
+        identity: "spiffe://prod.example/ns/team-a/cluster/own".to_owned(),
+        peer: Some("192.0.2.9".to_owned()),
+        reason: "no label of it matches".to_owned(),
+        denied_calls: 17,
+        last_ago: 65,
+    };
+    let denied = page(&FleetState { denied: vec![caller], ..fleet_of(vec![well("stage")]) }, "");
+    for text in ["Denied callers", "team-a/cluster/own<", ">17<", "192.0.2.9", "1 min 5 s ago", "no label"] {
+        assert!(denied.contains(text), "{text}: {denied}");
+    }
+    assert!(!page(&fleet_of(vec![well("stage")]), "").contains("Denied callers"));
+}
+
+#[test]
 fn no_text_of_a_fleet_becomes_markup() {
     let text = || Some(HOSTILE.to_owned());
     let cluster = FleetCluster {
@@ -125,6 +141,12 @@ fn no_text_of_a_fleet_becomes_markup() {
     let fleet = FleetState {
         ready: false,
         checks: vec![SyncCheck { name: HOSTILE.to_owned(), state: SyncState::Pending, reason: text() }],
+        denied: vec![DeniedCaller {
+            identity: HOSTILE.to_owned(),
+            peer: text(),
+            reason: HOSTILE.to_owned(),
+            ..DeniedCaller::default()
+        }],
         ..fleet_of(vec![cluster])
     };
     let page = page(&fleet, "");

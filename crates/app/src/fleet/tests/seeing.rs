@@ -14,6 +14,7 @@ use server::{DebugError, DebugPages as _};
 use state::{ClusterStanding, FleetCluster, FleetState, FleetStateSource, State};
 use testkit::CapturedLog;
 
+const OWN: &str = "spiffe://prod.example/ns/team-a/cluster/own";
 const OWN_WORKERS: &str = "MachineDeployment/team-a/own-workers";
 const NO_WORKERS: &str = "MachineDeployment/team-a/no-such-group";
 
@@ -186,6 +187,26 @@ async fn calls_for_groups_of_other_clusters_are_counted_and_the_first_one_is_log
     for part in ["team-a/stage", OTHER_WORKERS, "of=team-a/other", STAGE] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn callers_of_clusters_that_are_not_served_are_shown_with_the_reason() {
+    let world = World::synced().await;
+    let (own, two) = (caller(&[OWN]), caller(&[STAGE, OTHER]));
+    for _ in 0..3 {
+        world.refresh(&own).await.unwrap_err();
+    }
+    world.refresh(&two).await.unwrap_err();
+    let denied = world.source().read().denied;
+    let shown: Vec<_> = denied.iter().map(|caller| (caller.identity.as_str(), caller.denied_calls)).collect();
+    assert_eq!(shown, [(STAGE, 1), (OWN, 3)], "the last one first");
+    assert!(denied[0].reason.contains("has no URI, or several"), "{denied:?}");
+    assert!(denied[1].reason.contains("its labels have to match --fleet-selector"), "{denied:?}");
+    assert_eq!(world.shown("stage").unwrap().denied_calls, 0, "that caller is nobody's");
+    let mut text = String::new();
+    encode(&mut text, &world.registry).unwrap();
+    assert!(text.contains("\nfleet_denied_calls_total 4\n"), "{text}");
     world.end().await;
 }
 
