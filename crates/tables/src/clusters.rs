@@ -29,11 +29,12 @@ const COLUMNS: [Column; 8] = [
     }),
 ];
 
-const WIDE: [Column; 4] = [
+const WIDE: [Column; 5] = [
     ("CALLER", false, |(cluster, _)| of_callers(cluster, |caller| caller.peer.as_deref())),
     ("SERIAL", false, |(cluster, _)| of_callers(cluster, |caller| caller.serial.as_deref())),
     ("DENIED", true, |(cluster, _)| cluster.denied_calls.to_string()),
     ("FOREIGN", true, |(cluster, _)| cluster.foreign_group_calls.to_string()),
+    ("URI", false, |(cluster, _)| of_callers(cluster, |caller| caller.uri.as_deref())),
 ];
 
 /// The columns of the callers that were denied.

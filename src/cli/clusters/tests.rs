@@ -74,7 +74,8 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
     assert_eq!(config(&[]).unwrap().render(&fleet()).unwrap(), lines.join("\n") + "\n");
     let wide = config(&["-o", "wide"]).unwrap().render(&fleet()).unwrap();
     let line = wide.lines().nth(3).unwrap();
-    assert!(line.ends_with("until 2027-03-04   192.0.2.7   0a1b          0         0"), "{wide}");
+    let end = "until 2027-03-04   192.0.2.7   0a1b          0         0   spiffe://prod.example/ns/team-a/cluster/prod";
+    assert!(line.ends_with(end), "{wide}");
 }
 
 #[test]
