@@ -13,6 +13,14 @@ use crate::{
 /// The time after the last event in which all of it is processed.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// The number of processes from which on the ratios have targets: the start of a process has its share in each.
+const FULL: usize = 50;
+/// The least ratios of the processes to a fleet: of memory, of processor time until all is known, and of that of an
+/// event, which ten processes get, those of its namespace.
+const MEMORY: f64 = 10.0;
+const START: f64 = 2.0;
+const EVENT: f64 = 5.0;
+
 /// The sums over the processes.
 struct Sums {
     resident: u64,
@@ -23,26 +31,34 @@ struct Sums {
     event: Duration,
 }
 
-/// Compares both, and prints a table.
-pub(crate) fn compare(runtime: &Runtime, args: &Args) {
+/// Compares both, prints a table, and returns the violated limits.
+pub(crate) fn compare(runtime: &Runtime, args: &Args) -> Vec<String> {
     let count = args.processes;
     let [fleet, single] = [true, false].map(|is_fleet| measure(runtime, args, is_fleet));
     println!("\n{count} Clusters                                    one fleet      {count} processes");
-    let row = |name: &str, fleet: String, single: String, ratio: f64| {
-        println!("{name:<36} {fleet:>16} {single:>16}    1 : {ratio:.1}");
+    let mut missed = Vec::new();
+    let mut row = |name: &str, fleet: String, single: String, ratio: f64, least: f64| {
+        println!("{name:<36} {fleet:>16} {single:>16}    1 : {ratio:.1} of {least}");
+        if count >= FULL && ratio < least {
+            missed.push(format!("missed: {name}, beside {count} processes"));
+        }
     };
     let mib = |kib: u64| format!("{} MiB", kib / 1024);
     let ratio = single.resident as f64 / fleet.resident as f64;
-    row("resident, without autoscalers", mib(fleet.resident), mib(single.resident), ratio);
+    row("resident, without autoscalers", mib(fleet.resident), mib(single.resident), ratio, MEMORY);
     let ratio = single.watches as f64 / fleet.watches as f64;
-    row("watches of the management cluster", fleet.watches.to_string(), single.watches.to_string(), ratio);
+    // Each process has the watches of a fleet.
+    let least = count as f64 / 2.0;
+    row("watches of the management cluster", fleet.watches.to_string(), single.watches.to_string(), ratio, least);
     let divided = |single: Duration, fleet: Duration| single.as_secs_f64() / fleet.as_secs_f64().max(f64::EPSILON);
     let millis = |time: Duration| format!("{:.0} ms", time.as_secs_f64() * 1e3);
     let ratio = divided(single.start, fleet.start);
-    row("processor time until all is known", millis(fleet.start), millis(single.start), ratio);
+    row("processor time until all is known", millis(fleet.start), millis(single.start), ratio, START);
     let micros = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6);
-    row("processor time of an event", micros(fleet.event), micros(single.event), divided(single.event, fleet.event));
+    let ratio = divided(single.event, fleet.event);
+    row("processor time of an event", micros(fleet.event), micros(single.event), ratio, EVENT);
     assert!(fleet.watches < single.watches, "a fleet opens fewer watches");
+    missed
 }
 
 fn measure(runtime: &Runtime, args: &Args, is_fleet: bool) -> Sums {

@@ -25,6 +25,10 @@ use crate::{
 /// The longest time for the first lists.
 const PATIENCE: Duration = Duration::from_secs(300);
 const INTERVAL: Duration = Duration::from_millis(20);
+/// The time between two scrapes, which cost the program more than any other look at it.
+const BETWEEN_SCRAPES: Duration = Duration::from_millis(100);
+/// The series of a Cluster whose Nodes are in sync begin with this and end with 1.
+const NODES_IN_SYNC: &str = "capi_autoscaler_provider_fleet_cluster_nodes_synced{";
 /// The time between two events.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(1);
 /// The time for which the process is idle before its events, to subtract that.
@@ -40,6 +44,7 @@ pub(crate) enum Served<'a> {
 /// A running process of the program.
 pub(crate) struct Program {
     process: Process,
+    serves_fleet: bool,
     began: Instant,
     pub(crate) grpc: SocketAddr,
     http: SocketAddr,
@@ -66,7 +71,8 @@ impl Program {
             }
         }
         let began = Instant::now();
-        Self { process: Process::start(command.stderr(Stdio::null())), began, grpc, http }
+        let (process, serves_fleet) = (Process::start(command.stderr(Stdio::null())), matches!(served, Served::Fleet));
+        Self { process, serves_fleet, began, grpc, http }
     }
 
     pub(crate) fn memory(&self, field: &str) -> u64 {
@@ -89,9 +95,20 @@ impl Program {
         self.age()
     }
 
-    /// Waits until the Nodes of all Clusters are watched, and returns its age then.
+    /// Waits until the Nodes of all Clusters are in sync, and returns its age then. A process of one Cluster is ready
+    /// once they are.
     pub(crate) async fn all_nodes(&self, world: &World<'_>) -> Duration {
-        Wait::new("all Nodes").within(PATIENCE).every(INTERVAL).condition(|| world.all_are_watched()).await;
+        Wait::new("all watches").within(PATIENCE).every(INTERVAL).condition(|| world.all_are_watched()).await;
+        if self.serves_fleet {
+            let (address, all) = (self.http.to_string(), world.clusters().len());
+            let wait = Wait::new("all Nodes").within(PATIENCE).every(BETWEEN_SCRAPES);
+            wait.value(async || {
+                let (_, metrics) = try_get(&address, "/metrics").await.ok()?;
+                let is_in_sync = |line: &&str| line.starts_with(NODES_IN_SYNC) && line.ends_with(" 1");
+                (metrics.lines().filter(is_in_sync).count() == all).then_some(())
+            })
+            .await;
+        }
         self.age()
     }
 
