@@ -229,7 +229,9 @@ impl World {
                 continue;
             }
             match (self.cluster.get(&key), before) {
-                (Some(now), _) => self.store.apply_page(listing, [object(&key, *now)]),
+                (Some(now), _) => {
+                    self.store.apply_page(listing, [object(&key, *now)]);
+                }
                 (None, Some((uid, _, size))) => {
                     self.store.batch().delete(object(&key, (uid, self.version, size)));
                 }
