@@ -219,7 +219,7 @@ impl FleetConfig {
                 namespaces: self.namespaces.clone(),
                 nodes: self.nodes.clone(),
                 max_staleness: common.max_staleness,
-                informers: Settings::default(),
+                informers: Settings::of_many_tenants(),
             },
             trust_domain: self.trust_domain.clone(),
             capi_version: common.capi_version.clone(),

@@ -47,6 +47,8 @@ fn of_nodes(all: &Settings) -> Settings {
         max_page_bytes: all.max_page_bytes.min(LONGEST_PAGE),
         max_objects: all.max_objects.min(MOST_NODES),
         max_bytes: all.max_bytes.min(MOST_BYTES),
+        // Nodes have no namespace.
+        max_of_namespace: None,
         ..all.clone()
     }
 }
@@ -265,6 +267,9 @@ impl Member {
         let Inner { cluster, index, joined_at, at_start, common, .. } = &*self.inner;
         if common.sink.is_left_out(cluster) {
             return Some(format!("the namespace {} can't be read", cluster.namespace));
+        }
+        if let Some(why) = common.core.management().factory().left_out_of(&cluster.namespace) {
+            return Some(why);
         }
         // Without Nodes the groups are the same, unless a Machine is recognized by its Node alone.
         if let Some(why) = self.problem_of_nodes().map(|why| format!("{NODES}: {why}")) {

@@ -87,7 +87,7 @@ impl<T> State<T> {
             tracing::warn!(
                 resource = progress.resource(),
                 namespace = %key.namespace,
-                "the namespace has more objects, or more bytes of them, than are kept of one: further ones are left out"
+                "the namespace has more objects or bytes than are kept of one: further ones are left out"
             );
         }
         if is_another && let Some(last) = self.remove(object) {
