@@ -1,5 +1,5 @@
-//! The objects of each namespace, where namespaces have a limit: a tenant who makes ever more or ever larger objects must
-//! take nothing from the others. An object beyond the limit is left out. Must cost nothing without a limit.
+//! The amounts of each namespace, where namespaces have a limit: a tenant who makes ever more or ever larger objects
+//! must take nothing from the others. An object beyond the limit is left out. Must cost nothing without a limit.
 
 use std::{collections::HashMap, hash::BuildHasher as _};
 
