@@ -40,10 +40,7 @@ impl Amount {
 impl Amount {
     /// Returns the rest without a part of it.
     pub(super) fn without(self, part: Self) -> Self {
-        Self {
-            objects: self.objects.saturating_sub(part.objects),
-            bytes: self.bytes.saturating_sub(part.bytes),
-        }
+        Self { objects: self.objects.saturating_sub(part.objects), bytes: self.bytes.saturating_sub(part.bytes) }
     }
 }
 

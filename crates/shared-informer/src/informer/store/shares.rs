@@ -66,6 +66,14 @@ impl Shares {
     }
 }
 
+#[cfg(test)]
+impl<T> super::Store<T> {
+    /// Returns the amount of a namespace, if namespaces have a limit.
+    pub(in crate::informer) fn share_of(&self, namespace: &str) -> Amount {
+        self.state.read().shares.stored.get(namespace).copied().unwrap_or_default()
+    }
+}
+
 impl<T> State<T> {
     /// Leaves a state of an object out if its namespace has no place for it, and returns true then. An earlier state
     /// stays, as that of a known object, but not that of another object of this name.
