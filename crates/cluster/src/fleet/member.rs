@@ -346,6 +346,10 @@ impl WatchedMachines for Member {
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
         self.inner.common.core.machine_as_of(key, version)
     }
+
+    fn has_all_of(&self, namespace: &str) -> bool {
+        self.inner.common.core.has_all_machines_of(namespace)
+    }
 }
 
 impl fmt::Debug for Member {

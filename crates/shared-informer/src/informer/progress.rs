@@ -332,6 +332,11 @@ impl Progress {
         self.record.lock().incomplete.contains_key(namespace)
     }
 
+    /// Returns true if an object was ever left out.
+    pub(super) fn has_left_out(&self) -> bool {
+        self.record.lock().left_out > 0
+    }
+
     /// Returns true if objects of this scope (a namespace, or all) are left out.
     pub(super) fn leaves_any_out(&self, scope: Option<&str>) -> bool {
         self.record.lock().incomplete.keys().any(|namespace| covers(scope, namespace))
