@@ -206,7 +206,7 @@ impl cluster::Tenants for Tenants {
             && tenant.member.uid() == member.uid()
         {
             match member.left() {
-                // What was begun is taken back while its last state is kept.
+                // The finisher takes back what was begun, while its last state is kept.
                 Some(Left::OptedOut) => tenant.scale.leave(),
                 Some(Left::Deleted | Left::Replaced) | None => tenant.scale.stop(),
             }

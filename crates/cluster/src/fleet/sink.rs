@@ -55,12 +55,15 @@ impl Clusters {
         }
     }
 
-    /// Returns the number of earlier warnings about a Cluster that weren't logged, if the next one may be.
+    /// Returns the number of earlier warnings about a Cluster that weren't logged, if the next one may be. Logs the
+    /// numbers of those about other Clusters whose minute is over.
     fn may_warn(&mut self, cluster: &ObjectKey) -> Option<u64> {
         let now = Instant::now().into_std();
-        let over = self.lines.over(now).into_iter().find(|(other, _)| other == cluster);
-        let more = self.lines.allows(cluster.clone(), 1, now)?;
-        Some(more + over.map_or(0, |(_, more)| more))
+        let allowed = self.lines.allows(cluster.clone(), 1, now);
+        for (cluster, more) in self.lines.over(now) {
+            tracing::warn!(%cluster, more, "the Cluster's annotation {CLIENT_NOT_BEFORE} was set to no time more often");
+        }
+        allowed
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use capi::ObjectKey;
+use capi::{CLIENT_NOT_BEFORE, NotBefore, ObjectKey};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shared_informer::Settings;
@@ -294,6 +294,39 @@ async fn a_cluster_whose_label_flips_joins_again_after_a_pause_and_fills_no_log(
     assert!((8..=12).contains(&logged), "four lines a minute: {said}");
     let more = said.lines().filter_map(|line| line.rsplit_once("more=")?.1.parse::<usize>().ok());
     assert_eq!(logged + more.sum::<usize>(), events.len(), "{said}");
+    world.shutdown().await;
+}
+
+/// The owner of one Cluster can fill no log, and another one's warning doesn't hide how many there were.
+#[tokio::test(start_paused = true)]
+async fn an_annotation_that_is_no_time_again_and_again_has_few_lines_and_a_sum() {
+    let api = three();
+    let world = World::new(&api, None);
+    world.until_served(&[STAGE, OTHER]).await;
+    let (log, _guard) = CapturedLog::begin();
+    let set = async |name: &str, text: Option<&str>| {
+        let mut cluster = labelled();
+        if let Some(text) = text {
+            cluster["metadata"]["annotations"] = json!({ CLIENT_NOT_BEFORE: text });
+        }
+        api.put("clusters", name, &cluster);
+        let member = world.member(&format!("team-a/{name}")).unwrap();
+        let expected = text.map(|_| NotBefore::Unreadable);
+        world.until("the annotation", |_| member.client_not_before() == expected).await;
+    };
+    for _ in 0..10 {
+        set("stage", Some("soon")).await;
+        set("stage", None).await;
+    }
+    time::sleep(Duration::from_secs(61)).await;
+    set("other", Some("soon")).await;
+    let said = log.take();
+    let about = |name: &str| said.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
+    let ([first, second, sum], [other]) = (&about("team-a/stage")[..], &about("team-a/other")[..]) else {
+        panic!("{said}")
+    };
+    assert!([first, second, other].iter().all(|line| line.contains("isn't a time such as")), "{said}");
+    assert!(sum.contains("was set to no time more often") && sum.contains("more=8"), "{sum}");
     world.shutdown().await;
 }
 

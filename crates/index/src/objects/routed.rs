@@ -82,7 +82,7 @@ pub fn routed((kind, key): &Id, uid: u64, version: u64, names: Names<'_>, decode
     object
 }
 
-/// What an informer delivers next.
+/// A delivery of an informer that waits.
 pub enum Waiting<T> {
     Event(Event<T>),
     Mark(u64),

@@ -11,6 +11,7 @@ use std::{
 
 use rstest::rstest;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use super::{
     ABCD,
@@ -47,6 +48,14 @@ fn is_untouched(world: &World) {
 
 fn denied() -> Result<(), ScaleError> {
     Err(ScaleError::PermissionDenied("MachineDeployment/team-a/workers: it was opted out".to_owned()))
+}
+
+/// Begins to delete Nodes, and waits until the API holds a call.
+async fn held_delete(world: &World, names: &[&str]) -> JoinHandle<Result<(), ScaleError>> {
+    let (scale, nodes) = (world.scale.clone(), nodes(names));
+    let command = tokio::spawn(async move { scale.delete(group(), nodes).await });
+    world.api.held().await;
+    command
 }
 
 /// Other groups of the Cluster have used up its writes, and Cluster Autoscaler gives the command up meanwhile.
@@ -86,9 +95,7 @@ async fn a_cluster_that_is_served_is_written_as_any() {
 async fn a_delete_that_was_accepted_before_an_opt_out_is_taken_back(#[case] call: &'static str) {
     let (world, cluster) = world(4, &ABCD);
     world.api.fault(call, Fault::HoldAnswer);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b", "d"])).await });
-    world.api.held().await;
+    let command = held_delete(&world, &["b", "d"]).await;
     assert_eq!(world.api.log(), ["b wanted", "d wanted"]);
     cluster.opt_out();
     world.api.release();
@@ -101,9 +108,7 @@ async fn a_delete_that_was_accepted_before_an_opt_out_is_taken_back(#[case] call
 async fn a_delete_whose_size_is_written_during_an_opt_out_was_done() {
     let (world, cluster) = world(4, &ABCD);
     world.api.fault("PATCH machine b", Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
+    let command = held_delete(&world, &["b"]).await;
     world.api.fault("PATCH group", Fault::HoldAnswer);
     world.api.release();
     world.api.held().await;
@@ -122,9 +127,7 @@ async fn a_log_write_without_an_answer_is_looked_for_and_taken_back() {
     let (world, cluster) = world(4, &ABCD);
     world.api.fault("PATCH group", Fault::CutAfter);
     world.api.fault("GET group", Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
+    let command = held_delete(&world, &["b"]).await;
     cluster.opt_out();
     world.api.release();
     command.await.unwrap().unwrap_err();
@@ -136,9 +139,7 @@ async fn a_log_write_without_an_answer_is_looked_for_and_taken_back() {
 async fn a_deletion_that_cant_be_taken_back_at_an_opt_out_is_taken_back_later() {
     let (world, cluster) = world(4, &ABCD);
     world.api.fault("PATCH machine b", Fault::HoldAnswer);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
+    let command = held_delete(&world, &["b"]).await;
     cluster.opt_out();
     world.scale.leave();
     for _ in 0..3 {
@@ -160,9 +161,7 @@ async fn a_deletion_that_cant_be_taken_back_at_an_opt_out_is_taken_back_later() 
 async fn a_deletion_that_was_never_taken_back_goes_on_after_the_next_opt_in() {
     let (world, cluster) = world(4, &ABCD);
     world.api.fault("PATCH machine b", Fault::HoldAnswer);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
-    world.api.held().await;
+    let command = held_delete(&world, &["b"]).await;
     cluster.opt_out();
     world.scale.stop();
     world.api.fault("PATCH group", Fault::Answer(403, json!({"message": "denied"})));
