@@ -219,7 +219,7 @@ impl FleetConfig {
                 namespaces: self.namespaces.clone(),
                 nodes: self.nodes.clone(),
                 max_staleness: common.max_staleness,
-                informers: Settings::default(),
+                informers: Settings::of_many_tenants(),
             },
             trust_domain: self.trust_domain.clone(),
             capi_version: common.capi_version.clone(),
@@ -242,5 +242,32 @@ impl IndexConfig {
             capi_version: None,
             prices: None,
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use nodegroup::Scope;
+
+    use super::*;
+
+    #[test]
+    fn a_fleet_has_a_limit_for_each_namespace() {
+        let rules = || Rules::new(Scope::Specs(Vec::new()));
+        let fleet = FleetConfig {
+            common: Config::new(IndexConfig::new(rules())),
+            selector: "autoscaler=fleet".parse().unwrap(),
+            namespaces: None,
+            trust_domain: "prod.example".parse().unwrap(),
+            grpc_threads: NonZero::<usize>::MIN,
+            nodes: NodeAccess::default(),
+            group_metrics: false,
+        };
+        let Settings { max_objects, max_bytes, max_of_namespace, .. } = fleet.provider(rules()).fleet.informers;
+        let (of_one, alone) = (max_of_namespace.unwrap(), Settings::default());
+        assert_eq!((of_one.objects, of_one.bytes), (alone.max_objects, alone.max_bytes));
+        assert!(max_objects > 5 * of_one.objects && max_bytes > 5 * of_one.bytes, "one takes nothing from all");
+        assert_eq!(alone.max_of_namespace, None);
     }
 }

@@ -175,6 +175,7 @@ mod tests {
             remaining,
             undecodable: 0,
             nameless: 0,
+            left_out: 0,
             events: shared_informer::EventCounts::default(),
             lists: shared_informer::ListCounts::default(),
             watch_errors: 0,

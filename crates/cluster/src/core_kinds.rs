@@ -301,6 +301,11 @@ impl<S: CoreSink> CoreKinds<S> {
         machines.map_or(AsOf::Behind, |machines| machines.as_of(key, version))
     }
 
+    /// Returns true unless Machines of a namespace may be missing in the sink, since there are too many.
+    pub(super) fn has_all_machines_of(&self, namespace: &str) -> bool {
+        self.followed.lock().machines.as_ref().is_none_or(|machines| machines.has_all_of(namespace))
+    }
+
     /// Stops following the kinds. The shared informers of the management cluster continue.
     pub(super) fn end(&self) {
         *self.followed.lock() = FollowedKinds::default();

@@ -110,6 +110,13 @@ impl<T: IndexFeed, S: Sink<T>> Followed<T, S> {
         Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
     }
 
+    /// Returns true if the sink has all objects of a namespace. Those that had been left out may still be on their way
+    /// to it.
+    pub(super) fn has_all_of(&self, namespace: &str) -> bool {
+        let informer = &self.informer;
+        !informer.has_left_out() || (!informer.leaves_out(namespace) && self.registration.is_idle())
+    }
+
     /// Stops waiting for the first list of these namespaces.
     pub(super) fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
         for namespace in namespaces {

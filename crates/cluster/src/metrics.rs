@@ -75,9 +75,12 @@ const AGES: [Age; 2] = [
 type Count = (&'static str, &'static str, fn(&Status) -> u64);
 
 /// Counters of an informer: name, help, value.
-const COUNTERS: [Count; 4] = [
+const COUNTERS: [Count; 5] = [
     ("informer_watch_errors", "Watches that failed, by resource", |status| status.watch_errors),
     ("informer_decode_errors", "Objects received that don't decode, by resource", |status| status.decode_errors),
+    ("informer_left_out", "Objects received and left out of a namespace beyond its limit, by resource", |status| {
+        status.left_out
+    }),
     ("informer_streamed_lists", "Lists received as a stream and not in pages, by resource", |status| {
         status.lists.streamed
     }),

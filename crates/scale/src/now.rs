@@ -43,7 +43,8 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for CurrentState<'_, F> {
     }
 
     fn has_machine(&self, named: &Named) -> bool {
-        self.work.index().has_machine(&self.work.machine_key(&named.name), &named.uid)
+        let key = self.work.machine_key(&named.name);
+        self.work.index().has_machine(&key, &named.uid) || !self.work.shared.machines.has_all_of(&key.namespace)
     }
 
     fn is_stranger(&self, entry: &Entry) -> bool {
@@ -145,9 +146,13 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for CurrentState<'_, F> {
     }
 }
 
-/// Returns the life of a Machine as the watch shows it; `None` if the watch lags too far behind to be trusted.
+/// Returns the life of a Machine as the watch shows it; `None` if the watch lags too far behind to be trusted, or may
+/// have left the Machine out.
 fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
     let key = work.machine_key(&named.name);
+    if !work.shared.machines.has_all_of(&key.namespace) && !work.index().has_machine(&key, &named.uid) {
+        return None;
+    }
     // The Machine existed when the request was read, so it is gone for good.
     if !work.index().has_machine(&key, &named.uid) {
         return Some(Life::Gone);

@@ -16,6 +16,11 @@ use index::Index;
 pub trait WatchedMachines: Send + Sync {
     /// Returns the Machine with this name, as of this resourceVersion or later.
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine>;
+
+    /// Returns true unless Machines of a namespace may exist that the index doesn't have, since there are too many.
+    fn has_all_of(&self, _namespace: &str) -> bool {
+        true
+    }
 }
 
 /// The state that the commands and reconciles of one workload cluster share.

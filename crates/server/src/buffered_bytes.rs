@@ -2,15 +2,17 @@
 //! answers. A client that doesn't read must delay nobody but itself.
 
 use std::{
+    collections::HashMap,
     mem,
     pin::{Pin, pin},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
 
+use arcstr::ArcStr;
 use futures::future::poll_fn;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -18,12 +20,14 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use super::connection::Client;
+
 /// The limits of buffered bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteLimits {
-    /// The limit of a connection's request bytes; further requests are refused.
+    /// The limit of the request bytes of a connection, or of a client; further requests are refused.
     pub(super) requests: usize,
-    /// The limit of a connection's unread answer bytes; beyond it, further calls wait.
+    /// The limit of the unread answer bytes of a connection, or of a client; beyond it, further calls wait.
     pub(super) answers: usize,
     /// The limit of all connections together; beyond it, the largest connection is cut.
     pub(super) total: usize,
@@ -37,14 +41,51 @@ pub(super) struct AllBytes {
     pub(super) exceeded: Notify,
 }
 
+/// The bytes that have a common limit: those of a connection, or of all connections of a client.
+#[derive(Debug, Default)]
+pub(super) struct LimitedBytes {
+    requests: AtomicUsize,
+    answers: AtomicUsize,
+    /// Notified when answers have been read.
+    read: Notify,
+}
+
+impl LimitedBytes {
+    fn counter(&self, kind: Kind) -> &AtomicUsize {
+        match kind {
+            Kind::Request => &self.requests,
+            Kind::Answer => &self.answers,
+        }
+    }
+}
+
+/// The bytes of each client that has connections, by its identity: one that opens many of them gets no more.
+#[derive(Debug, Default)]
+pub(super) struct BytesOfClients(Mutex<HashMap<ArcStr, Weak<LimitedBytes>>>);
+
+impl BytesOfClients {
+    /// Returns the bytes of a client, for another connection of it.
+    pub(super) fn of(&self, client: &Client) -> Arc<LimitedBytes> {
+        let identity = client.uri.as_ref().unwrap_or(&client.name);
+        let mut clients = self.0.lock();
+        if let Some(known) = clients.get(identity).and_then(Weak::upgrade) {
+            return known;
+        }
+        clients.retain(|_, known| known.strong_count() > 0);
+        let bytes = Arc::<LimitedBytes>::default();
+        clients.insert(identity.clone(), Arc::downgrade(&bytes));
+        bytes
+    }
+}
+
 /// The bytes of a connection.
 #[derive(Debug)]
 pub(super) struct BufferedBytes {
     limits: ByteLimits,
+    /// The bytes that the limits are about.
+    limited: Arc<LimitedBytes>,
     all: Arc<AllBytes>,
-    requests: AtomicUsize,
-    answers: AtomicUsize,
-    read: Notify,
+    own: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,36 +103,30 @@ struct Reservation {
 }
 
 impl BufferedBytes {
-    pub(super) fn new(limits: ByteLimits, all: Arc<AllBytes>) -> Self {
-        Self { limits, all, requests: AtomicUsize::new(0), answers: AtomicUsize::new(0), read: Notify::new() }
+    pub(super) fn new(limits: ByteLimits, limited: Arc<LimitedBytes>, all: Arc<AllBytes>) -> Self {
+        Self { limits, limited, all, own: AtomicUsize::new(0) }
     }
 
     /// Returns the number of buffered bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.requests.load(Ordering::Relaxed) + self.answers.load(Ordering::Relaxed)
+        self.own.load(Ordering::Relaxed)
     }
 
     /// Waits until the client has read enough of its answers for another one.
     pub(super) async fn wait_for_capacity(&self) {
         loop {
-            let mut read = pin!(self.read.notified());
+            let mut read = pin!(self.limited.read.notified());
             read.as_mut().enable();
-            if self.answers.load(Ordering::Relaxed) < self.limits.answers {
+            if self.limited.answers.load(Ordering::Relaxed) < self.limits.answers {
                 return;
             }
             read.await;
         }
     }
 
-    fn counter(&self, kind: Kind) -> &AtomicUsize {
-        match kind {
-            Kind::Request => &self.requests,
-            Kind::Answer => &self.answers,
-        }
-    }
-
     fn reserve(self: &Arc<Self>, kind: Kind, bytes: usize) -> Reservation {
-        self.counter(kind).fetch_add(bytes, Ordering::Relaxed);
+        self.limited.counter(kind).fetch_add(bytes, Ordering::Relaxed);
+        self.own.fetch_add(bytes, Ordering::Relaxed);
         if self.all.buffered.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limits.total {
             self.all.exceeded.notify_one();
         }
@@ -101,10 +136,12 @@ impl BufferedBytes {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.of.counter(self.kind).fetch_sub(self.bytes, Ordering::Relaxed);
-        self.of.all.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
+        let BufferedBytes { limited, all, own, .. } = &*self.of;
+        limited.counter(self.kind).fetch_sub(self.bytes, Ordering::Relaxed);
+        own.fetch_sub(self.bytes, Ordering::Relaxed);
+        all.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
         if matches!(self.kind, Kind::Answer) {
-            self.of.read.notify_waiters();
+            limited.read.notify_waiters();
         }
     }
 }
@@ -122,7 +159,7 @@ impl CallBytes {
         Arc::new(Self { buffered: Arc::clone(buffered), message: Mutex::default(), is_refused: AtomicBool::new(false) })
     }
 
-    /// Returns the error of a request that exceeds the limit together with the others of its connection.
+    /// Returns the error of a request that exceeds the limit together with those that share it.
     pub(super) fn refusal(&self) -> Option<Status> {
         self.is_refused.load(Ordering::Relaxed).then(|| limit_exceeded(self.buffered.limits.requests))
     }
@@ -132,7 +169,7 @@ impl CallBytes {
         let mut message = self.message.lock();
         message.take();
         let limit = self.buffered.limits.requests;
-        if self.buffered.requests.load(Ordering::Relaxed).saturating_add(bytes) > limit {
+        if self.buffered.limited.requests.load(Ordering::Relaxed).saturating_add(bytes) > limit {
             self.is_refused.store(true, Ordering::Relaxed);
             return Err(limit_exceeded(limit));
         }
@@ -143,7 +180,7 @@ impl CallBytes {
 
 fn limit_exceeded(limit: usize) -> Status {
     Status::resource_exhausted(format!(
-        "the requests under way on this connection have more than {limit} bytes: send fewer at once"
+        "the client's requests under way have more than {limit} bytes: send fewer at once"
     ))
 }
 
@@ -287,10 +324,48 @@ where
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use futures::FutureExt as _;
     use rstest::rstest;
 
     use super::*;
+
+    #[tokio::test]
+    async fn all_connections_of_a_client_have_the_bytes_of_one() {
+        let limits = ByteLimits { requests: 100, answers: 10, total: 1_000 };
+        let (clients, all) = (BytesOfClients::default(), Arc::<AllBytes>::default());
+        let connection = |uri: &str| {
+            let client = Client { uri: Some(uri.into()), ..Client::default() };
+            Arc::new(BufferedBytes::new(limits, clients.of(&client), Arc::clone(&all)))
+        };
+        let (first, second, other) = (connection("a"), connection("a"), connection("b"));
+        let call = CallBytes::new(&first);
+        call.announce(60).unwrap();
+        assert!(CallBytes::new(&second).announce(41).is_err());
+        let fits = CallBytes::new(&second);
+        fits.announce(40).unwrap();
+        assert_eq!((first.bytes(), second.bytes()), (60, 40));
+        CallBytes::new(&other).announce(100).unwrap();
+        drop(call);
+        CallBytes::new(&second).announce(60).unwrap();
+        let unread = first.reserve(Kind::Answer, 10);
+        other.wait_for_capacity().await;
+        let mut waiting = pin!(second.wait_for_capacity());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(unread);
+        assert!(waiting.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_client_without_connections_is_forgotten() {
+        let clients = BytesOfClients::default();
+        for number in 0..100 {
+            let client = Client { uri: Some(format!("spiffe://prod/{number}").into()), ..Client::default() };
+            drop(clients.of(&client));
+        }
+        assert_eq!(clients.0.lock().len(), 1);
+    }
 
     #[rstest]
     #[case::nothing(b"", 1, &[])]

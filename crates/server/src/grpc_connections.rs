@@ -34,7 +34,7 @@ use tower::{ServiceExt as _, service_fn};
 use tracing::warn;
 
 use super::{
-    buffered_bytes::{AllBytes, BufferedBytes, ByteLimits, CallBytes, RequestBody, ResponseBody},
+    buffered_bytes::{AllBytes, BufferedBytes, ByteLimits, BytesOfClients, CallBytes, RequestBody, ResponseBody},
     chunks::Chunked,
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
@@ -48,6 +48,8 @@ use super::{
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HEADER_BYTES: u32 = 8 << 10;
+/// The limit of the request bytes of one of many clients, which can't take those of all.
+const MAX_REQUEST_BYTES_OF_MANY: usize = 16 << 20;
 /// The share of the age by which a connection may end earlier, so that connections don't all end at once.
 const JITTER: f64 = 0.2;
 /// The maximum number of evicted connections that may answer their calls before they are cut.
@@ -71,6 +73,8 @@ pub(super) struct GrpcLimits {
     pub(super) streams: u32,
     /// The limits of bytes.
     pub(super) bytes: ByteLimits,
+    /// True if all connections of a client have the bytes of one.
+    pub(super) shares_bytes: bool,
     /// The number of threads that serve the connections of IP addresses.
     pub(super) threads: NonZero<usize>,
     /// The rates of TLS handshakes.
@@ -93,6 +97,7 @@ impl Default for GrpcLimits {
             leave: Duration::from_secs(30),
             streams: 256,
             bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
+            shares_bytes: false,
             threads: NonZero::<usize>::MIN,
             handshakes: HandshakeRates::default(),
         }
@@ -104,7 +109,9 @@ impl GrpcLimits {
     pub(super) fn of_many_clients() -> Self {
         let limits = Self::default();
         let connections = Limits { total: 4_096, per_peer: 1_024, ..limits.connections };
-        Self { connections, streams: 128, handshakes: HandshakeRates::of_many_clients(), ..limits }
+        let bytes = ByteLimits { requests: MAX_REQUEST_BYTES_OF_MANY, ..limits.bytes };
+        let handshakes = HandshakeRates::of_many_clients();
+        Self { connections, streams: 128, bytes, shares_bytes: true, handshakes, ..limits }
     }
 }
 
@@ -114,6 +121,7 @@ pub(super) struct Listener {
     limits: GrpcLimits,
     open: OpenConnections,
     all_bytes: Arc<AllBytes>,
+    bytes_of_clients: BytesOfClients,
     leaving: Semaphore,
     /// The connections that this program has ended lately, the last one last. They still count as open, since their
     /// callers continue their loop on a new connection.
@@ -177,6 +185,7 @@ impl Listener {
             limits,
             open: OpenConnections::new(limits.connections),
             all_bytes: Arc::default(),
+            bytes_of_clients: BytesOfClients::default(),
             leaving: Semaphore::new(LEAVING),
             ended: Mutex::default(),
             logged: Mutex::new(LogLimit::new(1)),
@@ -226,7 +235,8 @@ impl Listener {
     {
         let GrpcLimits { connections, silence, overtime, leave, streams, bytes, .. } = self.limits;
         let Limits { age, last_request, .. } = connections;
-        let buffered = Arc::new(BufferedBytes::new(bytes, Arc::clone(&self.all_bytes)));
+        let limited = if self.limits.shares_bytes { self.bytes_of_clients.of(&client) } else { Arc::default() };
+        let buffered = Arc::new(BufferedBytes::new(bytes, limited, Arc::clone(&self.all_bytes)));
         let cut = connection.set_buffered(Arc::clone(&buffered));
         let (caller, calls, turns) = (Connection::of(client), connection.calls(), Arc::new(Turns::default()));
         let at_its_age = {

@@ -43,7 +43,7 @@ pub use self::{
     index::UnknownIndex,
     lister::{AsOf, Lister, NamespaceLister},
     query::{Namespaces, Query},
-    settings::Settings,
+    settings::{NamespaceLimit, Settings},
     slot::HandlerOptions,
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
     store::Store,

@@ -110,8 +110,9 @@ fn a_fleet_of_as_many_machines_and_nodes_as_there_may_be_is_within_the_limit_of_
         "spec": {"clusterName": "prod", "providerID": provider}, "status": {"nodeRef": {"name": name}},
     });
     let machine = Machine::decode(meta_of(&machine), &machine, &context).unwrap();
-    let Settings { max_objects, max_bytes, .. } = Settings::default();
-    for bytes in [size_of::<Node>() + node.bytes(), size_of::<Machine>() + machine.bytes()] {
-        assert!(max_objects * (REST + bytes) <= max_bytes, "{bytes} bytes of an object");
+    for Settings { max_objects, max_bytes, .. } in [Settings::default(), Settings::of_many_tenants()] {
+        for bytes in [size_of::<Node>() + node.bytes(), size_of::<Machine>() + machine.bytes()] {
+            assert!(max_objects * (REST + bytes) <= max_bytes, "{bytes} bytes of an object");
+        }
     }
 }

@@ -47,6 +47,8 @@ fn of_nodes(all: &Settings) -> Settings {
         max_page_bytes: all.max_page_bytes.min(LONGEST_PAGE),
         max_objects: all.max_objects.min(MOST_NODES),
         max_bytes: all.max_bytes.min(MOST_BYTES),
+        // Nodes have no namespace.
+        max_of_namespace: None,
         ..all.clone()
     }
 }
@@ -266,6 +268,9 @@ impl Member {
         if common.sink.is_left_out(cluster) {
             return Some(format!("the namespace {} can't be read", cluster.namespace));
         }
+        if let Some(why) = common.core.management().factory().left_out_of(&cluster.namespace) {
+            return Some(why);
+        }
         // Without Nodes the groups are the same, unless a Machine is recognized by its Node alone.
         if let Some(why) = self.problem_of_nodes().map(|why| format!("{NODES}: {why}")) {
             if let Some(machine) = index.unidentified_machine() {
@@ -340,6 +345,10 @@ impl MayWrite for Member {
 impl WatchedMachines for Member {
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
         self.inner.common.core.machine_as_of(key, version)
+    }
+
+    fn has_all_of(&self, namespace: &str) -> bool {
+        self.inner.common.core.has_all_machines_of(namespace)
     }
 }
 

@@ -66,7 +66,12 @@ impl World {
 
     /// Returns a fleet that reads Nodes by these credentials.
     pub(super) fn reading(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess) -> Self {
-        let informers = Settings { backoff_min: Duration::from_millis(50), ..Settings::default() };
+        Self::with(api, namespaces, nodes, Settings::default())
+    }
+
+    /// Returns a fleet with these settings of its informers, apart from their pauses.
+    pub(super) fn with(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess, informers: Settings) -> Self {
+        let informers = Settings { backoff_min: Duration::from_millis(50), ..informers };
         let (rules, runtime) = (objects::rules(), Handle::current());
         let options =
             ManagementOptions { group: rules.keys.group.clone(), version: None, informers: informers.clone() };
@@ -126,11 +131,11 @@ pub(super) fn labelled() -> Value {
     json!({"metadata": {"labels": {"autoscaler": "fleet"}}})
 }
 
-fn group_of(cluster: &str) -> Value {
+pub(super) fn group_of(cluster: &str) -> Value {
     scalable(&json!({"spec": {"clusterName": cluster}}))
 }
 
-fn machine_of(cluster: &str) -> Value {
+pub(super) fn machine_of(cluster: &str) -> Value {
     json!({"spec": {"clusterName": cluster}})
 }
 

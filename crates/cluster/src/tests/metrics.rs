@@ -32,6 +32,7 @@ async fn metrics_show_what_is_held_what_is_broken_and_which_group_has_a_problem(
         format!("informer_synced{{{deployments}}} 1"),
         format!("informer_synced{{{nodes}}} 0"),
         format!("informer_decode_errors_total{{{deployments}}} 1"),
+        format!("informer_left_out_total{{{deployments}}} 0"),
         format!("informer_streamed_lists_total{{{deployments}}} 0"),
         format!("informer_handler_panics_total{{{deployments}}} 0"),
         format!("informer_last_list_seconds{{{deployments}}} 0"),

@@ -2,6 +2,7 @@
 //! jumps as soon as all tasks are idle, so that long intervals cost no time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod fleet_bounds;
 mod fleet_nodes;
 mod fleets;
 mod following;

@@ -1,6 +1,9 @@
 //! A copy of the program, whose watches are updated when a test says so.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwapOption;
 use capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource};
@@ -10,13 +13,13 @@ use parking_lot::Mutex;
 use shared_informer::{AsOf, Object};
 use tokio::runtime::Handle;
 
-use super::{api::FakeApi, context, meta, resources};
+use super::{NAMESPACE, api::FakeApi, context, meta, resources};
 use crate::{Api, EventRecorder, MayWrite, Scale, ScaleMetrics, ScaleOptions, WatchedMachines, WriteBudget};
 use index::{Change, Index};
 
-/// The watch of Machines, as far as the test has let it come.
+/// The watch of Machines, as far as the test has let it come, and those that it leaves out.
 #[derive(Default)]
-pub(super) struct Watched(Mutex<(u64, BTreeMap<ObjectKey, Arc<Machine>>)>);
+pub(super) struct Watched(Mutex<(u64, BTreeMap<ObjectKey, Arc<Machine>>)>, Mutex<BTreeSet<ObjectKey>>);
 
 impl WatchedMachines for Watched {
     fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
@@ -24,7 +27,14 @@ impl WatchedMachines for Watched {
         let held = |machine: &Arc<Machine>| {
             AsOf::Present(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
         };
-        if watched.0 < version { AsOf::Behind } else { watched.1.get(key).map_or(AsOf::Absent, held) }
+        if watched.0 < version || !self.has_all_of(&key.namespace) {
+            return AsOf::Behind;
+        }
+        watched.1.get(key).map_or(AsOf::Absent, held)
+    }
+
+    fn has_all_of(&self, _: &str) -> bool {
+        self.1.lock().is_empty()
     }
 }
 
@@ -74,6 +84,12 @@ impl Copy {
         copy
     }
 
+    /// Lets the watch leave a Machine out, as one of a namespace with too many.
+    pub fn leave_out(&self, machine: &str) {
+        self.watched.1.lock().insert(ObjectKey::new(NAMESPACE, machine));
+        self.watch();
+    }
+
     /// Lets the watches show all objects.
     pub fn watch(&self) {
         let kinds = [
@@ -87,9 +103,12 @@ impl Copy {
                 self.index.apply_quietly(Change::Scalable(Arc::new(object)));
             }
         }
-        let mut held = BTreeMap::new();
+        let (mut held, left_out) = (BTreeMap::new(), self.watched.1.lock().clone());
         for value in self.api.all("machines") {
             let machine = Machine::decode(meta(&value), &value, &context()).expect("decodes");
+            if left_out.contains(&machine.meta.key) {
+                continue;
+            }
             let machine = Arc::new(machine);
             held.insert(machine.meta.key.clone(), Arc::clone(&machine));
             self.index.apply_quietly(Change::Machine(machine));

@@ -8,6 +8,7 @@ mod finishing;
 mod hostile;
 mod joined;
 mod joins;
+mod left_out;
 mod placeholders;
 mod read_only;
 mod replaced;

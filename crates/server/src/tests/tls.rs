@@ -1,6 +1,7 @@
 //! TLS as clients see it: which clients are accepted or refused, and new files that come into force without a failed
 //! call.
 
+mod bytes;
 mod identity;
 mod rate;
 mod rotation;
@@ -176,6 +177,16 @@ impl Running {
         authorities: &[&Authority],
         allowed: Option<AllowedClients>,
     ) -> Self {
+        let limits = GrpcLimits { handshakes, ..GrpcLimits::default() };
+        Self::serving_within(limits, server, authorities, allowed).await
+    }
+
+    async fn serving_within(
+        limits: GrpcLimits,
+        server: &Pair,
+        authorities: &[&Authority],
+        allowed: Option<AllowedClients>,
+    ) -> Self {
         let first = authorities.first().map_or("", |authority| &authority.pem);
         let second = authorities.get(1).map_or("", |authority| &authority.pem);
         let mount = Mount::new(&[
@@ -194,7 +205,7 @@ impl Running {
         let mut routes = Routes::builder();
         standard_services(&mut routes, false).await.unwrap();
         let followed = Some(certificates.clone());
-        let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), handshakes, ..GrpcLimits::default() };
+        let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), ..limits };
         let grpc = serve_within(listener().into(), followed, routes.routes(), limits, shutdown.clone(), LIMIT).unwrap();
         Self { grpc, certificates, mount, metrics, shutdown }
     }

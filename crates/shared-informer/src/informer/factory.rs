@@ -73,7 +73,8 @@ impl Factory {
         let scopes = key.query.scopes();
         let namespaces = scopes.iter().map(|scope| scope.namespace.clone());
         let content = (projection.identity, projection.bytes_of);
-        let store = Arc::new(Store::new(namespaces, content, Arc::clone(&progress)));
+        let store = Store::new(namespaces, content, Arc::clone(&progress));
+        let store = Arc::new(store.with_limit(self.settings.max_of_namespace));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             let reflector = Reflector {
@@ -90,6 +91,7 @@ impl Factory {
                 expired_watches: 0,
                 streams_lists: self.settings.streaming_lists,
                 max_per_page: None,
+                recounts: 0,
             };
             let cancelled = cancel.clone();
             self.tasks.spawn(async move {
@@ -116,6 +118,20 @@ impl Factory {
             order(a).cmp(&order(b))
         });
         statuses
+    }
+
+    /// Returns the reason why not all objects of a namespace are stored, for people; `None` while none is left out.
+    #[must_use]
+    pub fn left_out_of(&self, namespace: &str) -> Option<String> {
+        let limit = self.settings.max_of_namespace?;
+        let all = self.registry.all();
+        let mut resources: Vec<_> =
+            all.iter().filter(|progress| progress.leaves_out(namespace)).map(|progress| progress.resource()).collect();
+        if resources.is_empty() {
+            return None;
+        }
+        resources.sort_unstable();
+        Some(format!("the namespace {namespace} has more than {limit} of {}: some are left out", resources.join(", ")))
     }
 
     /// Waits until all current informers have their first complete list. The error names those that miss the

@@ -74,6 +74,18 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.store.stop_waiting_for(namespace);
     }
 
+    /// Returns true if objects of this namespace are left out, since it has more than its limit.
+    #[must_use]
+    pub fn leaves_out(&self, namespace: &str) -> bool {
+        self.shared.progress.leaves_out(namespace)
+    }
+
+    /// Returns true if an object of any namespace was ever left out.
+    #[must_use]
+    pub fn has_left_out(&self) -> bool {
+        self.shared.progress.has_left_out()
+    }
+
     /// Returns true if the first list is complete in every awaited namespace.
     #[must_use]
     pub fn has_synced(&self) -> bool {

@@ -37,6 +37,13 @@ impl Amount {
     }
 }
 
+impl Amount {
+    /// Returns the rest without a part of it.
+    pub(super) fn without(self, part: Self) -> Self {
+        Self { objects: self.objects.saturating_sub(part.objects), bytes: self.bytes.saturating_sub(part.bytes) }
+    }
+}
+
 impl AddAssign for Amount {
     fn add_assign(&mut self, other: Self) {
         self.objects += other.objects;

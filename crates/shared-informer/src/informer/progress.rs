@@ -3,10 +3,13 @@
 //! wait for that lock.
 
 use std::{
+    collections::BTreeMap,
+    num::NonZeroU32,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
+use arcstr::ArcStr;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +58,10 @@ struct Record {
     /// The number of nameless items since the last log line about them.
     unlogged_nameless: u64,
     nameless_logged: Option<tokio::time::Instant>,
+    /// The number of states of objects that were left out, since their namespace has more than its limit.
+    left_out: u64,
+    /// The namespaces of these objects, with the number of the last list within which or after which one came.
+    incomplete: BTreeMap<ArcStr, NonZeroU32>,
     events: EventCounts,
     lists: ListCounts,
     watch_errors: u64,
@@ -165,6 +172,7 @@ impl Progress {
             remaining: record.remaining(),
             undecodable: record.undecodable,
             nameless: record.nameless,
+            left_out: record.left_out,
             events: record.events,
             lists: record.lists,
             watch_errors: record.watch_errors,
@@ -226,9 +234,14 @@ impl Progress {
         }
     }
 
-    /// Returns the version up to which the store has everything of a namespace.
+    /// Returns the version up to which the store has everything of a namespace; `None` if unknown, or if some of its
+    /// objects are left out.
     pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
         let record = self.record.lock();
+        // An object that is left out isn't absent.
+        if record.incomplete.contains_key(namespace) {
+            return None;
+        }
         let covers = |scope: &&ScopeRecord| scope.covers.as_deref().is_none_or(|covered| covered == namespace);
         record.scopes.iter().find(covers)?.reached
     }
@@ -291,6 +304,44 @@ impl Progress {
         Some(std::mem::take(&mut record.unlogged_nameless))
     }
 
+    /// Counts a state of an object that is left out, within this list or after it. Returns true if nothing of its
+    /// namespace was left out before.
+    pub(super) fn left_out(&self, namespace: &ArcStr, list: NonZeroU32) -> bool {
+        let mut record = self.record.lock();
+        record.left_out += 1;
+        record.incomplete.insert(namespace.clone(), list).is_none()
+    }
+
+    /// Records that a list of this number is complete. Returns the namespaces of its scope that had objects left out
+    /// before it, and that it left nothing out of.
+    pub(super) fn list_left_out(&self, scope: Option<&str>, list: NonZeroU32) -> Vec<ArcStr> {
+        let incomplete = &mut self.record.lock().incomplete;
+        let mut complete = Vec::new();
+        incomplete.retain(|namespace, last| {
+            let stays = !covers(scope, namespace) || *last >= list;
+            if !stays {
+                complete.push(namespace.clone());
+            }
+            stays
+        });
+        complete
+    }
+
+    /// Returns true if objects of this namespace are left out.
+    pub(super) fn leaves_out(&self, namespace: &str) -> bool {
+        self.record.lock().incomplete.contains_key(namespace)
+    }
+
+    /// Returns true if an object was ever left out.
+    pub(super) fn has_left_out(&self) -> bool {
+        self.record.lock().left_out > 0
+    }
+
+    /// Returns true if objects of this scope (a namespace, or all) are left out.
+    pub(super) fn leaves_any_out(&self, scope: Option<&str>) -> bool {
+        self.record.lock().incomplete.keys().any(|namespace| covers(scope, namespace))
+    }
+
     pub(super) fn undecodable_received(&self) {
         self.record.lock().decode_errors += 1;
     }
@@ -320,6 +371,11 @@ impl Progress {
         record.objects = objects;
         record.undecodable = undecodable;
     }
+}
+
+/// Returns true if a scope covers a namespace.
+fn covers(scope: Option<&str>, namespace: &str) -> bool {
+    scope.is_none_or(|scope| scope == namespace)
 }
 
 impl Record {

@@ -30,6 +30,10 @@ const MAX_EXPIRED_TOKENS: u32 = 2;
 const MAX_WATCH_ERRORS: u32 = 3;
 /// The number of consecutive repeated events, in addition to two per stored object, after which a watch is closed.
 const MAX_REPEATS: usize = 10_000;
+/// The maximum number of a list's objects that are left out of their namespaces, as a multiple of those that are kept.
+const MAX_LEFT_OUT: usize = 16;
+/// The exponent of the maximum number of watches between two lists that find if namespaces are within their limit.
+const MAX_RECOUNTS: u32 = 2;
 
 /// The list and watch of one scope.
 pub(super) struct Reflector<T> {
@@ -53,6 +57,8 @@ pub(super) struct Reflector<T> {
     pub(super) streams_lists: bool,
     /// The page size in use after larger pages exceeded the limit of bytes; `None` for the one of the settings.
     pub(super) max_per_page: Option<u32>,
+    /// The number of consecutive lists that found namespaces beyond their limit again.
+    pub(super) recounts: u32,
 }
 
 type Body = Pin<Box<dyn AsyncBufRead + Send>>;
@@ -145,7 +151,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
         let listing = self.begin_list();
         let mut token: Option<String> = None;
-        let (mut limit, mut received) = (limit, Amount::default());
+        let (mut limit, mut received, mut left_out) = (limit, Amount::default(), Amount::default());
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
@@ -170,8 +176,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             self.progress.set_remaining(self.position, page.remaining);
             // Empty pages must not make a list endless.
             received += Amount { objects: page.objects.len().max(1), bytes: self.bytes_of(&page.objects) };
-            self.store.apply_page(listing, page.objects);
-            self.check(received)?;
+            left_out += self.store.apply_page(listing, page.objects);
+            self.check(received, left_out)?;
             // Larger pages may fit again, if the next objects are shorter.
             if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
@@ -211,9 +217,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Fails a list that exceeds a limit, repeated objects included. The store may hold as much again: the objects that
-    /// the list hasn't come to.
-    pub(super) fn check(&self, received: Amount) -> Result<(), Failure> {
-        received.check(&self.settings)?;
+    /// the list hasn't come to. What is left out has a limit of its own, so that no list is endless.
+    pub(super) fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
+        received.without(left_out).check(&self.settings)?;
+        Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)?;
         Amount { objects: 0, bytes: self.store.amount().bytes / 2 }.check(&self.settings)
     }
 
@@ -229,7 +236,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Watches, and resumes where the last watch ended, until a list is needed; returns the cause of the list.
     async fn watch(&mut self, listed: Listed) -> ListCause {
         let Listed { mut version, mut open } = listed;
-        let mut reported = 0;
+        let (mut reported, mut watches) = (0, 0);
         loop {
             let ended = self.watch_once(&mut version, open.take()).await;
             // An attempt that lived longer than the next pause resets the backoff.
@@ -242,6 +249,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
                     self.expired_watches = 0;
                 }
+            }
+            watches += u32::from(ended.failure.is_none());
+            if ended.failure.is_none() && self.must_recount(watches) {
+                return ListCause::Error;
             }
             let Some(failure) = ended.failure else {
                 continue;
@@ -266,6 +277,18 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return ListCause::Error;
             }
         }
+    }
+
+    /// Returns true if objects are left out, and enough watches have ended since the list: only a list finds that there
+    /// is place for all again. One namespace must not cause lists without end.
+    fn must_recount(&mut self, watches: u32) -> bool {
+        if !self.progress.leaves_any_out(self.scope.namespace.as_deref()) {
+            self.recounts = 0;
+            return false;
+        }
+        let is_due = watches >= 1 << self.recounts.min(MAX_RECOUNTS);
+        self.recounts += u32::from(is_due);
+        is_due
     }
 
     /// Runs one watch to its end, from a new request or from a streamed list's open watch. Events update `version`.

@@ -1,6 +1,6 @@
 //! The page sizes, timeouts and limits of an informer. Must never hold anything about a particular resource.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// The settings of an informer's lists, watches and pauses. The defaults suit a production API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,35 @@ pub struct Settings {
     /// list or watch with more is aborted, and the known objects stay. Default 96 MiB, for 150,000 objects 671 bytes
     /// each.
     pub max_bytes: usize,
+    /// The limit of the objects of one namespace. Further ones are left out, and the other namespaces go on. Default
+    /// `None`: the limits of the kind are the only ones.
+    pub max_of_namespace: Option<NamespaceLimit>,
+}
+
+/// The limit of a kind's objects in one namespace, below those of the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamespaceLimit {
+    /// The maximum number of objects.
+    pub objects: usize,
+    /// The maximum memory in bytes, estimated as for [`Settings::max_bytes`].
+    pub bytes: usize,
+}
+
+impl fmt::Display for NamespaceLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} objects or {} bytes", self.objects, self.bytes)
+    }
+}
+
+impl Settings {
+    /// Returns the settings for a kind that many tenants have objects of, each in namespaces of its own. No namespace
+    /// has more than a kind has by default, and none can take the kind from the others: 1,000,000 objects and 1 GiB.
+    #[must_use]
+    pub fn of_many_tenants() -> Self {
+        let one = Self::default();
+        let of_one = NamespaceLimit { objects: one.max_objects, bytes: one.max_bytes };
+        Self { max_objects: 1_000_000, max_bytes: 1 << 30, max_of_namespace: Some(of_one), ..one }
+    }
 }
 
 impl Default for Settings {
@@ -56,6 +85,7 @@ impl Default for Settings {
             max_page_bytes: 8 << 20,
             max_objects: 150_000,
             max_bytes: 96 << 20,
+            max_of_namespace: None,
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Status {
     pub undecodable: usize,
     /// The number of received items that are skipped, since their name is missing or too long.
     pub nameless: u64,
+    /// The number of received states of objects that were left out, since their namespace has more than its limit.
+    pub left_out: u64,
     /// The number of changes, by kind.
     pub events: EventCounts,
     /// The number of lists begun, by cause.
@@ -114,7 +116,8 @@ pub struct ListCounts {
     pub gone: u64,
     /// Lists that began anew after the token for the next page had expired.
     pub expired_token: u64,
-    /// Lists after a failure of the watch or the list that a retry can't fix.
+    /// Lists after a failure of the watch or the list that a retry can't fix, or to find if the objects of all
+    /// namespaces are within their limit again.
     pub error: u64,
     /// The number of these lists that were streamed instead of paged.
     pub streamed: u64,

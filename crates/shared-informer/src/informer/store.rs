@@ -2,6 +2,7 @@
 //! lock, so that all handlers see the same order. No other file may change objects. It never calls a handler.
 
 mod batch;
+mod shares;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,11 +16,13 @@ use hashbrown::{HashTable, hash_table};
 use parking_lot::RwLock;
 
 pub(super) use self::batch::Batch;
+use self::shares::Shares;
 use super::{
     event::Event,
     index::{Index, UnknownIndex},
     memory::{Amount, memory_of},
     progress::Progress,
+    settings::NamespaceLimit,
     slot::Slot,
     stored::{Lists, Stored},
     tombstones::Tombstones,
@@ -59,6 +62,7 @@ struct State<T> {
     count: usize,
     /// The estimated memory of all objects.
     bytes: usize,
+    shares: Shares,
     undecodable: usize,
     /// The number of the last list that has begun; the least one before the first.
     listings: NonZeroU32,
@@ -93,6 +97,7 @@ impl<T> Store<T> {
                 handlers: Vec::new(),
                 count: 0,
                 bytes: 0,
+                shares: Shares::default(),
                 undecodable: 0,
                 listings: NonZeroU32::MIN,
                 complete: HashMap::new(),
@@ -102,6 +107,12 @@ impl<T> Store<T> {
             }),
             progress,
         }
+    }
+
+    /// Sets the limit of each namespace of an empty store.
+    pub(super) fn with_limit(mut self, limit: Option<NamespaceLimit>) -> Self {
+        self.state.get_mut().shares = Shares::new(limit);
+        self
     }
 
     /// Returns the object under a key.
@@ -280,19 +291,25 @@ impl<T> Store<T> {
 
     /// Applies one page. A list is the API server's most recent state: it overrules the stored objects, even if its
     /// versions are smaller, as after a restored backup. It doesn't overrule a newer state from the same list: a
-    /// streamed list may contain several states of an object.
-    pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
+    /// streamed list may contain several states of an object. Returns the amount of the objects that were left out.
+    pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) -> Amount {
         let mut batch = self.batch();
+        let before = batch.state.shares.left_out;
         for object in objects {
             if !batch.state.is_outdated_within(listing, &object) {
                 batch.state.put(Arc::new(object), Some(listing), &self.progress);
             }
         }
+        batch.state.shares.left_out.without(before)
     }
 
     /// Ends a list: objects in its scope (one namespace, or all) that it didn't contain are deleted. Returns true if it
     /// was the last awaited first list, so that the informer is synced now.
     pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
+        for namespace in self.progress.list_left_out(namespace, listing.number) {
+            let resource = self.progress.resource();
+            tracing::info!(resource, %namespace, "nothing of the namespace is left out any more");
+        }
         let mut batch = self.batch();
         let state = &mut *batch.state;
         state.complete.insert(namespace.map(ArcStr::from), listing.number);
@@ -354,10 +371,14 @@ impl<T> State<T> {
             || self.tombstones.covers(&object.metadata)
     }
 
-    /// Stores an object under its key and queues the event; returns false if this version is already stored.
+    /// Stores an object under its key and queues the event, or leaves it out; returns false if this version is already
+    /// stored.
     fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) -> bool {
         if object.content.is_err() {
             progress.undecodable_received();
+        }
+        if self.leaves_out(&object, listing, progress) {
+            return true;
         }
         let metadata = &object.metadata;
         let number = listing.map_or(self.listings, |listing| listing.number);
@@ -437,7 +458,9 @@ impl<T> State<T> {
     }
 
     fn index(&mut self, object: &Arc<Object<T>>) {
-        self.bytes += memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
+        let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
+        self.bytes += bytes;
+        self.shares.add(&object.metadata.key.namespace, bytes);
         self.undecodable += usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
             index.insert(object);
@@ -445,7 +468,9 @@ impl<T> State<T> {
     }
 
     fn unindex(&mut self, object: &Object<T>) {
-        self.bytes -= memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
+        let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
+        self.bytes -= bytes;
+        self.shares.subtract(&object.metadata.key.namespace, bytes);
         self.undecodable -= usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
             index.remove(object);

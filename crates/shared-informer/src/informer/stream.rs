@@ -61,7 +61,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let started = Instant::now();
         let idle = self.settings.stream_idle;
         let mut deadline = after(started, idle);
-        let mut received = Amount::default();
+        let (mut received, mut left_out) = (Amount::default(), Amount::default());
         let mut wait_left = CATCH_UP;
         loop {
             let next = open.frames.next_batch(&self.decoder, self.progress.resource());
@@ -71,10 +71,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             received += Amount { objects: page.len(), bytes: self.bytes_of(page.iter().filter_map(Frame::stored)) };
             let has_objects = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
-            if let Some(version) = self.take_page(page, listing)? {
+            if let Some(version) = self.take_page(page, listing, &mut left_out)? {
                 return Ok(version);
             }
-            self.check(received)?;
+            self.check(received, left_out)?;
             self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
             if !has_objects {
@@ -96,19 +96,25 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Applies a batch of frames; returns the list's version if it contains the end.
-    fn take_page(&self, page: Vec<Frame<T>>, listing: Listing) -> Result<Option<String>, Failure> {
+    /// Applies a batch of frames; returns the list's version if it contains the end. Adds the objects that were left
+    /// out.
+    fn take_page(
+        &self,
+        page: Vec<Frame<T>>,
+        listing: Listing,
+        left_out: &mut Amount,
+    ) -> Result<Option<String>, Failure> {
         let mut objects = Vec::with_capacity(page.len());
         for frame in page {
             match frame {
                 Frame::Put(object) => objects.push(object),
                 Frame::Delete(object) => {
-                    self.store.apply_page(listing, objects.drain(..));
+                    *left_out += self.store.apply_page(listing, objects.drain(..));
                     self.store.batch().delete(object);
                 }
                 Frame::Nameless => self.skip_nameless(1),
                 Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
-                    self.store.apply_page(listing, objects.drain(..));
+                    *left_out += self.store.apply_page(listing, objects.drain(..));
                     self.progress.bookmark_received();
                     if initial_events_end {
                         let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
@@ -119,7 +125,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             self.progress.event_received();
         }
-        self.store.apply_page(listing, objects);
+        *left_out += self.store.apply_page(listing, objects);
         Ok(None)
     }
 }

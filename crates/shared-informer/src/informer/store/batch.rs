@@ -23,17 +23,20 @@ pub(in crate::informer) struct Batch<'a, T> {
 }
 
 impl<T> Batch<'_, T> {
-    /// Checks that an object can be stored within the limits. One that is stored already may get smaller in any case.
+    /// Checks that an object can be stored within the limits of the kind. One that is stored already may get smaller in
+    /// any case. One that its namespace has no place for will be left out.
     ///
     /// # Errors
     /// The limit that it exceeds.
     pub(in crate::informer) fn check(&self, object: &Object<T>, settings: &Settings) -> Result<(), Failure> {
         let state = &*self.state;
         let after = memory_of(&object.metadata, object.content.as_deref(), state.bytes_of);
-        let (objects, before) = match state.stored(&object.metadata.key) {
-            Some(stored) => (0, memory_of(stored.metadata(state.identity), stored.content(), state.bytes_of)),
-            None => (state.count + 1, 0),
-        };
+        let before = state.stored(&object.metadata.key);
+        let before = before.map(|it| memory_of(it.metadata(state.identity), it.content(), state.bytes_of));
+        if !state.shares.have_place(&object.metadata.key.namespace, before, after) {
+            return Ok(());
+        }
+        let (objects, before) = before.map_or((state.count + 1, 0), |before| (0, before));
         let bytes = if after > before { state.bytes + after - before } else { 0 };
         Amount { objects, bytes }.check(settings)
     }

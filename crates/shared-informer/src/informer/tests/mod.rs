@@ -6,6 +6,7 @@ mod hostile;
 mod lifecycle;
 mod lists;
 mod model;
+mod namespaces;
 mod outages;
 mod replays;
 mod resyncs;

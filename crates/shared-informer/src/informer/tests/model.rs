@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    HandlerOptions, Metadata,
+    HandlerOptions, Metadata, NamespaceLimit,
     informer::{
         memory::{Amount, memory_of},
         progress::Progress,
@@ -229,7 +229,9 @@ impl World {
                 continue;
             }
             match (self.cluster.get(&key), before) {
-                (Some(now), _) => self.store.apply_page(listing, [object(&key, *now)]),
+                (Some(now), _) => {
+                    self.store.apply_page(listing, [object(&key, *now)]);
+                }
                 (None, Some((uid, _, size))) => {
                     self.store.batch().delete(object(&key, (uid, self.version, size)));
                 }
@@ -350,14 +352,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps(), namespaced: bool, alone: bool) {
+    fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps(), namespaced: bool, alone: bool, limited: bool) {
         let cancel = CancellationToken::new();
         let query = if namespaced { Query::namespaced(widgets(), NAMESPACES) } else { Query::all(widgets()) };
         let scopes: Vec<_> = query.scopes().into_iter().map(|scope| scope.namespace).collect();
         let progress = Arc::new(Progress::new(&query, cancel.clone()));
         let identity: fn(&Widget) -> &Metadata = if alone { identity_of } else { no_identity };
         let bytes = |widget: &Widget| usize::from(widget.size % 2 == 0) * 100;
-        let store = Arc::new(Store::new(scopes.clone(), (identity, Some(bytes)), Arc::clone(&progress)));
+        let limit = limited.then_some(NamespaceLimit { objects: usize::MAX, bytes: usize::MAX });
+        let store = Store::new(scopes.clone(), (identity, Some(bytes)), Arc::clone(&progress)).with_limit(limit);
+        let store = Arc::new(store);
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
         listeners[0] = Some(Listener::add(&store, &cancel));
@@ -397,6 +401,12 @@ proptest! {
         }
         let memory = world.store.list().iter().map(|o| memory_of(&o.metadata, o.content.as_deref(), Some(bytes))).sum();
         prop_assert_eq!(world.store.amount(), Amount { objects: held.len(), bytes: memory });
+        for namespace in NAMESPACES {
+            let all = world.store.in_namespace(namespace);
+            let bytes = all.iter().map(|o| memory_of(&o.metadata, o.content.as_deref(), Some(bytes))).sum();
+            let amount = Amount { objects: all.len(), bytes };
+            prop_assert_eq!(world.store.share_of(namespace), if limited { amount } else { Amount::default() });
+        }
         let odd = held.values().filter(|content| content.2 == -1).count();
         prop_assert_eq!(world.store.undecodable().len(), odd);
         let status = progress.status();
