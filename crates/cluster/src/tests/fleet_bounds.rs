@@ -18,7 +18,7 @@ const OF_ONE: usize = 10;
 fn bounded(api: &FakeApi) -> World {
     let limit = NamespaceLimit { objects: OF_ONE, bytes: 1 << 20 };
     let informers = Settings { max_objects: OF_ONE + 5, max_of_namespace: Some(limit), ..Settings::default() };
-    World::with(api, None, NodeAccess::None, informers)
+    World::with(api, None, NodeAccess::None, &informers)
 }
 
 fn machines(world: &World, cluster: &str) -> u64 {

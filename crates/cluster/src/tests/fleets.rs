@@ -66,12 +66,12 @@ impl World {
 
     /// Returns a fleet that reads Nodes by these credentials.
     pub(super) fn reading(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess) -> Self {
-        Self::with(api, namespaces, nodes, Settings::default())
+        Self::with(api, namespaces, nodes, &Settings::default())
     }
 
     /// Returns a fleet with these settings of its informers, apart from their pauses.
-    pub(super) fn with(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess, informers: Settings) -> Self {
-        let informers = Settings { backoff_min: Duration::from_millis(50), ..informers };
+    pub(super) fn with(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess, informers: &Settings) -> Self {
+        let informers = Settings { backoff_min: Duration::from_millis(50), ..informers.clone() };
         let (rules, runtime) = (objects::rules(), Handle::current());
         let options =
             ManagementOptions { group: rules.keys.group.clone(), version: None, informers: informers.clone() };
