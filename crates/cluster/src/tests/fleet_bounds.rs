@@ -4,7 +4,7 @@ use shared_informer::{NamespaceLimit, Settings};
 
 use super::{
     fake::FakeApi,
-    fleets::{OTHER, STAGE, World, group_of, labelled, machine_of, three},
+    fleet_world::{OTHER, STAGE, World, group_of, labelled, machine_of, three},
 };
 use connect::NodeAccess;
 use index::Freshness as _;

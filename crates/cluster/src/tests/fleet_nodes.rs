@@ -10,7 +10,7 @@ use tokio::time;
 
 use super::{
     fake::NAMESPACE,
-    fleets::{OTHER, STAGE, World, labelled, three},
+    fleet_world::{OTHER, STAGE, World, labelled, three},
 };
 use connect::NodeAccess;
 use index::Freshness as _;

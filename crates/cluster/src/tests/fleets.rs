@@ -1,158 +1,24 @@
 //! Tests of fleets over a minimal API server: Clusters that come, go, opt in and out, and are created anew.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use capi::{CLIENT_NOT_BEFORE, NotBefore, ObjectKey};
-use parking_lot::Mutex;
-use serde_json::{Value, json};
-use shared_informer::Settings;
-use testkit::{CapturedLog, Wait};
-use tokio::{
-    runtime::Handle,
-    time::{self, Instant},
-};
+use serde_json::json;
+use testkit::CapturedLog;
+use tokio::time::{self, Instant};
 
-use super::{PATIENCE, fake::*, scalable};
-use crate::{Fleet, FleetOptions, Left, Management, ManagementOptions, Member, Tenants};
-use connect::NodeAccess;
-use index::{Freshness as _, objects};
+use super::{
+    fake::*,
+    fleet_world::{OTHER, OWN, STAGE, World, group_of, groups, labelled, three},
+    scalable,
+};
+use crate::Left;
+use index::Freshness as _;
 use server::{Check, CheckState, Checks as _};
 
 const TEMPLATES: &str = "infrastructure.cluster.x-k8s.io";
-/// The time for which a namespace may be forbidden. The real clock measures it, which these tests don't wait for.
-const MAX_STALENESS: Duration = Duration::ZERO;
 /// The time for which a Cluster that has left is read.
 const GRACE: Duration = Duration::from_secs(15 * 60);
-
-/// The Clusters that have joined, with what became of them since.
-#[derive(Default)]
-struct Joined {
-    members: Mutex<BTreeMap<String, Member>>,
-    events: Mutex<Vec<String>>,
-}
-
-impl Joined {
-    fn note(&self, event: &str, member: &Member) {
-        self.events.lock().push(format!("{event} {}", member.cluster()));
-    }
-}
-
-impl Tenants for Joined {
-    fn joined(&self, member: &Member) {
-        self.note("joined", member);
-        self.members.lock().insert(member.cluster().to_string(), member.clone());
-    }
-
-    fn left(&self, member: &Member) {
-        assert!(member.left().is_some());
-        self.note("left", member);
-    }
-
-    fn dropped(&self, member: &Member) {
-        self.note("dropped", member);
-    }
-}
-
-pub(super) struct World {
-    management: Management,
-    pub(super) fleet: Fleet,
-    joined: Arc<Joined>,
-}
-
-impl World {
-    pub(super) fn new(api: &FakeApi, namespaces: Option<&[&str]>) -> Self {
-        Self::reading(api, namespaces, NodeAccess::default())
-    }
-
-    /// Returns a fleet that reads Nodes by these credentials.
-    pub(super) fn reading(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess) -> Self {
-        Self::with(api, namespaces, nodes, &Settings::default())
-    }
-
-    /// Returns a fleet with these settings of its informers, apart from their pauses.
-    pub(super) fn with(api: &FakeApi, namespaces: Option<&[&str]>, nodes: NodeAccess, informers: &Settings) -> Self {
-        let informers = Settings { backoff_min: Duration::from_millis(50), ..informers.clone() };
-        let (rules, runtime) = (objects::rules(), Handle::current());
-        let options =
-            ManagementOptions { group: rules.keys.group.clone(), version: None, informers: informers.clone() };
-        let management = Management::start(api.clients(), options, &runtime);
-        let namespaces = namespaces.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let selector = "autoscaler=fleet".parse().unwrap();
-        let options = FleetOptions { rules, selector, namespaces, nodes, max_staleness: MAX_STALENESS, informers };
-        let joined = Arc::<Joined>::default();
-        let fleet = Fleet::start(management.clone(), options, Arc::clone(&joined) as _, &runtime);
-        Self { management, fleet, joined }
-    }
-
-    pub(super) async fn until(&self, reason: &str, condition: impl Fn(&Self) -> bool) {
-        let state = || format!("{:?}, {:?}", self.fleet.checks(), self.joined.events.lock());
-        let wait = Wait::new(reason).within(PATIENCE).every(Duration::from_millis(20)).showing(&state);
-        wait.condition(|| condition(self)).await;
-    }
-
-    pub(super) fn member(&self, cluster: &str) -> Option<Member> {
-        self.joined.members.lock().get(cluster).cloned()
-    }
-
-    /// Returns the groups of a Cluster that has joined.
-    fn groups(&self, cluster: &str) -> Vec<String> {
-        self.member(cluster).map(|member| groups(&member)).unwrap_or_default()
-    }
-
-    /// Waits until these Clusters, and no others, are served with exactly these groups.
-    pub(super) async fn until_served(&self, expected: &[(&str, &[&str])]) {
-        let served = |world: &Self| {
-            let members = world.joined.members.lock().clone();
-            let served = members.into_iter().filter(|(_, member)| member.left().is_none());
-            served.map(|(cluster, member)| (cluster, groups(&member))).collect::<BTreeMap<_, _>>()
-        };
-        let owned = |groups: &[&str]| groups.iter().map(|group| (*group).to_owned()).collect::<Vec<_>>();
-        let expected: BTreeMap<_, _> =
-            expected.iter().map(|(cluster, groups)| ((*cluster).to_owned(), owned(groups))).collect();
-        self.until(&format!("{expected:?}"), |world| served(world) == expected).await;
-    }
-
-    fn events(&self) -> Vec<String> {
-        std::mem::take(&mut *self.joined.events.lock())
-    }
-
-    pub(super) async fn shutdown(self) {
-        self.fleet.shutdown().await;
-        self.management.shutdown().await;
-    }
-}
-
-fn groups(member: &Member) -> Vec<String> {
-    member.index().refresh();
-    member.index().groups().iter().map(|group| group.text.to_string()).collect()
-}
-
-pub(super) fn labelled() -> Value {
-    json!({"metadata": {"labels": {"autoscaler": "fleet"}}})
-}
-
-pub(super) fn group_of(cluster: &str) -> Value {
-    scalable(&json!({"spec": {"clusterName": cluster}}))
-}
-
-pub(super) fn machine_of(cluster: &str) -> Value {
-    json!({"spec": {"clusterName": cluster}})
-}
-
-/// Returns an API with the Clusters `stage` and `other`, which are selected, and `own`, which isn't; each has a group.
-pub(super) fn three() -> FakeApi {
-    let api = FakeApi::with_capi();
-    for (name, cluster) in [("stage", labelled()), ("other", labelled()), ("own", json!({}))] {
-        api.put("clusters", name, &cluster);
-        api.put("machinedeployments", &format!("{name}-workers"), &group_of(name));
-        api.put("machines", &format!("{name}-a"), &machine_of(name));
-    }
-    api
-}
-
-pub(super) const STAGE: (&str, &[&str]) = ("team-a/stage", &["MachineDeployment/team-a/stage-workers"]);
-pub(super) const OTHER: (&str, &[&str]) = ("team-a/other", &["MachineDeployment/team-a/other-workers"]);
-const OWN: (&str, &[&str]) = ("team-a/own", &["MachineDeployment/team-a/own-workers"]);
 
 #[tokio::test(start_paused = true)]
 async fn each_selected_cluster_is_served_from_its_own_index_by_one_watch_per_kind() {
@@ -225,7 +91,7 @@ async fn a_cluster_that_opts_out_keeps_its_last_state_for_a_while_and_may_come_b
     let before = world.member(STAGE.0).unwrap();
 
     api.put("clusters", "stage", &json!({}));
-    world.until("the end", |world| world.joined.events.lock().contains(&"left team-a/stage".to_owned())).await;
+    world.until("the end", |world| world.noted("left team-a/stage")).await;
     let left_at = Instant::now();
     assert_eq!(before.left(), Some(Left::OptedOut));
     let why = before.check().unwrap_err();
@@ -237,7 +103,7 @@ async fn a_cluster_that_opts_out_keeps_its_last_state_for_a_while_and_may_come_b
     assert_eq!(groups(&before), STAGE.1, "it keeps its last state");
 
     time::sleep(GRACE / 2).await;
-    world.until("its end", |world| world.joined.events.lock().contains(&"dropped team-a/stage".to_owned())).await;
+    world.until("its end", |world| world.noted("dropped team-a/stage")).await;
     assert!(left_at.elapsed() + Duration::from_secs(1) > GRACE, "{:?}", left_at.elapsed());
     assert_eq!(world.events(), ["left team-a/stage", "dropped team-a/stage"]);
 

@@ -4,6 +4,7 @@
 
 mod fleet_bounds;
 mod fleet_nodes;
+mod fleet_world;
 mod fleets;
 mod following;
 mod health;
