@@ -20,7 +20,7 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::connection::Client;
+use super::{connection::Client, open_connections::UnderWay};
 
 /// The limits of buffered bytes.
 #[derive(Clone, Copy, Debug)]
@@ -268,23 +268,25 @@ pub(super) struct ResponseBody<B: Body> {
     /// The first frame, polled at the start.
     first: Poll<Option<Result<Frame<Bytes>, B::Error>>>,
     buffered: Arc<BufferedBytes>,
+    under_way: Arc<UnderWay>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> ResponseBody<B> {
-    pub(super) async fn new(mut inner: B, buffered: Arc<BufferedBytes>) -> Self {
+    pub(super) async fn new(mut inner: B, buffered: Arc<BufferedBytes>, under_way: UnderWay) -> Self {
+        let under_way = Arc::new(under_way);
         let first = if inner.is_end_stream() {
             Poll::Pending
         } else {
             // The body of a watch has no frame yet, so this polls it only once.
             poll_fn(|cx| Poll::Ready(Pin::new(&mut inner).poll_frame(cx))).await
         };
-        let first = first.map_ok(|frame| counted(frame, &buffered));
-        Self { inner, first, buffered }
+        let first = first.map_ok(|frame| counted(frame, &buffered, &under_way));
+        Self { inner, first, buffered, under_way }
     }
 }
 
-fn counted(frame: Frame<Bytes>, buffered: &Arc<BufferedBytes>) -> Frame<Bytes> {
-    struct Owner(Bytes, #[expect(dead_code, reason = "dropped with the data")] Reservation);
+fn counted(frame: Frame<Bytes>, buffered: &Arc<BufferedBytes>, under_way: &Arc<UnderWay>) -> Frame<Bytes> {
+    struct Owner(Bytes, #[expect(dead_code, reason = "dropped with the data")] (Reservation, Arc<UnderWay>));
     impl AsRef<[u8]> for Owner {
         fn as_ref(&self) -> &[u8] {
             &self.0
@@ -292,7 +294,7 @@ fn counted(frame: Frame<Bytes>, buffered: &Arc<BufferedBytes>) -> Frame<Bytes> {
     }
     frame.map_data(|data| {
         let reservation = buffered.reserve(Kind::Answer, data.len());
-        Bytes::from_owner(Owner(data, reservation))
+        Bytes::from_owner(Owner(data, (reservation, Arc::clone(under_way))))
     })
 }
 
@@ -308,7 +310,7 @@ where
             return Poll::Ready(first);
         }
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| counted(frame, &self.buffered))))
+        Poll::Ready(frame.map(|frame| frame.map(|frame| counted(frame, &self.buffered, &self.under_way))))
     }
 
     fn is_end_stream(&self) -> bool {

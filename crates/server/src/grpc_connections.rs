@@ -40,7 +40,7 @@ use super::{
     grpc_services::MAX_REQUEST_BYTES,
     grpc_threads::Place,
     handshake_rate::HandshakeRates,
-    open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
+    open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source, UnderWay},
     turns::Turns,
 };
 
@@ -63,7 +63,8 @@ const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 pub(super) struct GrpcLimits {
     /// The limits of connections.
     pub(super) connections: Limits,
-    /// The time without a call after which a connection that has reached its age ends: its caller is between two loops.
+    /// The time after a call, without another one, at which a connection that has reached its age ends: its caller is
+    /// between two loops.
     pub(super) silence: Duration,
     /// The time after its age from which a connection ends even in the middle of a loop.
     pub(super) overtime: Duration,
@@ -243,7 +244,7 @@ impl Listener {
             let calls = calls.clone();
             async move {
                 sleep(age.mul_f64(1.0 - JITTER * fastrand::f64())).await;
-                // One that is never silent ends anyway.
+                // One that is never silent ends anyway, and one that calls no more.
                 let _ = timeout(overtime, calls.silence(silence)).await;
             }
         };
@@ -325,13 +326,14 @@ impl Answering {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (turns, _under_way) = (Arc::clone(&self.turns), self.calls.begin());
-        turns.carry_out(self.answer_in_turn(request)).await
+        let (turns, under_way) = (Arc::clone(&self.turns), self.calls.begin());
+        turns.carry_out(self.answer_in_turn(request, under_way)).await
     }
 
     async fn answer_in_turn<B>(
         self,
         mut request: Request<B>,
+        under_way: UnderWay,
     ) -> Result<Response<Chunked<ResponseBody<Body>>>, Infallible>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -353,7 +355,7 @@ impl Answering {
         }?;
         let answer = call.refusal().map_or(answer, Status::into_http);
         let (head, body) = answer.into_parts();
-        Ok(Response::from_parts(head, Chunked::new(ResponseBody::new(body, self.buffered).await)))
+        Ok(Response::from_parts(head, Chunked::new(ResponseBody::new(body, self.buffered, under_way).await)))
     }
 }
 

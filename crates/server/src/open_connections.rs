@@ -7,13 +7,13 @@ use std::{
     net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::buffered_bytes::BufferedBytes;
@@ -117,7 +117,7 @@ pub(super) struct OpenConnection {
     open: Arc<Mutex<Open>>,
     calls: Arc<AtomicU64>,
     last_call: Arc<AtomicU64>,
-    under_way: Arc<AtomicUsize>,
+    activity: Arc<Mutex<Activity>>,
     /// Cancelled when the connection is evicted.
     pub(super) excess: CancellationToken,
 }
@@ -154,8 +154,8 @@ impl OpenConnections {
             buffered: None,
         };
         open.connections.insert(number, entry);
-        let (open, calls, under_way) = (Arc::clone(&self.open), Arc::clone(&self.calls), Arc::default());
-        let connection = OpenConnection { number, open, calls, last_call, under_way, excess };
+        let (open, calls, activity) = (Arc::clone(&self.open), Arc::clone(&self.calls), Arc::default());
+        let connection = OpenConnection { number, open, calls, last_call, activity, excess };
         (connection, loses.map(|(_, source)| source))
     }
 
@@ -204,7 +204,7 @@ impl OpenConnection {
     /// Returns the counter of its calls, which works while the connection is borrowed elsewhere.
     pub(super) fn calls(&self) -> Calls {
         let [all, last] = [&self.calls, &self.last_call].map(Arc::clone);
-        Calls { all, last, under_way: Arc::clone(&self.under_way) }
+        Calls { all, last, activity: Arc::clone(&self.activity) }
     }
 
     /// Returns true if a call was made.
@@ -218,35 +218,50 @@ impl OpenConnection {
 pub(super) struct Calls {
     all: Arc<AtomicU64>,
     last: Arc<AtomicU64>,
-    under_way: Arc<AtomicUsize>,
+    activity: Arc<Mutex<Activity>>,
 }
 
-/// A call that is being answered.
+/// The activity of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Activity {
+    /// The number of calls under way.
+    under_way: usize,
+    /// The time at which the last call ended; `None` if none has.
+    ended: Option<Instant>,
+}
+
+/// A call that is being answered, or whose answer is being read.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<AtomicUsize>);
+pub(super) struct UnderWay(Arc<Mutex<Activity>>);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut activity = self.0.lock();
+        activity.under_way -= 1;
+        activity.ended = Some(now);
     }
 }
 
 impl Calls {
     /// Notes a call that is under way until the result is dropped.
     pub(super) fn begin(&self) -> UnderWay {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(&self.under_way))
+        self.activity.lock().under_way += 1;
+        UnderWay(Arc::clone(&self.activity))
     }
 
-    /// Waits for a time of this length in which no call of the connection is under way.
+    /// Waits for the moment at which the last call ended this time ago: a loop has ended, and the next one is far. A
+    /// silence that began earlier doesn't count, since a loop may begin at any moment of it. A connection without a
+    /// call has no loops.
     pub(super) async fn silence(&self, length: Duration) {
-        let seen = || (self.under_way.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        let asked = Instant::now();
         loop {
-            let before = seen();
-            sleep(length).await;
-            if before.0 == 0 && seen() == before {
+            let (Activity { under_way, ended }, now) = (*self.activity.lock(), Instant::now());
+            let silent = ended.unwrap_or(asked) + length;
+            if under_way == 0 && (asked..=now).contains(&silent) {
                 return;
             }
+            sleep_until(if under_way == 0 && silent > now { silent } else { now + length }).await;
         }
     }
 
@@ -318,6 +333,7 @@ impl Drop for OpenConnection {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -390,23 +406,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_silent_after_a_whole_second_without_a_call() {
+    async fn a_connection_is_silent_a_second_after_its_last_call() {
         let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
         let (calls, second) = (connection.calls(), Duration::from_secs(1));
         let caller = async {
             let under_way = calls.begin();
-            calls.count();
             sleep(second * 3 / 2).await;
             drop(under_way);
-            sleep(second).await;
+            sleep(second * 9 / 10).await;
             drop(calls.begin());
-            calls.count();
         };
         tokio::join!(calls.silence(second), caller);
-        // The looks come each second. In the one after the second call there was one, and in the next there was none.
-        assert_eq!(begun.elapsed(), second * 4);
-        calls.silence(second).await;
-        assert_eq!(begun.elapsed(), second * 5);
+        assert_eq!(begun.elapsed().as_millis() / 10, 340);
+    }
+
+    /// The next loop may begin in the moment in which a silence is noticed late.
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_that_began_long_ago_does_not_count() {
+        let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
+        let (calls, second) = (connection.calls(), Duration::from_secs(1));
+        drop(calls.begin());
+        sleep(Duration::from_millis(8_500)).await;
+        let next_loop = async {
+            sleep(Duration::from_millis(1_500)).await;
+            drop(calls.begin());
+        };
+        tokio::join!(calls.silence(second), next_loop);
+        assert_eq!(begun.elapsed().as_millis() / 10, 1_100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_call_is_silent() {
+        let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
+        connection.calls().silence(Duration::from_secs(1)).await;
+        assert_eq!(begun.elapsed().as_millis() / 10, 100);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod grpc;
 mod hostile_grpc;
 mod log_level;
 mod pages;
+mod replicas;
 mod shutdown;
 mod threads;
 mod tls;

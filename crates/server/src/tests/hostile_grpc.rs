@@ -53,6 +53,10 @@ pub(super) struct Running {
 }
 
 pub(super) fn serve(limits: GrpcLimits) -> Running {
+    serve_with_drain(limits, Duration::ZERO)
+}
+
+fn serve_with_drain(limits: GrpcLimits, drain: Duration) -> Running {
     let (unblock, blocked) = mpsc::channel();
     let blocked = Arc::new(Mutex::new(blocked));
     let served = Served {
@@ -108,8 +112,7 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
             }),
         );
     let shutdown = CancellationToken::new();
-    let grpc =
-        serve_within(listener().into(), None, Routes::from(paths), limits, shutdown.clone(), Duration::ZERO).unwrap();
+    let grpc = serve_within(listener().into(), None, Routes::from(paths), limits, shutdown.clone(), drain).unwrap();
     Running { grpc, served, shutdown }
 }
 
@@ -154,13 +157,27 @@ impl Client {
         read(self.begins_call(path).await).await
     }
 
+    /// Waits until it accepts no new call.
+    async fn has_received_goaway(&self) {
+        let received = async {
+            while let Ok(ready) = self.calls.clone().ready().await {
+                drop(ready);
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, received).await.unwrap();
+    }
+
     pub(super) async fn has_ended(&mut self) -> Result<(), Option<h2::Reason>> {
         timeout(LIMIT, self.ended.wait_for(Option::is_some)).await.unwrap().unwrap().unwrap()
     }
 }
 
 async fn read(answer: h2::client::ResponseFuture) -> Result<Vec<u8>, h2::Error> {
-    let mut body = timeout(LIMIT, answer).await.unwrap()?.into_body();
+    read_body(timeout(LIMIT, answer).await.unwrap()?.into_body()).await
+}
+
+async fn read_body(mut body: h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
     let mut all = Vec::new();
     while let Some(data) = timeout(LIMIT, body.data()).await.unwrap() {
         let data = data?;
@@ -392,19 +409,30 @@ async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails(
     let mut old = Client::connect(&running, 65_535).await;
     let waits = old.begins_call("/waits").await;
     running.served.waiting.notified().await;
-    // It accepts no new call after GOAWAY.
-    let reported = async {
-        while let Ok(ready) = old.calls.clone().ready().await {
-            drop(ready);
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LIMIT, reported).await.unwrap();
+    old.has_received_goaway().await;
     let new = Client::connect(&running, 65_535).await;
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
     running.served.go_on.send_replace(true);
     assert_eq!(read(waits).await.unwrap(), b"waited");
     assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn calls_that_begin_in_the_moment_of_goaway_are_answered() {
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(20)) });
+    for _ in 0..20 {
+        let mut client = Client::connect(&running, 65_535).await;
+        let calls_until_goaway = async |client: &Client| {
+            while let Ok(ready) = client.calls.clone().ready().await {
+                drop(ready);
+                assert_eq!(client.calls("/small").await.unwrap(), b"small");
+            }
+        };
+        join_all((0..8).map(|_| calls_until_goaway(&client))).await;
+        assert_eq!(client.has_ended().await, Ok(()), "GOAWAY without an error");
+    }
+    assert!(running.served.calls.load(Ordering::Relaxed) > 20);
     running.end().await;
 }
 
@@ -420,6 +448,37 @@ async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
     assert_eq!(old.calls("/small").await.unwrap(), b"small");
     running.served.go_on.send_replace(true);
     assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_no_silence_and_no_call_fails() {
+    let running = serve_with_drain(aging(Duration::from_millis(100)), LIMIT);
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    // The age of the older one has passed too.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    running.shutdown.cancel();
+    old.has_received_goaway().await;
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+/// A caller that reads a long answer is in its loop, though it makes no call meanwhile.
+#[tokio::test]
+async fn a_connection_whose_answer_is_being_read_is_not_silent() {
+    let running = serve(aging(Duration::from_millis(100)));
+    let mut old = Client::connect(&running, 1_024).await;
+    let unread = old.begins_call("/large").await;
+    let unread = timeout(LIMIT, unread).await.unwrap().unwrap();
+    // The age of the older one has passed too, and a silence would have.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    assert_eq!(old.calls("/small").await.unwrap(), b"small");
+    assert_eq!(read_body(unread.into_body()).await.unwrap().len(), MIB);
     assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
     running.end().await;
 }
@@ -442,7 +501,7 @@ async fn connections_of_one_time_do_not_end_together() {
 /// A caller continues its loop on the next connection, and must not be taken for one that has just begun.
 #[tokio::test]
 async fn a_connection_that_ends_at_its_age_counts_as_open_for_its_caller_and_one_that_is_closed_does_not() {
-    let running = serve(aging(Duration::from_millis(100)));
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
     let mut client = Client::connect(&running, 65_535).await;
     client.calls("/small").await.unwrap();
     client.has_ended().await.unwrap();
