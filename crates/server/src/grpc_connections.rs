@@ -177,7 +177,14 @@ pub(super) async fn serve_connections<S>(
         while connections.try_join_next().is_some() {}
     }
     drop(incoming);
-    while connections.join_next().await.is_some() {}
+    loop {
+        tokio::select! {
+            () = listener.all_bytes.exceeded.notified() => listener.cut_largest(),
+            ended = connections.join_next() => if ended.is_none() {
+                break;
+            }
+        }
+    }
 }
 
 impl Listener {

@@ -320,6 +320,34 @@ async fn the_largest_connection_is_cut_where_all_hold_too_much() {
     running.end().await;
 }
 
+/// A request of two clients goes on after the end has begun.
+#[tokio::test]
+async fn the_largest_connection_is_cut_during_the_shutdown_too() {
+    let bytes = ByteLimits { requests: MIB, answers: MIB, total: 3 * MIB / 2 };
+    let running = serve_with_drain(GrpcLimits { bytes, ..GrpcLimits::default() }, LIMIT);
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let client = Client::connect(&running, 65_535).await;
+        let call = client.begins("/reads").await;
+        running.served.waiting.notified().await;
+        calls.push((client, call));
+    }
+    running.shutdown.cancel();
+    for (client, (_, body)) in &mut calls {
+        client.has_received_goaway().await;
+        body.send_data(message(1 << 20), false).unwrap();
+    }
+    let [(mut a, (of_a, mut body_of_a)), (mut b, (of_b, mut body_of_b))] = <[_; 2]>::try_from(calls).ok().unwrap();
+    let (cut, answer, body) = tokio::select! {
+        _ = a.has_ended() => (of_a, of_b, &mut body_of_b),
+        _ = b.has_ended() => (of_b, of_a, &mut body_of_a),
+    };
+    assert!(read(cut).await.is_err(), "cut");
+    body.send_data(Bytes::new(), true).unwrap();
+    assert_eq!(read(answer).await.unwrap(), b"read");
+    running.end().await;
+}
+
 /// Returns the beginning of a gRPC message of this length.
 fn message(length: u32) -> Bytes {
     Bytes::from([&[0][..], &length.to_be_bytes()].concat())
