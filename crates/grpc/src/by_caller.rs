@@ -64,7 +64,7 @@ impl ByCaller {
             if code == Code::PermissionDenied {
                 self.services.denied(client, message);
             }
-            let caller = client.map_or("", Client::identity);
+            let caller = &client.map(Client::identity).unwrap_or_default();
             self.call_log.record(Answered { rpc, code, caller, took, subject, message, metadata }, Instant::now());
         }
         found

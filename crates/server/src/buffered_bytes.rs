@@ -12,7 +12,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use arcstr::ArcStr;
 use futures::future::poll_fn;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -61,19 +60,19 @@ impl LimitedBytes {
 
 /// The bytes of each client that has connections, by its identity: one that opens many of them gets no more.
 #[derive(Debug, Default)]
-pub(super) struct BytesOfClients(Mutex<HashMap<ArcStr, Weak<LimitedBytes>>>);
+pub(super) struct BytesOfClients(Mutex<HashMap<String, Weak<LimitedBytes>>>);
 
 impl BytesOfClients {
     /// Returns the bytes of a client, for another connection of it.
     pub(super) fn of(&self, client: &Client) -> Arc<LimitedBytes> {
-        let identity = client.uri.as_ref().unwrap_or(&client.name);
+        let identity = client.identity();
         let mut clients = self.0.lock();
-        if let Some(known) = clients.get(identity).and_then(Weak::upgrade) {
+        if let Some(known) = clients.get(&*identity).and_then(Weak::upgrade) {
             return known;
         }
         clients.retain(|_, known| known.strong_count() > 0);
         let bytes = Arc::<LimitedBytes>::default();
-        clients.insert(identity.clone(), Arc::downgrade(&bytes));
+        clients.insert(identity.into_owned(), Arc::downgrade(&bytes));
         bytes
     }
 }

@@ -1,6 +1,7 @@
 //! The connection of a client, as services see it: its identity, the client, and if it is still open.
 
 use std::{
+    borrow::Cow,
     fmt::Write as _,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Weak},
@@ -38,10 +39,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns the URI of its certificate, or else its name.
+    /// Returns the URI of its certificate, or else its name, marked as one: it may equal another client's URI.
     #[must_use]
-    pub fn identity(&self) -> &str {
-        self.uri.as_ref().unwrap_or(&self.name)
+    pub fn identity(&self) -> Cow<'_, str> {
+        self.uri.as_ref().map_or_else(|| format!("name {}", self.name).into(), |uri| uri.as_str().into())
     }
 
     /// Returns its name by its certificate's URI, with the serial number and the address.
@@ -128,6 +129,15 @@ mod tests {
     fn a_client_without_a_certificate_is_called_by_its_address(#[case] address: &str, #[case] name: &str) {
         let client = Client::at(address.parse().unwrap());
         assert_eq!((client.name.as_str(), client.is_read_only), (name, false));
+    }
+
+    /// A certificate with several URIs is nobody's, and may name another client's first.
+    #[test]
+    fn a_name_is_not_the_identity_of_the_client_with_that_uri() {
+        let stage: ArcStr = "spiffe://prod/ns/team-a/cluster/stage".into();
+        let named = Client { name: stage.clone(), ..Client::default() };
+        let client = Client { uri: Some(stage.clone()), ..named.clone() };
+        assert_eq!((client.identity().as_ref(), named.identity() == client.identity()), (stage.as_str(), false));
     }
 
     #[rstest]

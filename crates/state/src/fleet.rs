@@ -45,7 +45,7 @@ pub struct FleetState {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeniedCaller {
-    /// The only URI of its certificate, or else the name by which it was admitted.
+    /// The only URI of its certificate, or else the name by which it was admitted, after the word `name`.
     pub identity: String,
     /// The address of its last call, which may be that of a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -56,7 +56,7 @@ pub struct DeniedCallers {
 /// A caller that was denied.
 #[derive(Clone, Debug)]
 pub struct DeniedClient {
-    /// The only URI of its certificate, or else the name by which it was admitted.
+    /// The only URI of its certificate, or else the name by which it was admitted, after the word `name`.
     pub identity: String,
     /// The address of its last call.
     pub peer: Option<IpAddr>,

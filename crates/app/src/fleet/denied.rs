@@ -37,7 +37,7 @@ impl Denied {
         all.calls += 1;
         let Some(client) = client else { return };
         let identity = client.identity();
-        if let Some(caller) = all.callers.get_mut(identity) {
+        if let Some(caller) = all.callers.get_mut(&*identity) {
             (caller.peer, caller.last) = (client.peer, now);
             caller.calls += 1;
             if caller.reason != reason {
@@ -52,7 +52,7 @@ impl Denied {
             }
         }
         let caller = Caller { peer: client.peer, reason: reason.to_owned(), calls: 1, last: now };
-        all.callers.insert(identity.to_owned(), caller);
+        all.callers.insert(identity.into_owned(), caller);
     }
 
     /// Returns the callers, the last one first, and the number of all calls.
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn client(name: &str) -> Client {
-        Client { name: name.into(), ..Client::default() }
+        Client { uri: Some(name.into()), ..Client::default() }
     }
 
     #[test]

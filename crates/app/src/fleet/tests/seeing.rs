@@ -200,7 +200,8 @@ async fn callers_of_clusters_that_are_not_served_are_shown_with_the_reason() {
     world.refresh(&two).await.unwrap_err();
     let denied = world.source().read().denied;
     let shown: Vec<_> = denied.iter().map(|caller| (caller.identity.as_str(), caller.denied_calls)).collect();
-    assert_eq!(shown, [(STAGE, 1), (OWN, 3)], "the last one first");
+    let nobody = format!("name {STAGE}");
+    assert_eq!(shown, [(nobody.as_str(), 1), (OWN, 3)], "the last one first");
     assert!(denied[0].reason.contains("has no URI, or several"), "{denied:?}");
     assert!(denied[1].reason.contains("its labels have to match --fleet-selector"), "{denied:?}");
     assert_eq!(world.shown("stage").unwrap().denied_calls, 0, "that caller is nobody's");
