@@ -50,6 +50,12 @@ pub(super) struct LimitedBytes {
 }
 
 impl LimitedBytes {
+    /// Adds the bytes of a request unless the limit is exceeded then. Other threads add to them too.
+    fn try_add_request(&self, bytes: usize, limit: usize) -> bool {
+        let added = |requests: usize| requests.checked_add(bytes).filter(|sum| *sum <= limit);
+        self.requests.fetch_update(Ordering::AcqRel, Ordering::Relaxed, added).is_ok()
+    }
+
     fn counter(&self, kind: Kind) -> &AtomicUsize {
         match kind {
             Kind::Request => &self.requests,
@@ -123,8 +129,19 @@ impl BufferedBytes {
         }
     }
 
-    fn reserve(self: &Arc<Self>, kind: Kind, bytes: usize) -> Reservation {
-        self.limited.counter(kind).fetch_add(bytes, Ordering::Relaxed);
+    fn reserve_answer(self: &Arc<Self>, bytes: usize) -> Reservation {
+        self.limited.answers.fetch_add(bytes, Ordering::Relaxed);
+        self.reserved(Kind::Answer, bytes)
+    }
+
+    /// Returns `None` if the limit of requests would be exceeded.
+    fn reserve_request(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let fits = self.limited.try_add_request(bytes, self.limits.requests);
+        fits.then(|| self.reserved(Kind::Request, bytes))
+    }
+
+    /// Returns the share of bytes that have been added to those with the limit.
+    fn reserved(self: &Arc<Self>, kind: Kind, bytes: usize) -> Reservation {
         self.own.fetch_add(bytes, Ordering::Relaxed);
         if self.all.buffered.fetch_add(bytes, Ordering::Relaxed) + bytes > self.limits.total {
             self.all.exceeded.notify_one();
@@ -136,7 +153,7 @@ impl BufferedBytes {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let BufferedBytes { limited, all, own, .. } = &*self.of;
-        limited.counter(self.kind).fetch_sub(self.bytes, Ordering::Relaxed);
+        limited.counter(self.kind).fetch_sub(self.bytes, Ordering::Release);
         own.fetch_sub(self.bytes, Ordering::Relaxed);
         all.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
         if matches!(self.kind, Kind::Answer) {
@@ -167,12 +184,11 @@ impl CallBytes {
     fn announce(&self, bytes: usize) -> Result<(), Status> {
         let mut message = self.message.lock();
         message.take();
-        let limit = self.buffered.limits.requests;
-        if self.buffered.limited.requests.load(Ordering::Relaxed).saturating_add(bytes) > limit {
+        *message = self.buffered.reserve_request(bytes);
+        if message.is_none() {
             self.is_refused.store(true, Ordering::Relaxed);
-            return Err(limit_exceeded(limit));
+            return Err(limit_exceeded(self.buffered.limits.requests));
         }
-        *message = Some(self.buffered.reserve(Kind::Request, bytes));
         Ok(())
     }
 }
@@ -292,7 +308,7 @@ fn counted(frame: Frame<Bytes>, buffered: &Arc<BufferedBytes>, under_way: &Arc<U
         }
     }
     frame.map_data(|data| {
-        let reservation = buffered.reserve(Kind::Answer, data.len());
+        let reservation = buffered.reserve_answer(data.len());
         Bytes::from_owner(Owner(data, (reservation, Arc::clone(under_way))))
     })
 }
@@ -327,6 +343,8 @@ where
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::thread;
+
     use futures::FutureExt as _;
     use rstest::rstest;
 
@@ -350,12 +368,48 @@ mod tests {
         CallBytes::new(&other).announce(100).unwrap();
         drop(call);
         CallBytes::new(&second).announce(60).unwrap();
-        let unread = first.reserve(Kind::Answer, 10);
+        let unread = first.reserve_answer(10);
         other.wait_for_capacity().await;
         let mut waiting = pin!(second.wait_for_capacity());
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(unread);
         assert!(waiting.now_or_never().is_some());
+    }
+
+    /// A certificate with several URIs is nobody's, and may name another client's first.
+    #[tokio::test]
+    async fn a_client_by_name_takes_no_bytes_of_the_client_with_that_uri() {
+        let clients = BytesOfClients::default();
+        let uri = "spiffe://prod/ns/team-a/cluster/stage";
+        let stage = Client { name: uri.into(), uri: Some(uri.into()), ..Client::default() };
+        let nobody = Client { name: uri.into(), ..Client::default() };
+        let bytes = [&stage, &nobody, &stage, &nobody].map(|client| clients.of(client));
+        assert!(Arc::ptr_eq(&bytes[0], &bytes[2]) && Arc::ptr_eq(&bytes[1], &bytes[3]));
+        assert!(!Arc::ptr_eq(&bytes[0], &bytes[1]));
+    }
+
+    /// The connections of a client are on several threads.
+    #[test]
+    fn requests_of_one_moment_exceed_no_limit_together() {
+        let limits = ByteLimits { requests: 100, answers: 10, total: 1_000_000 };
+        let (shared, at_once, most) = (Arc::<LimitedBytes>::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let announces = || {
+            let connection = Arc::new(BufferedBytes::new(limits, Arc::clone(&shared), Arc::default()));
+            for _ in 0..200_000 {
+                let call = CallBytes::new(&connection);
+                if call.announce(60).is_ok() {
+                    most.fetch_max(at_once.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    at_once.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(announces);
+            }
+        });
+        assert_eq!(most.into_inner(), 1);
+        assert_eq!(shared.requests.load(Ordering::Relaxed), 0, "each is released once");
     }
 
     #[test]
