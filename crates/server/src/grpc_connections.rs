@@ -57,6 +57,8 @@ const LEAVING: usize = 16;
 /// The time in which the caller of an ended connection may still be in its loop: Cluster Autoscaler restarts itself
 /// after ten minutes without one.
 const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
+/// The maximum number of ended connections of one client that count as open: it has one loop at a time.
+const ENDED_OF_ONE: usize = 8;
 
 /// The limits of gRPC.
 #[derive(Clone, Copy, Debug)]
@@ -298,13 +300,22 @@ impl Listener {
     }
 
     /// Lets an ended connection count as open while its caller may be in its loop. As many are remembered as there may
-    /// be open ones: those of one start end together.
+    /// be open ones: those of one start end together. Few of them are of one client, so that it takes no place from
+    /// others.
     fn remember(&self, caller: Connection, now: Instant) {
         self.forget_ended(now);
         let mut ended = self.ended.lock();
-        if ended.len() >= self.limits.connections.total {
+        let identity = caller.client().identity();
+        let is_its = |index: &usize| ended[*index].1.client().identity() == identity;
+        let its: Vec<_> = (0..ended.len()).filter(is_its).collect();
+        if let [first, ..] = its[..]
+            && its.len() >= ENDED_OF_ONE
+        {
+            ended.remove(first);
+        } else if ended.len() >= self.limits.connections.total {
             ended.pop_front();
         }
+        drop(identity);
         ended.push_back((now, caller));
     }
 
@@ -391,6 +402,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::KnownConnection;
 
     #[rstest]
     #[case("5S", Some(Duration::from_secs(5)))]
@@ -411,17 +423,19 @@ mod tests {
         assert_eq!(deadline(&headers), expected);
     }
 
+    /// Returns a connection of a client by this name that ends now.
+    fn remembered(listener: &Listener, name: &str, now: Instant) -> KnownConnection {
+        let connection = Connection::of(Client { name: name.into(), ..Client::default() });
+        let known = connection.known();
+        listener.remember(connection, now);
+        known
+    }
+
     /// After a start of the program the connections of all Clusters have the same age.
     #[test]
     fn ended_connections_count_as_open_for_as_long_as_a_loop_may_take() {
         let (listener, now) = (Listener::new(GrpcLimits::of_many_clients()), Instant::now());
-        let ended = (0..1_000).map(|_| {
-            let connection = Connection::of(Client::default());
-            let known = connection.known();
-            listener.remember(connection, now);
-            known
-        });
-        let ended: Vec<_> = ended.collect();
+        let ended: Vec<_> = (0..1_000).map(|number| remembered(&listener, &number.to_string(), now)).collect();
         let open = || ended.iter().filter(|known| known.is_open()).count();
         listener.forget_ended(now + LONGEST_LOOP / 2);
         assert_eq!(open(), 1_000);
@@ -432,13 +446,22 @@ mod tests {
     #[test]
     fn no_more_ended_connections_are_remembered_than_there_may_be_open_ones() {
         let (listener, now) = (Listener::new(GrpcLimits::default()), Instant::now());
-        let first = Connection::of(Client::default());
-        let known = first.known();
-        listener.remember(first, now);
-        for _ in 0..listener.limits.connections.total {
+        let known = remembered(&listener, "first", now);
+        for number in 0..listener.limits.connections.total {
             assert!(known.is_open());
-            listener.remember(Connection::of(Client::default()), now);
+            remembered(&listener, &number.to_string(), now);
         }
         assert!(!known.is_open());
+    }
+
+    /// One that opens connections without end lets the earlier ones be evicted.
+    #[test]
+    fn ended_connections_of_one_client_take_no_place_from_those_of_another() {
+        let (listener, now) = (Listener::new(GrpcLimits::of_many_clients()), Instant::now());
+        let other = remembered(&listener, "other", now);
+        let many = (0..10_000).map(|_| remembered(&listener, "many", now)).collect::<Vec<_>>();
+        assert!(other.is_open());
+        let open: Vec<_> = (0..many.len()).filter(|number| many[*number].is_open()).collect();
+        assert_eq!(open, (10_000 - ENDED_OF_ONE..10_000).collect::<Vec<_>>(), "its last ones");
     }
 }
