@@ -111,7 +111,7 @@ impl GrpcLimits {
     /// Returns the limits for the autoscalers of thousands of clusters, many of which may come from one address.
     pub(super) fn of_many_clients() -> Self {
         let limits = Self::default();
-        let connections = Limits { total: 4_096, per_peer: 1_024, ..limits.connections };
+        let connections = Limits { total: 4_096, per_peer: 1_024, per_identity: Some(8), ..limits.connections };
         let bytes = ByteLimits { requests: MAX_REQUEST_BYTES_OF_MANY, ..limits.bytes };
         let handshakes = HandshakeRates::of_many_clients();
         Self { connections, streams: 128, bytes, shares_bytes: true, handshakes, ..limits }
@@ -165,7 +165,7 @@ pub(super) async fn serve_connections<S>(
         };
         match accepted {
             Some(Ok((stream, Peer { source, client, place }))) => {
-                let connection = listener.open(source);
+                let connection = listener.open(source, &client);
                 let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
                 connections.spawn(async move {
                     listener.serve(stream, client, routes, connection, shutdown).await;
@@ -202,15 +202,15 @@ impl Listener {
         }
     }
 
-    fn open(&self, source: Source) -> OpenConnection {
+    fn open(&self, source: Source, client: &Client) -> OpenConnection {
         self.forget_ended(Instant::now());
-        let (connection, lost) = self.open.open(source);
+        let (connection, lost) = self.open.open_of(source, client.identity().into_owned());
         if let Some(client) = lost
             && let Some(more) = self.may_log("connections")
         {
-            let Limits { total, per_peer, .. } = self.limits.connections;
+            let Limits { total, per_peer, per_identity, .. } = self.limits.connections;
             warn!(
-                %client, total, per_peer, more,
+                %client, total, per_peer, per_identity, more,
                 "a client has too many gRPC connections: those that it uses least are closed"
             );
         }

@@ -29,6 +29,8 @@ pub(super) struct Limits {
     pub(super) total: usize,
     /// The maximum number of open connections of one client.
     pub(super) per_peer: usize,
+    /// The maximum number of open connections of one identity, from whichever addresses.
+    pub(super) per_identity: Option<usize>,
     /// The age from which a connection accepts no further request.
     pub(super) age: Duration,
     /// The time after that age in which the request under way must be answered and read.
@@ -45,6 +47,7 @@ impl Default for Limits {
         Self {
             total: 128,
             per_peer: 32,
+            per_identity: None,
             age: Duration::from_secs(60),
             last_request: Duration::from_secs(10),
             headers: Duration::from_secs(10),
@@ -103,6 +106,8 @@ type Number = (u64, u64);
 #[derive(Debug)]
 struct Entry {
     source: Source,
+    /// The client's identity, if it is known.
+    identity: Option<String>,
     /// True if it was evicted. It takes no place then, but its bytes count until it is dropped.
     is_leaving: bool,
     excess: CancellationToken,
@@ -132,12 +137,20 @@ impl OpenConnections {
         self.open_in_order(source, 0)
     }
 
+    /// Adds a connection of a client that has this identity.
+    pub(super) fn open_of(&self, source: Source, identity: String) -> (OpenConnection, Option<Source>) {
+        self.add(source, Some(identity), 0)
+    }
+
     /// Adds a connection that was accepted in this order. A thread may come to a connection late, and it must not evict
     /// one that was accepted after it while there are older ones.
     pub(super) fn open_in_order(&self, source: impl Into<Source>, order: u64) -> (OpenConnection, Option<Source>) {
-        let source = source.into();
+        self.add(source.into(), None, order)
+    }
+
+    fn add(&self, source: Source, identity: Option<String>, order: u64) -> (OpenConnection, Option<Source>) {
         let mut open = self.open.lock();
-        let loses = open.loses(source, self.limits);
+        let loses = open.loses(source, identity.as_deref(), self.limits);
         if let Some((number, _)) = loses
             && let Some(entry) = open.connections.get_mut(&number)
         {
@@ -148,6 +161,7 @@ impl OpenConnections {
         let (number, excess, last_call) = ((order, open.opened), CancellationToken::new(), Arc::default());
         let entry = Entry {
             source,
+            identity,
             is_leaving: false,
             excess: excess.clone(),
             last_call: Arc::clone(&last_call),
@@ -273,33 +287,39 @@ impl Calls {
 
 impl Open {
     /// Returns the connection that has to be evicted for a new one of `source`, and its client.
-    fn loses(&self, source: Source, limits: Limits) -> Option<(Number, Source)> {
+    fn loses(&self, source: Source, identity: Option<&str>, limits: Limits) -> Option<(Number, Source)> {
+        let is_its = |entry: &Entry| identity.is_some() && entry.identity.as_deref() == identity;
+        let count = self.staying().filter(|(_, entry)| is_its(entry)).count();
+        if limits.per_identity.is_some_and(|most| count >= most) {
+            return self.least_used(is_its);
+        }
         let mut counts: HashMap<Source, usize> = HashMap::new();
         for (_, entry) in self.staying() {
             *counts.entry(entry.source).or_default() += 1;
         }
         let of = |source: Source| counts.get(&source).copied().unwrap_or_default();
         if of(source) >= limits.per_peer {
-            return self.least_used(|other| other == source);
+            return self.least_used(|entry| entry.source == source);
         }
         if counts.values().sum::<usize>() < limits.total {
             return None;
         }
         let others = counts.iter().filter(|(source, _)| !self.has_authenticated_lately(**source));
         if let Some(most) = others.map(|(_, count)| *count).max() {
-            return self.least_used(|other| of(other) == most && !self.has_authenticated_lately(other));
+            return self
+                .least_used(|Entry { source, .. }| of(*source) == most && !self.has_authenticated_lately(*source));
         }
         let most = counts.values().copied().max()?;
-        self.least_used(|other| of(other) == most)
+        self.least_used(|entry| of(entry.source) == most)
     }
 
     fn staying(&self) -> impl Iterator<Item = (&Number, &Entry)> {
         self.connections.iter().filter(|(_, entry)| !entry.is_leaving)
     }
 
-    /// Returns the least recently used connection of these clients; one that has made no call comes first.
-    fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(Number, Source)> {
-        let candidates = self.staying().filter(|(_, entry)| is_of(entry.source));
+    /// Returns the least recently used one of these connections; one that has made no call comes first.
+    fn least_used(&self, is_among: impl Fn(&Entry) -> bool) -> Option<(Number, Source)> {
+        let candidates = self.staying().filter(|(_, entry)| is_among(entry));
         let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;
         Some((*number, entry.source))
     }
@@ -340,6 +360,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         total: 4,
         per_peer: 2,
+        per_identity: None,
         age: Duration::ZERO,
         last_request: Duration::ZERO,
         headers: Duration::ZERO,
