@@ -20,7 +20,8 @@ use super::buffered_bytes::BufferedBytes;
 
 /// The time for which connections of an authenticated client are evicted last: longer than a connection lasts.
 const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
-const MAX_AUTHENTICATED: usize = 256;
+/// The maximum number of clients that are known to have authenticated: as many as there may be connections of a fleet.
+const MAX_AUTHENTICATED: usize = 4_096;
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -177,8 +178,11 @@ impl OpenConnections {
     pub(super) fn has_authenticated(&self, source: Source) {
         let (now, mut open) = (Instant::now(), self.open.lock());
         let authenticated = &mut open.authenticated;
-        authenticated.retain(|_, at| now.duration_since(*at) < AUTHENTICATED_LATELY);
+        if authenticated.len() >= MAX_AUTHENTICATED {
+            authenticated.retain(|_, at| now.duration_since(*at) < AUTHENTICATED_LATELY);
+        }
         if authenticated.len() >= MAX_AUTHENTICATED
+            && !authenticated.contains_key(&source)
             && let Some(oldest) = authenticated.iter().min_by_key(|(_, at)| **at).map(|(source, _)| *source)
         {
             authenticated.remove(&oldest);
@@ -463,6 +467,14 @@ mod tests {
         assert_eq!(begun.elapsed().as_millis() / 10, 100);
     }
 
+    /// Each autoscaler of a fleet has an address of its own.
+    #[test]
+    fn the_clients_of_a_thousand_clusters_have_authenticated_lately_at_once() {
+        let connections = OpenConnections::new(LIMITS);
+        (0..1_000).for_each(|user| connections.has_authenticated(Source::User(user)));
+        assert!((0..1_000).all(|user| connections.has_authenticated_lately(Source::User(user))));
+    }
+
     #[test]
     fn strangers_are_evicted_before_authenticated_clients() {
         let connections = OpenConnections::new(LIMITS);
@@ -477,7 +489,7 @@ mod tests {
     #[test]
     fn a_limited_number_of_clients_is_remembered() {
         let connections = OpenConnections::new(LIMITS);
-        for n in 0..1_000 {
+        for n in 0..5_000 {
             connections.has_authenticated(Source::User(n));
         }
         assert_eq!(connections.open.lock().authenticated.len(), MAX_AUTHENTICATED);
