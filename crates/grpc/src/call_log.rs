@@ -15,8 +15,10 @@ use traces::Traces;
 
 /// The time after a log line in which answers of the same kind are only counted.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The number of kinds from which on new callers share their lines: there may be any number of them.
+/// The number of callers' kinds from which on new callers share their lines: there may be any number of them.
 const MANY: usize = 64;
+/// The number of kinds of one caller from which on its new ones share the lines too.
+const MANY_OF_ONE: usize = 4;
 /// The maximum length of a logged id, in characters; a request may contain anything.
 pub(super) const LONGEST_ID: usize = 300;
 
@@ -112,8 +114,12 @@ impl CallLog {
         let Answered { rpc, code, caller, .. } = *answered;
         let mut all = self.logged.lock();
         let mut kind = Kind { rpc, code, caller: caller.to_owned() };
-        if all.len() >= MANY && !all.contains_key(&kind) {
-            kind.caller.clear();
+        if !all.contains_key(&kind) {
+            let named = || all.keys().filter(|other| !other.caller.is_empty());
+            let its = named().filter(|other| other.caller == caller);
+            if named().count() >= MANY || its.count() >= MANY_OF_ONE {
+                kind.caller.clear();
+            }
         }
         let Some(logged) = all.get_mut(&kind) else {
             all.insert(kind, Logged { at: now, more: 0 });
@@ -273,6 +279,27 @@ mod tests {
         let [noisy, quiet, sum] = lines[..] else { panic!("{said}") };
         assert!(noisy.contains("client=\"noisy\"") && quiet.contains("client=\"quiet\""), "{said}");
         assert!(sum.contains("more=999 client=\"noisy\""), "{said}");
+    }
+
+    #[test]
+    fn few_callers_with_calls_of_all_kinds_keep_no_other_one_out_of_the_log() {
+        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
+        let quiet: Vec<_> = (0..MANY / 2).map(|number| format!("quiet-{number}")).collect();
+        let said = CapturedLog::of(|| {
+            for caller in ["one", "other", "third"] {
+                for (rpc, code) in
+                    Rpc::ALL.into_iter().flat_map(|rpc| [Code::Unavailable, Code::Unknown].map(|code| (rpc, code)))
+                {
+                    call_log.record(Answered { rpc, code, caller, ..failed("", &metadata) }, begun);
+                }
+            }
+            for caller in &quiet {
+                call_log.record(Answered { caller, ..failed("", &metadata) }, begun);
+            }
+        });
+        for caller in &quiet {
+            assert!(said.contains(&format!("client=\"{caller}\"")), "{caller}: {said}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) enum Rpc {
 }
 
 impl Rpc {
-    const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::NodeGroups,
         Self::NodeGroupForNode,
         Self::PricingNodePrice,
