@@ -19,7 +19,7 @@ use prost::bytes::Bytes;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::{connection::Client, open_connections::UnderWay};
+use super::{calls::UnderWay, connection::Client};
 
 /// The limits of buffered bytes.
 #[derive(Clone, Copy, Debug)]

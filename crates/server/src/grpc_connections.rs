@@ -35,12 +35,13 @@ use tracing::warn;
 
 use super::{
     buffered_bytes::{AllBytes, BufferedBytes, ByteLimits, BytesOfClients, CallBytes, RequestBody, ResponseBody},
+    calls::{Calls, UnderWay},
     chunks::Chunked,
     connection::{Client, Connection},
     grpc_services::MAX_REQUEST_BYTES,
     grpc_threads::Place,
     handshake_rate::HandshakeRates,
-    open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source, UnderWay},
+    open_connections::{Limits, OpenConnection, OpenConnections, Source},
     turns::Turns,
 };
 

@@ -5,6 +5,7 @@
 mod admin;
 mod bind;
 mod buffered_bytes;
+mod calls;
 mod check;
 mod chunks;
 mod connection;

@@ -5,18 +5,18 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::buffered_bytes::BufferedBytes;
+use super::{
+    buffered_bytes::BufferedBytes,
+    calls::{AllCalls, Calls},
+};
 
 /// The time for which connections of an authenticated client are evicted last: longer than a connection lasts.
 const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
@@ -88,7 +88,7 @@ pub(super) struct OpenConnections {
     limits: Limits,
     open: Arc<Mutex<Open>>,
     /// Counts the calls of all connections.
-    calls: Arc<AtomicU64>,
+    calls: AllCalls,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ struct Entry {
     /// True if it was evicted. It takes no place then, but its bytes count until it is dropped.
     is_leaving: bool,
     excess: CancellationToken,
-    last_call: Arc<AtomicU64>,
+    calls: Calls,
     buffered: Option<(Arc<BufferedBytes>, CancellationToken)>,
 }
 
@@ -121,16 +121,14 @@ struct Entry {
 pub(super) struct OpenConnection {
     number: Number,
     open: Arc<Mutex<Open>>,
-    calls: Arc<AtomicU64>,
-    last_call: Arc<AtomicU64>,
-    activity: Arc<Mutex<Activity>>,
+    calls: Calls,
     /// Cancelled when the connection is evicted.
     pub(super) excess: CancellationToken,
 }
 
 impl OpenConnections {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, open: Arc::default(), calls: Arc::default() }
+        Self { limits, open: Arc::default(), calls: AllCalls::default() }
     }
 
     /// Adds a connection. Returns the client whose connection was evicted for it, if any.
@@ -159,18 +157,11 @@ impl OpenConnections {
             entry.excess.cancel();
         }
         open.opened += 1;
-        let (number, excess, last_call) = ((order, open.opened), CancellationToken::new(), Arc::default());
-        let entry = Entry {
-            source,
-            identity,
-            is_leaving: false,
-            excess: excess.clone(),
-            last_call: Arc::clone(&last_call),
-            buffered: None,
-        };
+        let (number, excess, calls) = ((order, open.opened), CancellationToken::new(), self.calls.of_connection());
+        let entry =
+            Entry { source, identity, is_leaving: false, excess: excess.clone(), calls: calls.clone(), buffered: None };
         open.connections.insert(number, entry);
-        let (open, calls, activity) = (Arc::clone(&self.open), Arc::clone(&self.calls), Arc::default());
-        let connection = OpenConnection { number, open, calls, last_call, activity, excess };
+        let connection = OpenConnection { number, open: Arc::clone(&self.open), calls, excess };
         (connection, loses.map(|(_, source)| source))
     }
 
@@ -221,71 +212,12 @@ impl OpenConnection {
 
     /// Returns the counter of its calls, which works while the connection is borrowed elsewhere.
     pub(super) fn calls(&self) -> Calls {
-        let [all, last] = [&self.calls, &self.last_call].map(Arc::clone);
-        Calls { all, last, activity: Arc::clone(&self.activity) }
+        self.calls.clone()
     }
 
     /// Returns true if a call was made.
     pub(super) fn has_called(&self) -> bool {
-        self.last_call.load(Ordering::Relaxed) > 0
-    }
-}
-
-/// The counter of a connection's calls, in the order of the calls of all connections.
-#[derive(Clone, Debug)]
-pub(super) struct Calls {
-    all: Arc<AtomicU64>,
-    last: Arc<AtomicU64>,
-    activity: Arc<Mutex<Activity>>,
-}
-
-/// The activity of a connection.
-#[derive(Clone, Copy, Debug, Default)]
-struct Activity {
-    /// The number of calls under way.
-    under_way: usize,
-    /// The time at which the last call ended; `None` if none has.
-    ended: Option<Instant>,
-}
-
-/// A call that is being answered, or whose answer is being read.
-#[derive(Debug)]
-pub(super) struct UnderWay(Arc<Mutex<Activity>>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let now = Instant::now();
-        let mut activity = self.0.lock();
-        activity.under_way -= 1;
-        activity.ended = Some(now);
-    }
-}
-
-impl Calls {
-    /// Notes a call that is under way until the result is dropped.
-    pub(super) fn begin(&self) -> UnderWay {
-        self.activity.lock().under_way += 1;
-        UnderWay(Arc::clone(&self.activity))
-    }
-
-    /// Waits for the moment at which the last call ended this time ago: a loop has ended, and the next one is far. A
-    /// silence that began earlier doesn't count, since a loop may begin at any moment of it. A connection without a
-    /// call has no loops.
-    pub(super) async fn silence(&self, length: Duration) {
-        let asked = Instant::now();
-        loop {
-            let (Activity { under_way, ended }, now) = (*self.activity.lock(), Instant::now());
-            let silent = ended.unwrap_or(asked) + length;
-            if under_way == 0 && (asked..=now).contains(&silent) {
-                return;
-            }
-            sleep_until(if under_way == 0 && silent > now { silent } else { now + length }).await;
-        }
-    }
-
-    /// Makes its connection the most recently used one.
-    pub(super) fn count(&self) {
-        self.last.store(self.all.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.calls.last() > 0
     }
 }
 
@@ -324,7 +256,7 @@ impl Open {
     /// Returns the least recently used one of these connections; one that has made no call comes first.
     fn least_used(&self, is_among: impl Fn(&Entry) -> bool) -> Option<(Number, Source)> {
         let candidates = self.staying().filter(|(_, entry)| is_among(entry));
-        let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;
+        let (number, entry) = candidates.min_by_key(|(_, entry)| entry.calls.last())?;
         Some((*number, entry.source))
     }
 
@@ -357,7 +289,6 @@ impl Drop for OpenConnection {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use tokio::time::sleep;
 
     use super::*;
 
@@ -428,43 +359,6 @@ mod tests {
         let silent: Vec<_> = (0..100).map(|_| connections.open(peer).0).collect();
         assert!(!caller.excess.is_cancelled());
         assert_eq!(silent.iter().filter(|silent| !silent.excess.is_cancelled()).count(), LIMITS.per_peer - 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_is_silent_a_second_after_its_last_call() {
-        let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
-        let (calls, second) = (connection.calls(), Duration::from_secs(1));
-        let caller = async {
-            let under_way = calls.begin();
-            sleep(second * 3 / 2).await;
-            drop(under_way);
-            sleep(second * 9 / 10).await;
-            drop(calls.begin());
-        };
-        tokio::join!(calls.silence(second), caller);
-        assert_eq!(begun.elapsed().as_millis() / 10, 340);
-    }
-
-    /// The next loop may begin in the moment in which a silence is noticed late.
-    #[tokio::test(start_paused = true)]
-    async fn a_silence_that_began_long_ago_does_not_count() {
-        let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
-        let (calls, second) = (connection.calls(), Duration::from_secs(1));
-        drop(calls.begin());
-        sleep(Duration::from_millis(8_500)).await;
-        let next_loop = async {
-            sleep(Duration::from_millis(1_500)).await;
-            drop(calls.begin());
-        };
-        tokio::join!(calls.silence(second), next_loop);
-        assert_eq!(begun.elapsed().as_millis() / 10, 1_100);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_call_is_silent() {
-        let (connection, begun) = (OpenConnections::new(LIMITS).open(IpAddr::from([10, 0, 0, 1])).0, Instant::now());
-        connection.calls().silence(Duration::from_secs(1)).await;
-        assert_eq!(begun.elapsed().as_millis() / 10, 100);
     }
 
     /// Each autoscaler of a fleet has an address of its own.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admin;
+mod aging;
 mod floods;
 mod grpc;
 mod hostile_grpc;

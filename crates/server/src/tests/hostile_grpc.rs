@@ -30,18 +30,18 @@ use crate::{
     grpc_runtime::serve_within, open_connections::Limits,
 };
 
-const MIB: usize = 1 << 20;
+pub(super) const MIB: usize = 1 << 20;
 
 /// The state that the handlers here share, with a record of their calls.
 #[derive(Clone)]
 pub(super) struct Served {
     pub(super) calls: Arc<AtomicUsize>,
     /// Lets `/waits` end.
-    go_on: watch::Sender<bool>,
+    pub(super) go_on: watch::Sender<bool>,
     pub(super) waiting: Arc<Notify>,
     /// Lets `/blocks` give the thread free.
     pub(super) unblock: mpsc::Sender<()>,
-    callers: Arc<Mutex<Vec<KnownConnection>>>,
+    pub(super) callers: Arc<Mutex<Vec<KnownConnection>>>,
     /// The clients of the calls of `/small`, in their order.
     pub(super) order: Arc<Mutex<Vec<String>>>,
 }
@@ -56,7 +56,7 @@ pub(super) fn serve(limits: GrpcLimits) -> Running {
     serve_with_drain(limits, Duration::ZERO)
 }
 
-fn serve_with_drain(limits: GrpcLimits, drain: Duration) -> Running {
+pub(super) fn serve_with_drain(limits: GrpcLimits, drain: Duration) -> Running {
     let (unblock, blocked) = mpsc::channel();
     let blocked = Arc::new(Mutex::new(blocked));
     let served = Served {
@@ -121,7 +121,7 @@ fn serve_with_drain(limits: GrpcLimits, drain: Duration) -> Running {
 pub(super) struct Client {
     /// Its address, as the server sees it.
     address: SocketAddr,
-    calls: h2::client::SendRequest<Bytes>,
+    pub(super) calls: h2::client::SendRequest<Bytes>,
     /// The connection's result; `None` until it has ended.
     ended: watch::Receiver<Option<Result<(), Option<h2::Reason>>>>,
 }
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// Begins a call. Its answer arrives when the server has produced it, and its body when it is read.
-    async fn begins_call(&self, path: &str) -> h2::client::ResponseFuture {
+    pub(super) async fn begins_call(&self, path: &str) -> h2::client::ResponseFuture {
         let (answer, mut body) = self.begins(path).await;
         body.send_data(Bytes::new(), true).unwrap();
         answer
@@ -158,7 +158,7 @@ impl Client {
     }
 
     /// Waits until it accepts no new call.
-    async fn has_received_goaway(&self) {
+    pub(super) async fn has_received_goaway(&self) {
         let received = async {
             while let Ok(ready) = self.calls.clone().ready().await {
                 drop(ready);
@@ -173,11 +173,11 @@ impl Client {
     }
 }
 
-async fn read(answer: h2::client::ResponseFuture) -> Result<Vec<u8>, h2::Error> {
+pub(super) async fn read(answer: h2::client::ResponseFuture) -> Result<Vec<u8>, h2::Error> {
     read_body(timeout(LIMIT, answer).await.unwrap()?.into_body()).await
 }
 
-async fn read_body(mut body: h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
+pub(super) async fn read_body(mut body: h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
     let mut all = Vec::new();
     while let Some(data) = timeout(LIMIT, body.data()).await.unwrap() {
         let data = data?;
@@ -423,129 +423,5 @@ async fn http1_requests_that_a_web_page_can_send_reach_no_rpc() {
     assert_eq!(running.served.calls.load(Ordering::Relaxed), 0);
     let client = Client::connect(&running, 65_535).await;
     assert_eq!(client.calls("/small").await.unwrap(), b"small");
-    running.end().await;
-}
-
-fn aging(age: Duration) -> GrpcLimits {
-    let limits = GrpcLimits::default();
-    GrpcLimits { connections: Limits { age, ..limits.connections }, silence: age, ..limits }
-}
-
-#[tokio::test]
-async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails() {
-    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
-    old.has_received_goaway().await;
-    let new = Client::connect(&running, 65_535).await;
-    assert_eq!(new.calls("/small").await.unwrap(), b"small");
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
-    running.end().await;
-}
-
-#[tokio::test]
-async fn calls_that_begin_in_the_moment_of_goaway_are_answered() {
-    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(20)) });
-    for _ in 0..20 {
-        let mut client = Client::connect(&running, 65_535).await;
-        let calls_until_goaway = async |client: &Client| {
-            while let Ok(ready) = client.calls.clone().ready().await {
-                drop(ready);
-                assert_eq!(client.calls("/small").await.unwrap(), b"small");
-            }
-        };
-        join_all((0..8).map(|_| calls_until_goaway(&client))).await;
-        assert_eq!(client.has_ended().await, Ok(()), "GOAWAY without an error");
-    }
-    assert!(running.served.calls.load(Ordering::Relaxed) > 20);
-    running.end().await;
-}
-
-/// A caller that has to go on elsewhere in the middle of its loop may meet other groups there.
-#[tokio::test]
-async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
-    let running = serve(aging(Duration::from_millis(100)));
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
-    // The age of the older one has passed too, and a silence would have.
-    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
-    assert_eq!(old.calls("/small").await.unwrap(), b"small");
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
-    running.end().await;
-}
-
-#[tokio::test]
-async fn a_shutdown_waits_for_no_silence_and_no_call_fails() {
-    let running = serve_with_drain(aging(Duration::from_millis(100)), LIMIT);
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
-    // The age of the older one has passed too.
-    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
-    running.shutdown.cancel();
-    old.has_received_goaway().await;
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
-    running.end().await;
-}
-
-/// A caller that reads a long answer is in its loop, though it makes no call meanwhile.
-#[tokio::test]
-async fn a_connection_whose_answer_is_being_read_is_not_silent() {
-    let running = serve(aging(Duration::from_millis(100)));
-    let mut old = Client::connect(&running, 1_024).await;
-    let unread = old.begins_call("/large").await;
-    let unread = timeout(LIMIT, unread).await.unwrap().unwrap();
-    // The age of the older one has passed too, and a silence would have.
-    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
-    assert_eq!(old.calls("/small").await.unwrap(), b"small");
-    assert_eq!(read_body(unread.into_body()).await.unwrap().len(), MIB);
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
-    running.end().await;
-}
-
-#[tokio::test]
-async fn connections_of_one_time_do_not_end_together() {
-    let running = serve(GrpcLimits { silence: Duration::ZERO, ..aging(Duration::from_secs(2)) });
-    let clients = join_all((0..8).map(|_| Client::connect(&running, 65_535))).await;
-    let mut ends = join_all(clients.into_iter().map(async |mut client| {
-        client.has_ended().await.unwrap();
-        tokio::time::Instant::now()
-    }))
-    .await;
-    ends.sort();
-    ends.dedup();
-    assert_eq!(ends.len(), 8);
-    running.end().await;
-}
-
-/// A caller continues its loop on the next connection, and must not be taken for one that has just begun.
-#[tokio::test]
-async fn a_connection_that_ends_at_its_age_counts_as_open_for_its_caller_and_one_that_is_closed_does_not() {
-    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
-    let mut client = Client::connect(&running, 65_535).await;
-    client.calls("/small").await.unwrap();
-    client.has_ended().await.unwrap();
-    drop(client);
-    assert!(running.served.callers.lock()[0].is_open());
-    running.end().await;
-
-    let running = serve(GrpcLimits::default());
-    let client = Client::connect(&running, 65_535).await;
-    client.calls("/small").await.unwrap();
-    drop(client);
-    let closed = async {
-        while running.served.callers.lock()[0].is_open() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LIMIT, closed).await.unwrap();
     running.end().await;
 }

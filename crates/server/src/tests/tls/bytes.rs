@@ -82,7 +82,7 @@ async fn answers(calls: &Calls) -> bool {
     timeout(LIMIT, answer).await.unwrap().is_ok_and(|answer| answer.status() == 200)
 }
 
-/// What a connection takes beside its requests and answers, such as headers and windows, isn't counted.
+/// Headers and windows of a connection aren't counted among the bytes.
 #[tokio::test]
 async fn one_of_many_clients_has_a_few_connections_and_takes_none_from_others() {
     let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));

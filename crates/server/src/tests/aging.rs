@@ -1,0 +1,150 @@
+//! Connections that reach their age.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use futures::future::join_all;
+use http::Request;
+use tokio::time::timeout;
+
+use super::{
+    LIMIT,
+    hostile_grpc::{Client, MIB, read, read_body, serve, serve_with_drain},
+};
+use crate::{grpc_connections::GrpcLimits, open_connections::Limits};
+
+fn aging(age: Duration) -> GrpcLimits {
+    let limits = GrpcLimits::default();
+    GrpcLimits { connections: Limits { age, ..limits.connections }, silence: age, ..limits }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails() {
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    old.has_received_goaway().await;
+    let new = Client::connect(&running, 65_535).await;
+    assert_eq!(new.calls("/small").await.unwrap(), b"small");
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+/// Makes calls until the client accepts no more. Returns the number of those that were answered.
+async fn calls_until_goaway(client: &Client) -> usize {
+    let mut answered = 0;
+    while let Ok(mut ready) = client.calls.clone().ready().await {
+        let (answer, _) = ready.send_request(Request::post("http://a/small").body(()).unwrap(), true).unwrap();
+        match read(answer).await {
+            Ok(body) => {
+                assert_eq!(body, b"small");
+                answered += 1;
+            }
+            // It hadn't left the client when GOAWAY came, so that a gRPC client makes it on the next connection.
+            Err(error) => assert!(error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR), "{error}"),
+        }
+    }
+    answered
+}
+
+#[tokio::test]
+async fn calls_that_begin_in_the_moment_of_goaway_are_answered() {
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(20)) });
+    let mut answered = 0;
+    for _ in 0..20 {
+        let mut client = Client::connect(&running, 65_535).await;
+        answered += join_all((0..8).map(|_| calls_until_goaway(&client))).await.into_iter().sum::<usize>();
+        assert_eq!(client.has_ended().await, Ok(()), "GOAWAY without an error");
+    }
+    assert!(answered > 20);
+    assert_eq!(running.served.calls.load(Ordering::Relaxed), answered, "each call that the server has begun");
+    running.end().await;
+}
+
+/// A caller that has to go on elsewhere in the middle of its loop may meet other groups there.
+#[tokio::test]
+async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
+    let running = serve(aging(Duration::from_millis(100)));
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    // The age of the older one has passed too, and a silence would have.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    assert_eq!(old.calls("/small").await.unwrap(), b"small");
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_no_silence_and_no_call_fails() {
+    let running = serve_with_drain(aging(Duration::from_millis(100)), LIMIT);
+    let mut old = Client::connect(&running, 65_535).await;
+    let waits = old.begins_call("/waits").await;
+    running.served.waiting.notified().await;
+    // The age of the older one has passed too.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    running.shutdown.cancel();
+    old.has_received_goaway().await;
+    running.served.go_on.send_replace(true);
+    assert_eq!(read(waits).await.unwrap(), b"waited");
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+/// A caller that reads a long answer is in its loop, though it makes no call meanwhile.
+#[tokio::test]
+async fn a_connection_whose_answer_is_being_read_is_not_silent() {
+    let running = serve(aging(Duration::from_millis(100)));
+    let mut old = Client::connect(&running, 1_024).await;
+    let unread = old.begins_call("/large").await;
+    let unread = timeout(LIMIT, unread).await.unwrap().unwrap();
+    // The age of the older one has passed too, and a silence would have.
+    Client::connect(&running, 65_535).await.has_ended().await.unwrap();
+    assert_eq!(old.calls("/small").await.unwrap(), b"small");
+    assert_eq!(read_body(unread.into_body()).await.unwrap().len(), MIB);
+    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn connections_of_one_time_do_not_end_together() {
+    let running = serve(GrpcLimits { silence: Duration::ZERO, ..aging(Duration::from_secs(2)) });
+    let clients = join_all((0..8).map(|_| Client::connect(&running, 65_535))).await;
+    let mut ends = join_all(clients.into_iter().map(async |mut client| {
+        client.has_ended().await.unwrap();
+        tokio::time::Instant::now()
+    }))
+    .await;
+    ends.sort();
+    ends.dedup();
+    assert_eq!(ends.len(), 8);
+    running.end().await;
+}
+
+/// A caller continues its loop on the next connection, and must not be taken for one that has just begun.
+#[tokio::test]
+async fn a_connection_that_ends_at_its_age_counts_as_open_for_its_caller_and_one_that_is_closed_does_not() {
+    let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
+    let mut client = Client::connect(&running, 65_535).await;
+    client.calls("/small").await.unwrap();
+    client.has_ended().await.unwrap();
+    drop(client);
+    assert!(running.served.callers.lock()[0].is_open());
+    running.end().await;
+
+    let running = serve(GrpcLimits::default());
+    let client = Client::connect(&running, 65_535).await;
+    client.calls("/small").await.unwrap();
+    drop(client);
+    let closed = async {
+        while running.served.callers.lock()[0].is_open() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, closed).await.unwrap();
+    running.end().await;
+}
