@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
+mod approver;
 mod authorities;
 mod capd;
 mod cluster;
