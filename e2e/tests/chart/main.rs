@@ -12,6 +12,7 @@ mod fleet;
 mod fleet_serving;
 mod install;
 mod issuers;
+mod labels;
 mod metrics;
 mod policies;
 mod rights;
