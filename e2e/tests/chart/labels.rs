@@ -83,17 +83,17 @@ fn the_label_is_set_after_each_event_and_taken_away_before_the_end_with_rights_o
     expected.sort();
     assert_eq!(found, expected);
 
-    let (account, role) = ("prod-autoscaler-label", "team-b/prod-autoscaler-label");
-    assert!(names(&objects, "Role").contains(&role.to_owned()));
+    let account = "prod-autoscaler-label";
+    assert!(names(&objects, "Role").contains(&format!("team-b/{account}")));
     let roles = of_kind(&objects, "Role");
     let own = roles.iter().find(|role| role["metadata"]["name"] == account).unwrap();
-    let rule = json!({
+    let granted = json!({
         "apiGroups": ["cluster.x-k8s.io"],
         "resources": ["clusters"],
         "resourceNames": ["prod"],
         "verbs": ["get", "list", "patch"],
     });
-    assert_eq!(own["rules"], json!([rule]));
+    assert_eq!(own["rules"], json!([granted]));
     let bindings = of_kind(&objects, "RoleBinding");
     let binding = bindings.iter().find(|binding| binding["metadata"]["name"] == account).unwrap();
     assert_eq!(binding["metadata"]["namespace"], "team-b");
