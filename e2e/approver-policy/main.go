@@ -1,7 +1,7 @@
 // Judges requests for certificates by one policy, with the evaluators and the admission of approver-policy itself.
 //
-// Its input is JSON: a CertificateRequestPolicy and CertificateRequests. Its output is JSON: for each request the reason
-// why it is denied, or an empty text. A policy that approver-policy's webhook refuses is an error.
+// Its input is JSON: a CertificateRequestPolicy and CertificateRequests. Its output is JSON: for each request why it is
+// denied, or an empty text. A policy that approver-policy's webhook refuses is an error.
 package main
 
 import (

@@ -105,7 +105,7 @@ fn a_certificate_is_approved_for_a_cluster_of_its_own_namespace_alone() {
     assert_judged(&weaker, &[("a longer namespace", asked("/ns/team-a-evil/cluster/prod"), true)]);
 }
 
-/// approver-policy judges a URI as Go writes it, and the fleet reads its bytes: where the two differ, it is no identity.
+/// approver-policy judges a URI as Go writes it, and the fleet reads its bytes: where these differ, it is no identity.
 #[test]
 fn no_approved_uri_is_a_cluster_of_another_namespace_for_the_fleet() {
     let namespaces = ["team-a", "team-b", "team-a-evil", "Team-A", "team%2Da", "team-b/../team-a", "*"];

@@ -1,6 +1,6 @@
 //! Both charts of a fleet on a real API server: the program serves each Cluster with the release's own ServiceAccount,
-//! to the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent. The Jobs of the
-//! chart for a Cluster opt it in and out.
+//! to the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent. The Jobs of
+//! the chart for a Cluster opt it in and out.
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The Jobs that label a Cluster: as they are rendered, and as Helm's hooks on a real API server, where the test plays the
-//! kubelet: it runs kubectl with the arguments and the ServiceAccount of the container.
+//! The Jobs that label a Cluster: as they are rendered, and as Helm's hooks on a real API server, where the test plays
+//! the kubelet: it runs kubectl with the arguments and the ServiceAccount of the container.
 
 use std::{
     fs,
@@ -303,8 +303,8 @@ impl Hook {
         .await
     }
 
-    /// Fails unless the Job fails without one of its rights. It writes nothing where nothing is left to change: the right to
-    /// write comes first.
+    /// Fails unless the Job fails without one of its rights. It writes nothing where nothing is left to change: the
+    /// right to write comes first.
     async fn needs(&self, labelled: &Labelled<'_>, verb: &str) -> Result<()> {
         let role = labelled.objects().get("Role", &self.account).await?;
         let before = role.data["rules"].clone();

@@ -1,5 +1,5 @@
-//! A Cluster that moves from a release of its own to a fleet and back, by the steps of `docs/how-to/fleet.md`. A deletion
-//! is under way each time.
+//! A Cluster that moves from a release of its own to a fleet and back, by the steps of `docs/how-to/fleet.md`. A
+//! deletion is under way each time.
 
 use std::collections::BTreeMap;
 
