@@ -108,6 +108,17 @@ pub fn prometheus() -> Result<PathBuf> {
     Ok(binaries.join("prometheus"))
 }
 
+/// Builds the judge of requests for certificates from a module of its own, with approver-policy's own evaluators.
+pub fn approver_policy() -> Result<PathBuf> {
+    let binaries = Module::at("approver-policy").binaries(&Build {
+        what: "approver-policy's evaluators",
+        packages: &["."],
+        files: &["main.go"],
+        linker: "-s -w",
+    })?;
+    Ok(binaries.join("approver-policy"))
+}
+
 /// The programs of a release that the tests start themselves.
 #[derive(Debug)]
 pub struct ReleasePrograms {

@@ -74,13 +74,7 @@ impl Installed {
     /// Returns a kubeconfig with a token of the release's own ServiceAccount.
     pub async fn kubeconfig(&self, plane: &ControlPlane) -> Result<Value> {
         let account = self.pod()?.service_account_name.clone().context("no service account")?;
-        let service_accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
-        let request = TokenRequest::default();
-        let answer = service_accounts.create_token_request(&account, &PostParams::default(), &request).await?;
-        let token = answer.status.context("a token request without an answer")?.token;
-        let mut kubeconfig = plane.kubeconfig(&User::administrator());
-        kubeconfig["users"][0]["user"]["token"] = json!(token);
-        Ok(kubeconfig)
+        kubeconfig_of(plane, &self.namespace, &account).await
     }
 
     /// Starts the program as the Deployment does, on free loopback ports. Its TLS files are written below `directory`;
@@ -159,6 +153,18 @@ impl Installed {
         let data = map.data.unwrap_or_default();
         Ok(serde_yaml::from_str(data.get("cloud-config.yaml").context("no cloud-config.yaml")?)?)
     }
+}
+
+/// Returns a kubeconfig with a token of a ServiceAccount.
+pub async fn kubeconfig_of(plane: &ControlPlane, namespace: &str, account: &str) -> Result<Value> {
+    let client = plane.client(&User::administrator()).await?;
+    let service_accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+    let request = TokenRequest::default();
+    let answer = service_accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    let token = answer.status.context("a token request without an answer")?.token;
+    let mut kubeconfig = plane.kubeconfig(&User::administrator());
+    kubeconfig["users"][0]["user"]["token"] = json!(token);
+    Ok(kubeconfig)
 }
 
 /// A release's program, ready to be started any number of times.

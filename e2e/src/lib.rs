@@ -5,6 +5,7 @@
 //! promises, and must use none of its code but the wire types, since a mistake in shared code would be on both sides of
 //! a call. Only `informer` runs a module of the program in this process, to check its promises on a real API server.
 
+pub mod approver_policy;
 pub mod audit;
 pub mod autoscaling;
 pub mod capd;

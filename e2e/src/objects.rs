@@ -85,6 +85,7 @@ impl Place {
         let (group, version) = match kind {
             "ConfigMap" | "Namespace" | "Node" | "Pod" | "Secret" | "Service" | "ServiceAccount" => ("", "v1"),
             "Deployment" => ("apps", "v1"),
+            "Job" => ("batch", "v1"),
             "Event" => ("events.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),

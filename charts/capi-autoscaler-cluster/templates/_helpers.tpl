@@ -118,3 +118,31 @@ rbac:
   serviceAccount:
     create: false
 {{- end -}}
+
+{{/* Labels and annotations of an object that Helm makes for its events alone: the context, the events, the order. */}}
+{{- define "capi-autoscaler-cluster.hook" -}}
+labels:
+  {{- include "capi-autoscaler-cluster.labels" (index . 0) | nindent 2 }}
+annotations:
+  helm.sh/hook: {{ index . 1 }}
+  helm.sh/hook-weight: {{ index . 2 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{/* The labels that the Cluster gets, as JSON. */}}
+{{- define "capi-autoscaler-cluster.labelsOfCluster" -}}
+{{- if not .Values.label.labels -}}
+{{- fail "label.labels: name the labels that fleet.selector of the fleet matches, such as {autoscaler: fleet}, or leave out label.enabled" -}}
+{{- end -}}
+{{- toJson .Values.label.labels -}}
+{{- end -}}
+
+{{- define "capi-autoscaler-cluster.labelImage" -}}
+{{- with .Values.label.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository (required "label.image.tag: name a version of kubectl" .tag) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,5 +1,6 @@
 //! Both charts of a fleet on a real API server: the program serves each Cluster with the release's own ServiceAccount,
-//! to the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent.
+//! to the Cluster Autoscaler of its chart, and reads the kubeconfigs of those Clusters alone that consent. The Jobs of
+//! the chart for a Cluster opt it in and out.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -26,6 +27,8 @@ use kube::{
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::{Value, json};
 use tonic::Code;
+
+use crate::labels::Labelled;
 
 /// The namespace of the fleet's release.
 const FLEET: &str = "capi-autoscaler-system";
@@ -121,7 +124,7 @@ async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_
     let system = plane.objects(FLEET);
     system.create(json!({ "kind": "Namespace", "metadata": { "name": FLEET } })).await?;
     let administrator = plane.kubeconfig(&User::administrator());
-    let helm = Helm::on(&administrator)?;
+    let helm = Arc::new(Helm::on(&administrator)?);
 
     let authority = Authority::new()?;
     system.create(authority.secret("fleet-server", SanType::DnsName(HOST.try_into()?))?).await?;
@@ -163,5 +166,14 @@ async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_
     let opted_out = json!({ "metadata": { "labels": { "autoscaler": null } } });
     other.objects.patch("Cluster", &other.cluster, opted_out).await?;
     is_refused(&caller, Code::PermissionDenied, "isn't served any more").await.with_context(|| programs.log_tails())?;
+    provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())?;
+
+    // The chart's own Jobs opt it in and out.
+    let labelled = Labelled { helm, plane: &plane, world: &other, release: OF_CLUSTER };
+    let label = json!({ "enabled": true, "labels": { "autoscaler": "fleet" } });
+    let values = of_cluster(&other, true).set("label", label);
+    labelled.upgrade(values, async || caller.shows(&[&others.id]).await).await.with_context(|| programs.log_tails())?;
+    let opted_out = async || is_refused(&caller, Code::PermissionDenied, "isn't served any more").await;
+    labelled.uninstall(opted_out).await.with_context(|| programs.log_tails())?;
     provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
+mod approver;
 mod authorities;
 mod capd;
 mod cluster;
@@ -11,6 +12,7 @@ mod fleet;
 mod fleet_serving;
 mod install;
 mod issuers;
+mod labels;
 mod metrics;
 mod policies;
 mod rights;

@@ -24,17 +24,22 @@ use crate::sizes::assert_scale;
 const POOL: &str = "e2e.example/pool";
 
 /// A Cluster of the fleet, with its node groups and its workload cluster.
-struct Member<'a> {
-    world: &'a World,
+pub(crate) struct Member<'a> {
+    pub(crate) world: &'a World,
     workload: &'a ControlPlane,
     /// A group with Nodes.
-    running: Group,
+    pub(crate) running: Group,
     /// A group without Nodes, which the pods need.
-    empty: Group,
+    pub(crate) empty: Group,
 }
 
 impl<'a> Member<'a> {
-    async fn create(world: &'a World, workload: &'a ControlPlane, fleet: &str, running: usize) -> Result<Self> {
+    pub(crate) async fn create(
+        world: &'a World,
+        workload: &'a ControlPlane,
+        fleet: &str,
+        running: usize,
+    ) -> Result<Self> {
         let running = Pool::new("running").running(running).create(world).await?;
         let empty = Pool::new("empty").sized().capacity("labels", &format!("{POOL}={}", world.namespace));
         let empty = empty.create(world).await?;
@@ -45,12 +50,12 @@ impl<'a> Member<'a> {
     }
 
     /// Lets the Cluster opt in or out.
-    async fn label(&self, value: Option<&str>) -> Result<()> {
+    pub(crate) async fn label(&self, value: Option<&str>) -> Result<()> {
         let labels = json!({ "metadata": { "labels": { "fleet": value } } });
         self.world.objects.patch("Cluster", &self.world.cluster, labels).await
     }
 
-    fn caller(&self, authority: &Authority, provider: &Provider) -> Result<Caller> {
+    pub(crate) fn caller(&self, authority: &Authority, provider: &Provider) -> Result<Caller> {
         authority.caller(provider, &self.world.namespace, &self.world.cluster)
     }
 
@@ -218,7 +223,7 @@ async fn both_have_refreshed(replica: &Provider, within: Duration) -> Result<()>
 }
 
 /// The log of deletions of a group.
-async fn deletion_log(world: &World, group: &Group) -> Result<String> {
+pub(crate) async fn deletion_log(world: &World, group: &Group) -> Result<String> {
     let annotations = world.objects.get(group.kind, &group.name).await?.metadata.annotations.unwrap_or_default();
     Ok(annotations.get("capi-autoscaler-provider.io/deleting").cloned().unwrap_or_default())
 }

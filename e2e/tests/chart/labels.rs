@@ -1,0 +1,374 @@
+//! The Jobs that label a Cluster: as they are rendered, and as Helm's hooks on a real API server, where the test plays
+//! the kubelet: it runs kubectl with the arguments and the ServiceAccount of the container.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use e2e::{
+    control_plane::ControlPlane,
+    go,
+    helm::{Helm, Values},
+    installed::kubeconfig_of,
+    objects::Objects,
+    wait::{Permanent, SOON, eventually},
+    world::World,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::{
+    helm,
+    switches::{names, of_kind, render},
+    topologies::snapshot,
+};
+
+fn labelled() -> Values {
+    Values::of_fleet_cluster().unwrap().set("label", json!({ "enabled": true, "labels": { "autoscaler": "fleet" } }))
+}
+
+fn job(objects: &[Value], name: &str) -> Value {
+    let jobs = of_kind(objects, "Job");
+    (*jobs.iter().find(|job| job["metadata"]["name"] == name).unwrap_or_else(|| panic!("no Job {name}"))).clone()
+}
+
+fn container(objects: &[Value], name: &str) -> Value {
+    job(objects, name)["spec"]["template"]["spec"]["containers"][0].clone()
+}
+
+#[test]
+fn the_jobs_of_a_label_render_as_they_are_recorded_and_only_on_demand() {
+    let helm = helm();
+    insta::assert_snapshot!("label", snapshot(&helm, &labelled()));
+    let said = helm.lint(&labelled()).unwrap();
+    assert!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{said}");
+
+    let without = render(&Values::of_fleet_cluster().unwrap());
+    for kind in ["Job", "ServiceAccount"] {
+        assert_eq!(names(&without, kind), [""; 0]);
+    }
+    let notes = helm.notes(&Values::of_fleet_cluster().unwrap()).unwrap();
+    assert!(notes.contains("kubectl label clusters.cluster.x-k8s.io --namespace team-a prod KEY=VALUE"), "{notes}");
+    let notes = helm.notes(&labelled()).unwrap();
+    assert!(notes.contains("A Job has given the Cluster the label autoscaler=fleet"), "{notes}");
+    assert!(!notes.contains("kubectl label"), "{notes}");
+}
+
+/// All of them are hooks, so that none of them stays beside the release.
+#[test]
+fn the_label_is_set_after_each_event_and_taken_away_before_the_end_with_rights_on_the_one_cluster() {
+    let elsewhere = labelled().set("cluster.namespace", json!("team-b"));
+    let objects = render(&elsewhere);
+    let hooks: Vec<&Value> =
+        objects.iter().filter(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_string()).collect();
+    let mut found = Vec::new();
+    for hook in &hooks {
+        let annotations = &hook["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded", "{hook}");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let weight: i32 = text(&annotations["helm.sh/hook-weight"]).parse().unwrap();
+        found.push((text(&hook["kind"]), text(&annotations["helm.sh/hook"]), weight));
+    }
+    let (set, removed) = ("post-install,post-upgrade,post-rollback", "pre-delete");
+    let both = format!("{set},{removed}");
+    let rights = ["ServiceAccount", "Role", "RoleBinding"].map(|kind| (kind.to_owned(), both.clone(), -10));
+    let jobs = [set, removed].map(|events| ("Job".to_owned(), events.to_owned(), 0));
+    found.sort();
+    let mut expected = [rights.as_slice(), &jobs].concat();
+    expected.sort();
+    assert_eq!(found, expected);
+
+    let account = "prod-autoscaler-label";
+    assert!(names(&objects, "Role").contains(&format!("team-b/{account}")));
+    let roles = of_kind(&objects, "Role");
+    let own = roles.iter().find(|role| role["metadata"]["name"] == account).unwrap();
+    let granted = json!({
+        "apiGroups": ["cluster.x-k8s.io"],
+        "resources": ["clusters"],
+        "resourceNames": ["prod"],
+        "verbs": ["get", "list", "patch"],
+    });
+    assert_eq!(own["rules"], json!([granted]));
+    let bindings = of_kind(&objects, "RoleBinding");
+    let binding = bindings.iter().find(|binding| binding["metadata"]["name"] == account).unwrap();
+    assert_eq!(binding["metadata"]["namespace"], "team-b");
+    assert_eq!(binding["subjects"], json!([{ "kind": "ServiceAccount", "name": account, "namespace": "team-a" }]));
+    for name in [account, "prod-autoscaler-unlabel"] {
+        assert_eq!(job(&objects, name)["metadata"]["namespace"], "team-a");
+        assert_eq!(job(&objects, name)["spec"]["template"]["spec"]["serviceAccountName"], account);
+    }
+    let several = labelled().set("label.labels", json!({ "example.com/tier": "", "autoscaler": "fleet" }));
+    let arguments = |name: &str| container(&render(&several), name)["args"].as_array().unwrap()[4..].to_vec();
+    assert_eq!(arguments(account), ["--overwrite", "autoscaler=fleet", "example.com/tier="]);
+    assert_eq!(arguments("prod-autoscaler-unlabel"), ["autoscaler-", "example.com/tier-"]);
+}
+
+#[test]
+fn the_image_of_kubectl_and_the_pod_follow_their_values() {
+    let name = "prod-autoscaler-label";
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let image = json!({ "repository": "registry.example.com/kubectl", "tag": "v1", "pullSecrets": ["pull"] });
+    let values = labelled()
+        .set("label.image", image)
+        .set("label.nodeSelector", json!({ "kubernetes.io/arch": "arm64" }))
+        .set("label.tolerations", json!([{ "operator": "Exists" }]))
+        .set("label.securityContext.runAsUser", json!(null))
+        .set("label.resources.limits.memory", json!("1Gi"));
+    let objects = render(&values);
+    assert_eq!(container(&objects, name)["image"], "registry.example.com/kubectl:v1");
+    assert_eq!(container(&objects, name)["resources"]["limits"]["memory"], "1Gi");
+    let pod = job(&objects, name)["spec"]["template"]["spec"].clone();
+    assert_eq!(pod["imagePullSecrets"], json!([{ "name": "pull" }]));
+    assert_eq!(pod["nodeSelector"], json!({ "kubernetes.io/arch": "arm64" }));
+    assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]));
+    // An OpenShift project chooses the user.
+    assert!(pod["securityContext"].get("runAsUser").is_none(), "{pod}");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    let objects = render(&values.set("label.image.digest", json!(digest)));
+    assert_eq!(container(&objects, name)["image"], format!("registry.example.com/kubectl@{digest}"));
+    // The name of the longest release leaves no object's name too long.
+    let objects = render(&labelled().set("fullnameOverride", json!("a".repeat(80))));
+    for job in of_kind(&objects, "Job") {
+        assert!(job["metadata"]["name"].as_str().unwrap().len() <= 63, "{job}");
+    }
+}
+
+#[test]
+fn labels_that_cannot_be_set_are_refused_with_the_remedy() {
+    let said = helm().refuse(&labelled().set("label.labels", json!({}))).unwrap();
+    assert!(said.contains("name the labels that fleet.selector of the fleet matches"), "{said}");
+    // kubectl would take it for a flag, or for another label.
+    let rows = [
+        (json!({ "--all": "" }), "invalid propertyName '--all'"),
+        (json!({ "a=b": "c" }), "invalid propertyName 'a=b'"),
+        (json!({ "a": "b c" }), "'/label/labels/a'"),
+        (json!({ "a": true }), "'/label/labels/a'"),
+    ];
+    for (labels, remedy) in rows {
+        let said = helm().refuse(&labelled().set("label.labels", labels.clone())).unwrap();
+        assert!(said.contains("the schema") && said.contains(remedy), "{labels}: {said}");
+    }
+}
+
+/// The release of the chart for one Cluster, and who runs the Jobs of its hooks.
+pub(crate) struct Labelled<'a> {
+    pub(crate) helm: Arc<Helm>,
+    pub(crate) plane: &'a ControlPlane,
+    pub(crate) world: &'a World,
+    pub(crate) release: &'a str,
+}
+
+impl Labelled<'_> {
+    fn objects(&self) -> &Objects {
+        &self.world.objects
+    }
+
+    /// Starts helm, which waits for its hooks.
+    fn begin(&self, run: impl FnOnce(&Helm) -> Result<String> + Send + 'static) -> JoinHandle<Result<String>> {
+        let helm = Arc::clone(&self.helm);
+        spawn_blocking(move || run(&helm))
+    }
+
+    /// Upgrades the release to these values; `labelled` sees the Cluster after its Job.
+    pub(crate) async fn upgrade(&self, values: Values, labelled: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+        self.admits_restricted_pods_alone().await?;
+        let mut upgrade = self.begin(move |helm| helm.apply("upgrade", &values));
+        let hook = Hook::of(self, "label", &mut upgrade).await?;
+        hook.satisfies_pod_security(self).await?;
+        for verb in ["patch", "get"] {
+            hook.needs(self, verb).await?;
+        }
+        hook.reaches_no_other_cluster(self).await?;
+        hook.succeeds().await?;
+        labelled().await?;
+        hook.complete(self).await?;
+        upgrade.await??;
+        self.keeps_no_hook().await
+    }
+
+    /// Uninstalls the release; `unlabelled` sees the Cluster after its Job.
+    pub(crate) async fn uninstall(&self, unlabelled: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+        let (release, namespace) = (self.release.to_owned(), self.world.namespace.clone());
+        let mut uninstall = self.begin(move |helm| helm.run(&["uninstall", &release, "--namespace", &namespace]));
+        let hook = Hook::of(self, "unlabel", &mut uninstall).await?;
+        for verb in ["patch", "list"] {
+            hook.needs(self, verb).await?;
+        }
+        hook.succeeds().await?;
+        unlabelled().await?;
+        // The Cluster may be gone before its release, which must go then too.
+        self.objects().delete("Cluster", &self.world.cluster).await?;
+        hook.succeeds().await?;
+        hook.complete(self).await?;
+        uninstall.await??;
+        self.keeps_no_hook().await
+    }
+
+    async fn admits_restricted_pods_alone(&self) -> Result<()> {
+        let labels = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+        self.objects().patch("Namespace", &self.world.namespace, labels).await?;
+        let container = json!({ "name": "kubectl", "image": "kubectl" });
+        let pod = json!({ "kind": "Pod", "metadata": { "name": "plain" }, "spec": { "containers": [container] } });
+        eventually("restricted Pod Security", SOON, async || match self.objects().create(pod.clone()).await {
+            Ok(_) => {
+                self.objects().remove("Pod", "plain").await?;
+                bail!("a Pod without a security context is admitted")
+            }
+            Err(error) => {
+                ensure!(format!("{error:#}").contains("violates PodSecurity"), "{error:#}");
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    async fn keeps_no_hook(&self) -> Result<()> {
+        for kind in ["Job", "ServiceAccount", "Role", "RoleBinding"] {
+            for object in self.objects().list(kind, "").await? {
+                let name = object.metadata.name.unwrap_or_default();
+                ensure!(!name.ends_with("label"), "{kind} {name} of a hook stays");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The Job of one hook, which helm waits for.
+struct Hook {
+    name: String,
+    account: String,
+    pod: Value,
+    kubectl: PathBuf,
+    files: TempDir,
+}
+
+impl Hook {
+    /// Waits until helm has created the Job, and gets a token of its ServiceAccount.
+    async fn of(labelled: &Labelled<'_>, suffix: &str, helm: &mut JoinHandle<Result<String>>) -> Result<Self> {
+        let name = format!("{}-{suffix}", labelled.release);
+        let job = eventually(&format!("Job {name}"), SOON, async || {
+            if helm.is_finished() {
+                bail!(Permanent(format!("helm has ended without a Job: {:?}", (&mut *helm).await)));
+            }
+            labelled.objects().get("Job", &name).await
+        })
+        .await?;
+        let pod = job.data["spec"]["template"]["spec"].clone();
+        let account = pod["serviceAccountName"].as_str().context("no ServiceAccount")?.to_owned();
+        let kubeconfig = kubeconfig_of(labelled.plane, &labelled.world.namespace, &account).await?;
+        let files = tempfile::Builder::new().prefix("capi-e2e-label-").tempdir()?;
+        fs::write(files.path().join("kubeconfig"), kubeconfig.to_string())?;
+        let hook = Self { name, account, pod, kubectl: go::components()?.kubectl, files };
+        hook.is_of_the_version_that_runs_here()?;
+        Ok(hook)
+    }
+
+    fn is_of_the_version_that_runs_here(&self) -> Result<()> {
+        let version = self.run(&["version", "--client", "--output=json"])?;
+        let version: Value = serde_json::from_slice(&version.stdout)?;
+        let version = version["clientVersion"]["gitVersion"].as_str().context("kubectl without a version")?;
+        let image = &self.pod["containers"][0]["image"];
+        ensure!(*image == format!("registry.k8s.io/kubectl:{version}"), "kubectl {version} runs here, not {image}");
+        Ok(())
+    }
+
+    fn arguments(&self) -> Result<Vec<String>> {
+        ensure!(self.pod["containers"][0]["command"].is_null(), "the image's entry point is kubectl");
+        Ok(serde_json::from_value(self.pod["containers"][0]["args"].clone())?)
+    }
+
+    /// Runs kubectl as the container does, with a root file system that it can't write.
+    fn run<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Result<Output> {
+        let mut command = Command::new(&self.kubectl);
+        command.args(arguments).env_clear().env("HOME", "/proc/nowhere");
+        command.env("KUBECONFIG", self.files.path().join("kubeconfig")).output().context("running kubectl")
+    }
+
+    fn run_container(&self) -> Result<Output> {
+        self.run(&self.arguments()?)
+    }
+
+    /// Waits until the container ends well: rights come into force with a delay.
+    async fn succeeds(&self) -> Result<()> {
+        eventually(&format!("{} runs", self.name), SOON, async || {
+            let output = self.run_container()?;
+            ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Ok(())
+        })
+        .await
+    }
+
+    /// Fails unless the Job fails without one of its rights. It writes nothing where nothing is left to change: the
+    /// right to write comes first.
+    async fn needs(&self, labelled: &Labelled<'_>, verb: &str) -> Result<()> {
+        let role = labelled.objects().get("Role", &self.account).await?;
+        let before = role.data["rules"].clone();
+        let mut rules = before.clone();
+        rules[0]["verbs"].as_array_mut().context("a rule without verbs")?.retain(|one| one != verb);
+        ensure!(rules != before, "{verb} isn't granted");
+        labelled.objects().patch("Role", &self.account, json!({ "rules": rules })).await?;
+        let (cluster, namespace) = (&labelled.world.cluster, &labelled.world.namespace);
+        let cluster = format!("clusters.cluster.x-k8s.io/{cluster}");
+        eventually(&format!("{verb} is revoked"), SOON, async || {
+            let output = self.run(&["auth", "can-i", verb, &cluster, "--namespace", namespace])?;
+            ensure!(output.stdout.starts_with(b"no"), "{}", String::from_utf8_lossy(&output.stdout));
+            Ok(())
+        })
+        .await?;
+        let output = self.run_container()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let denied = !output.status.success() && said.contains(&format!("cannot {verb}"));
+        ensure!(denied, "{} without {verb} ends with {}: {said}", self.name, output.status);
+        labelled.objects().patch("Role", &self.account, json!({ "rules": before })).await?;
+        self.succeeds().await
+    }
+
+    async fn reaches_no_other_cluster(&self, labelled: &Labelled<'_>) -> Result<()> {
+        let (objects, namespace) = (labelled.objects(), &labelled.world.namespace);
+        let cluster = json!({
+            "kind": "Cluster",
+            "metadata": { "name": "another" },
+            "spec": { "clusterNetwork": { "serviceDomain": "cluster.local" } },
+        });
+        objects.create(cluster).await?;
+        let arguments = self.arguments()?;
+        let of_another = |argument: &String| argument.replace(&labelled.world.cluster, "another");
+        let another: Vec<String> = arguments.iter().map(of_another).collect();
+        ensure!(another != arguments, "{arguments:?} don't name the Cluster");
+        let all = ["get", "clusters.cluster.x-k8s.io", "--namespace", namespace].map(str::to_owned).to_vec();
+        let secrets = ["get", "secrets", "--namespace", namespace].map(str::to_owned).to_vec();
+        for arguments in [another, all, secrets] {
+            let output = self.run(&arguments)?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(!output.status.success() && said.contains("Forbidden"), "kubectl {arguments:?}: {said}");
+        }
+        objects.delete("Cluster", "another").await
+    }
+
+    async fn satisfies_pod_security(&self, labelled: &Labelled<'_>) -> Result<()> {
+        let pod = json!({ "kind": "Pod", "metadata": { "name": self.name }, "spec": self.pod });
+        labelled.objects().create(pod).await.context("a Pod of the Job")?;
+        labelled.objects().remove("Pod", &self.name).await
+    }
+
+    /// Ends the Job as its controller does.
+    async fn complete(&self, labelled: &Labelled<'_>) -> Result<()> {
+        let now = "2026-01-01T00:00:00Z";
+        let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "CompletionsReached", "lastTransitionTime": now });
+        let status = json!({
+            "startTime": now,
+            "completionTime": now,
+            "succeeded": 1,
+            "ready": 0,
+            "terminating": 0,
+            "uncountedTerminatedPods": {},
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+        });
+        labelled.objects().patch_status("Job", &self.name, status).await
+    }
+}
