@@ -183,6 +183,11 @@ impl Api {
         self.shared.store.read().forget_history();
     }
 
+    /// Drops all changes of each kind but the last `count`, which large objects would otherwise fill the memory with.
+    pub fn keep_history(&self, count: usize) {
+        self.shared.store.read().keep_history(count);
+    }
+
     /// Returns one object.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Value>, Refusal> {
         let (target, object) = self.object(resource, namespace, name)?;
