@@ -15,6 +15,7 @@ use sandbox::{
     faults::{Effect, Fault, FaultHandle, Faults, WatchFault},
 };
 use serde_json::{Map, Value, json};
+use testkit::Wait;
 
 use crate::{
     parts::Part,
@@ -32,6 +33,9 @@ const WATCH_FROM: &str = "[?&]resourceVersion=";
 const ANNOTATIONS: usize = 10_000;
 /// The time between two changes of them.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
+/// The longest time until a Cluster has recovered: twice the longest pause between two attempts.
+const RECOVERY: Duration = Duration::from_secs(120);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// The number of changes that the management API keeps of each kind, for watches that are behind.
 const KEPT: usize = 100;
 
@@ -64,7 +68,7 @@ impl<'w> Ailing<'w> {
         Self { world, part, ill: ill.collect(), changes: 0 }
     }
 
-    /// Begins or ends the ailment.
+    /// Begins the ailment, or ends it and waits until the Nodes of all Clusters are watched again.
     pub(crate) fn set(&mut self, is_on: bool) {
         let management = self.world.sandbox().management().api();
         for ill in &mut self.ill {
@@ -73,6 +77,13 @@ impl<'w> Ailing<'w> {
             } else {
                 self.changes += ill.end(self.part, management);
             }
+        }
+        if !is_on {
+            let wait = Wait::new("the Nodes are watched again").within(RECOVERY).every(BETWEEN_LOOKS);
+            self.world.block_on(wait.condition(|| self.ill.iter().all(Ill::is_watched)));
+            // After a watch with an event the pauses begin anew. Otherwise they grow to a minute, and the next turn
+            // with the ailment would be one without a request.
+            self.ill.iter().for_each(Ill::change_node);
         }
     }
 
@@ -127,6 +138,18 @@ impl Ill<'_> {
             self.set_kubeconfig(management, &self.cluster.workload.kubeconfig());
         }
         self.changing.take().map_or(0, Changing::end)
+    }
+
+    fn is_watched(&self) -> bool {
+        self.cluster.workload.api().watches(&Resource::core("nodes")).is_ok_and(|watches| watches > 0)
+    }
+
+    fn change_node(&self) {
+        let (api, node) = (self.cluster.workload.api(), &self.cluster.nodes()[0]);
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let change = json!({"metadata": {"labels": {"example.com/change": api.revision().to_string()}}});
+        let nodes = Resource::core("nodes");
+        api.patch(&nodes, "", name, PatchKind::Merge, Subresource::Main, change).expect("another Node");
     }
 
     fn set_kubeconfig(&self, management: &Api, kubeconfig: &str) {

@@ -79,34 +79,32 @@ pub(crate) fn print(args: &Args, one: &Figures, all: &Figures) {
     row("processor time of an event", event(one.event), event(all.event), ratio);
 }
 
-/// Prints a row for each attack or ailment.
-pub(crate) fn print_turns(all: &[(Part, Compared)]) {
-    if !all.is_empty() {
-        println!(
-            "\n{:<30} {:>10} {:>10} {:>13} {:>9} {:>12}",
-            "others' p99", "without", "with", "ratio", "peak", "not ready"
-        );
-    }
-    for (part, compared) in all {
-        let Compared { without, under, attack, met, unready, peak, .. } = compared;
-        let what_else = match part {
-            Part::EndlessClient => {
-                let of_thread = of_a_thread(compared);
-                format!("{attack:.0} calls/s; {of_thread:.0}/s of {OF_A_THREAD:.0}/s of the thread, others included")
-            }
-            Part::Annotations => format!("{met} changes"),
-            _ => format!("{met} requests met it"),
-        };
-        println!(
-            "{:<30} {:>7} µs {:>7} µs {:>13} {:>5} MiB {:>12}  {what_else}",
-            part.cause(),
-            without.p99,
-            under.p99,
-            format!("{:.2} of {}", compared.ratio(), part.limit()),
-            peak / 1024,
-            format!("{} of {}", unready.0, unready.1),
-        );
-    }
+/// Prints the heading of the rows of attacks and ailments.
+pub(crate) fn print_heading() {
+    let [without, with, ratio, peak, unready] = ["without", "with", "ratio", "peak", "not ready"];
+    println!("\n{:<24} {without:>10} {with:>10} {ratio:>12} {peak:>8} {unready:>10}", "others' p99");
+}
+
+/// Prints the row of an attack or ailment.
+pub(crate) fn print_turns(part: Part, compared: &Compared) {
+    let Compared { without, under, attack, met, unready, peak, .. } = compared;
+    let count = match part {
+        Part::EndlessClient => {
+            let of_thread = of_a_thread(compared);
+            format!("{attack:.0} calls/s; with others' {of_thread:.0}/s of {OF_A_THREAD:.0}/s of the thread")
+        }
+        Part::Annotations => format!("{met} changes"),
+        _ => format!("{met} requests met it"),
+    };
+    println!(
+        "{:<24} {:>7} µs {:>7} µs {:>12} {:>4} MiB {:>10}  {count}",
+        part.cause(),
+        without.p99,
+        under.p99,
+        format!("{:.2} of {}", compared.ratio(), part.limit()),
+        peak / 1024,
+        format!("{} of {}", unready.0, unready.1),
+    );
 }
 
 /// Returns the calls in a second that were answered beside a client without end, its own included. The program has one
@@ -116,22 +114,20 @@ fn of_a_thread(endless: &Compared) -> f64 {
 }
 
 /// Returns the limits that an attack or ailment violates: readiness at any size, times and memory at full size only.
-pub(crate) fn missed_in_turns(args: &Args, all: &[(Part, Compared)]) -> Vec<String> {
+pub(crate) fn missed_in_turns(args: &Args, part: Part, compared: &Compared) -> Vec<String> {
     let mut missed = Vec::new();
-    for (part, compared) in all {
-        let mut check = |is_met: bool, what: &str| {
-            if !is_met {
-                missed.push(format!("missed: {what}, beside {}", part.cause()));
-            }
-        };
-        check(compared.unready.0 == 0, "readiness");
-        check(compared.unready.1 > 0, "a look at readiness");
-        check(compared.unnoticed == 0, "an ailment that each of its Clusters has");
-        if is_full(args) {
-            check(compared.ratio() <= part.limit(), "others' p99");
-            check(compared.peak <= MOST_MEMORY, "the chart's limit of memory");
-            check(*part != Part::EndlessClient || of_a_thread(compared) >= OF_A_THREAD, "the calls of a thread");
+    let mut check = |is_met: bool, what: &str| {
+        if !is_met {
+            missed.push(format!("missed: {what}, beside {}", part.cause()));
         }
+    };
+    let (unready, looks) = compared.unready;
+    check(unready == 0 && looks > 0, "readiness");
+    check(compared.unnoticed == 0, "an ailment that each of its Clusters has");
+    if is_full(args) {
+        check(compared.ratio() <= part.limit(), "others' p99");
+        check(compared.peak <= MOST_MEMORY, "the chart's limit of memory");
+        check(part != Part::EndlessClient || of_a_thread(compared) >= OF_A_THREAD, "the calls of a thread");
     }
     missed
 }

@@ -48,13 +48,13 @@ mod world;
 use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
+use tokio::runtime::Runtime;
 
 use self::{
     figures::Figures,
     parts::Part,
     program::{Program, Served},
-    reconnect::Again,
-    turns::{Compared, Turns},
+    turns::Turns,
     world::World,
 };
 
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2_000)]
     events: usize,
     /// The duration of a turn with or without an attack, in seconds.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 3)]
     turn: u64,
     /// The number of turns of each.
     #[arg(long, default_value_t = 3)]
@@ -104,17 +104,15 @@ fn main() {
         runtime.block_on(callers::process(folder)).expect("the autoscalers play");
         return;
     }
+    let has_size = args.has(Part::Size);
+    let one = has_size.then(|| {
+        let args = Args { clusters: 1, ..args.clone() };
+        let fleet = Fleet::start(&runtime, &args);
+        fleet.size(&args)
+    });
     let mut missed = Vec::new();
-    if args.has(Part::Size) {
-        let one = measure(&runtime, &Args { clusters: 1, part: vec![Part::Size], ..args.clone() });
-        let all = measure(&runtime, &args);
-        if let (Some(one), Some(all)) = (&one.size, &all.size) {
-            figures::print(&args, one, all);
-            missed.extend(figures::missed(&args, one, all));
-        }
-        missed.extend(all.shown(&args));
-    } else if args.has_ill() || args.has(Part::Reconnect) {
-        missed.extend(measure(&runtime, &args).shown(&args));
+    if has_size || args.has_turns() || args.has(Part::Reconnect) {
+        missed.extend(with_a_fleet(&runtime, &args, one.as_ref()));
     }
     if args.has(Part::Processes) && args.processes > 0 {
         missed.extend(processes::compare(&runtime, &args));
@@ -131,60 +129,78 @@ impl Args {
     }
 
     /// Returns true if anything is measured in turns.
-    fn has_ill(&self) -> bool {
-        self.has(Part::EndlessClient) || Part::ILL.into_iter().any(|part| self.has(part))
+    fn has_turns(&self) -> bool {
+        Part::IN_TURNS.into_iter().any(|part| self.has(part))
     }
 }
 
-/// The measurements of the parts that share a fleet.
-struct Measured {
-    size: Option<Figures>,
-    turns: Vec<(Part, Compared)>,
-    again: Vec<Again>,
-}
-
-impl Measured {
-    /// Prints all but the size, and returns the violated limits.
-    fn shown(&self, args: &Args) -> Vec<String> {
-        figures::print_turns(&self.turns);
-        self.again.iter().for_each(Again::print);
-        let again = self.again.iter().flat_map(|again| again.missed(figures::is_full(args)));
-        figures::missed_in_turns(args, &self.turns).into_iter().chain(again).collect()
+/// Measures the parts that share a fleet, prints them, and returns the violated limits.
+fn with_a_fleet(runtime: &Runtime, args: &Args, one: Option<&Figures>) -> Vec<String> {
+    let fleet = Fleet::start(runtime, args);
+    let mut missed = Vec::new();
+    if let Some(one) = one {
+        let all = fleet.size(args);
+        figures::print(args, one, &all);
+        missed.extend(figures::missed(args, one, &all));
     }
-}
-
-/// Measures a fleet of this size.
-fn measure(runtime: &tokio::runtime::Runtime, args: &Args) -> Measured {
-    let world = World::start(runtime, args.clusters, args.machines);
-    let program = Program::start(&world, Served::all_of(&world));
-    let ready = world.block_on(program.ready());
-    let nodes = world.block_on(program.all_nodes(&world));
-    let size = args.has(Part::Size).then(|| size(&world, &program, args, (ready, nodes)));
-    let turns = if args.has_ill() { in_turns(&world, &program, args) } else { Vec::new() };
-    let each = [true, false].into_iter().filter(|_| args.has(Part::Reconnect));
-    let again = each.map(|have_addresses| reconnect::measure(&world, &program, args, have_addresses)).collect();
-    Measured { size, turns, again }
-}
-
-fn size(world: &World<'_>, program: &Program, args: &Args, (ready, nodes): (Duration, Duration)) -> Figures {
-    let mut turns = Turns::start(world, program, args);
-    let (served, plain) = turns.until_served();
-    std::thread::sleep(Duration::from_secs(args.rest));
-    let (resident, peak) = (program.memory("VmRSS"), program.memory("VmHWM"));
-    let watches = world.watches();
-    drop(turns);
-    let event = world.block_on(program.event(world, args));
-    Figures { ready, nodes, served, resident, peak, watches, plain, event }
-}
-
-/// Measures in turns without and with each attack and ailment.
-fn in_turns(world: &World<'_>, program: &Program, args: &Args) -> Vec<(Part, Compared)> {
-    let mut turns = Turns::start(world, program, args);
-    turns.until_served();
-    let ill = Part::ILL.into_iter().filter(|part| args.has(*part));
-    let mut all: Vec<_> = ill.map(|part| (part, turns.with_ailment(part, args.turns))).collect();
-    if args.has(Part::EndlessClient) {
-        all.push((Part::EndlessClient, turns.with_endless(args.turns)));
+    if args.has_turns() {
+        missed.extend(fleet.in_turns(args));
     }
-    all
+    if args.has(Part::Reconnect) {
+        println!();
+        for have_addresses in [true, false] {
+            let again = reconnect::measure(&fleet.world, &fleet.program, args, have_addresses);
+            again.print();
+            missed.extend(again.missed(figures::is_full(args)));
+        }
+    }
+    missed
+}
+
+/// A fleet whose Nodes are all in sync.
+struct Fleet<'a> {
+    world: World<'a>,
+    program: Program,
+    ready: Duration,
+    nodes: Duration,
+}
+
+impl<'a> Fleet<'a> {
+    fn start(runtime: &'a Runtime, args: &Args) -> Self {
+        let world = World::start(runtime, args.clusters, args.machines);
+        let program = Program::start(&world, Served::all_of(&world));
+        let ready = world.block_on(program.ready());
+        let nodes = world.block_on(program.all_nodes(&world));
+        Self { world, program, ready, nodes }
+    }
+
+    fn size(&self, args: &Args) -> Figures {
+        let Self { world, program, ready, nodes } = self;
+        let mut turns = Turns::start(world, program, args);
+        let (served, plain) = turns.until_served();
+        std::thread::sleep(Duration::from_secs(args.rest));
+        let (resident, peak) = (program.memory("VmRSS"), program.memory("VmHWM"));
+        let watches = world.watches();
+        drop(turns);
+        let event = world.block_on(program.event(world, args));
+        Figures { ready: *ready, nodes: *nodes, served, resident, peak, watches, plain, event }
+    }
+
+    /// Measures in turns without and with each attack and ailment, prints that, and returns the violated limits.
+    fn in_turns(&self, args: &Args) -> Vec<String> {
+        let mut turns = Turns::start(&self.world, &self.program, args);
+        turns.until_served();
+        figures::print_heading();
+        let parts = Part::IN_TURNS.into_iter().filter(|part| args.has(*part));
+        parts
+            .flat_map(|part| {
+                let compared = match part {
+                    Part::EndlessClient => turns.with_endless(args.turns),
+                    _ => turns.with_ailment(part, args.turns),
+                };
+                figures::print_turns(part, &compared);
+                figures::missed_in_turns(args, part, &compared)
+            })
+            .collect()
+    }
 }

@@ -32,9 +32,17 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The parts in which some Clusters are ill in turns.
-    pub(crate) const ILL: [Self; 7] =
-        [Self::Dead, Self::Silent, Self::Slow, Self::Hostile, Self::EndlessWatch, Self::Secret, Self::Annotations];
+    /// The parts with calls in turns without and with an attack or ailment.
+    pub(crate) const IN_TURNS: [Self; 8] = [
+        Self::Dead,
+        Self::Silent,
+        Self::Slow,
+        Self::Hostile,
+        Self::EndlessWatch,
+        Self::Secret,
+        Self::Annotations,
+        Self::EndlessClient,
+    ];
 
     /// Returns the cause of others' p99.
     pub(crate) fn cause(self) -> &'static str {

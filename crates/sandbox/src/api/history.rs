@@ -140,6 +140,11 @@ impl History {
         self.latest.send_modify(|_| {});
     }
 
+    /// Returns the number of receivers.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.latest.receiver_count()
+    }
+
     /// Returns a receiver that is notified of each change.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()

@@ -188,6 +188,11 @@ impl Api {
         self.shared.store.read().keep_history(count);
     }
 
+    /// Returns the number of watches of a kind that are in progress.
+    pub fn watches(&self, resource: &Resource) -> Result<usize, Refusal> {
+        Ok(self.history(resource)?.1.subscribers())
+    }
+
     /// Returns one object.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Value>, Refusal> {
         let (target, object) = self.object(resource, namespace, name)?;
