@@ -240,7 +240,7 @@ struct Group {
 }
 
 impl Group {
-    fn annotate(&self, annotations: Map<String, Value>) {
+    fn annotate(&self, annotations: &Map<String, Value>) {
         let resource = Resource::new("cluster.x-k8s.io", "v1beta2", "machinedeployments");
         let body = json!({"metadata": {"annotations": annotations}});
         let (namespace, name) = (&self.namespace, &self.name);
@@ -258,18 +258,18 @@ impl Changing {
         let name = format!("{}-group-0000", cluster.name);
         let group = Group { api, namespace: cluster.namespace.clone(), name };
         let ended = Arc::new(AtomicBool::new(false));
-        let (changed, has_ended) = (group.clone(), Arc::clone(&ended));
+        let (target, has_ended) = (group.clone(), Arc::clone(&ended));
         let thread = thread::spawn(move || {
-            changed.annotate((0..ANNOTATIONS).map(|number| (annotation(number), json!("00000000"))).collect());
+            target.annotate(&(0..ANNOTATIONS).map(|number| (annotation(number), json!("00000000"))).collect());
             let mut changes = 1;
             let mut due = Instant::now();
             while !has_ended.load(Ordering::Relaxed) {
                 due = due.max(Instant::now()) + BETWEEN_CHANGES;
                 let change = (annotation(changes % ANNOTATIONS), json!(format!("{changes:08}")));
-                changed.annotate(Map::from_iter([change]));
+                target.annotate(&Map::from_iter([change]));
                 changes += 1;
                 if changes.is_multiple_of(KEPT) {
-                    changed.api.keep_history(KEPT);
+                    target.api.keep_history(KEPT);
                 }
                 thread::sleep(due.saturating_duration_since(Instant::now()));
             }
@@ -282,7 +282,7 @@ impl Changing {
     fn end(self) -> usize {
         self.ended.store(true, Ordering::Relaxed);
         let changes = self.thread.join().expect("it changes annotations");
-        self.group.annotate((0..ANNOTATIONS).map(|number| (annotation(number), Value::Null)).collect());
+        self.group.annotate(&(0..ANNOTATIONS).map(|number| (annotation(number), Value::Null)).collect());
         self.group.api.keep_history(KEPT);
         changes
     }

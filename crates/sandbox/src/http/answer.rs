@@ -76,8 +76,8 @@ pub(crate) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cu
 }
 
 /// Returns an answer of an opening and then of parts without end, each with its number, until the gate opens.
-pub(crate) fn endless_answer(opening: Bytes, part: Arc<str>, gate: watch::Receiver<bool>) -> Answer {
-    let pieces = stream::unfold((BytesMut::from(&*opening), 0_u64), move |(mut piece, mut number)| {
+pub(crate) fn endless_answer(opening: &[u8], part: Arc<str>, gate: watch::Receiver<bool>) -> Answer {
+    let pieces = stream::unfold((BytesMut::from(opening), 0_u64), move |(mut piece, mut number)| {
         let is_over = *gate.borrow();
         let part = Arc::clone(&part);
         async move {
