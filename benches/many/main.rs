@@ -11,12 +11,15 @@
 //!
 //! The parts, in this order:
 //! - `size`: times, memory, watches, calls and the cost of an event, beside one Cluster.
-//! - `dead`, `silent`, `slow`, `secret`: three of ten Clusters have a workload API that cuts connections, takes requests
-//!   and never answers, or answers after two seconds; or a kubeconfig that is refused and a Secret that holds none, or
-//!   one without a token. `hostile`: two of a hundred have an endless list, or a watch that repeats itself.
-//!   `endless-watch`: one changes its Node without end. `annotations`: a MachineDeployment of one has ten thousand
-//!   annotations, which change 50 times a second. `endless-client`: an autoscaler calls without end. Each is measured
-//!   in turns without and with it: the p99 of others' calls, the readiness of the program, and the peak of its memory.
+//! - in turns without and with it, the p99 of others' calls, the readiness of the program, and the peak of its memory:
+//!   - `dead`, `silent`, `slow`: three of ten workload APIs cut connections, take requests and never answer, or answer
+//!     after two seconds.
+//!   - `hostile`: two of a hundred have an endless list, or a watch that repeats itself.
+//!   - `endless-watch`: one changes its Node without end.
+//!   - `secret`: the credentials of three of ten Clusters are refused, and their Secrets hold no kubeconfig, or one
+//!     without a token.
+//!   - `annotations`: a MachineDeployment has ten thousand annotations, which change 50 times a second.
+//!   - `endless-client`: an autoscaler calls without end.
 //! - `reconnect`: all connections are closed, and all autoscalers connect at once, from an address each and then from
 //!   one, with the pauses of gRPC; the time until a Refresh of each is answered.
 //! - `processes`: a process for each Cluster. `selectors`: two with different selectors, as beyond one process.
