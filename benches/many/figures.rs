@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use crate::{
     Args,
+    parts::Part,
     turns::{Calls, Compared},
     world::Watches,
 };
 
-/// The highest ratios: of an event's cost to that with one Cluster, and of others' p99 under two attacks.
+/// The highest ratio of an event's cost to that with one Cluster.
 const EVENT: f64 = 1.2;
-const DEAD: f64 = 1.2;
-const ENDLESS: f64 = 2.0;
 /// The least number of calls that a thread answers in a second beside a client that calls without end.
 const OF_A_THREAD: f64 = 25_000.0;
+/// The chart's memory limit in KiB, whatever some Clusters do.
+const MOST_MEMORY: u64 = 256 << 10;
 
 /// The measurements of one fleet; memory is in KiB.
 pub(crate) struct Figures {
@@ -24,8 +25,6 @@ pub(crate) struct Figures {
     pub(crate) peak: u64,
     pub(crate) watches: Watches,
     pub(crate) plain: Calls,
-    pub(crate) dead: Compared,
-    pub(crate) endless: Compared,
     pub(crate) event: Duration,
 }
 
@@ -45,6 +44,11 @@ fn targets(args: &Args) -> Option<Targets> {
         (100, 1_000) => Some(Targets { resident: 170 << 10, p99: 5_000, ready: seconds(11), nodes: seconds(20) }),
         _ => None,
     }
+}
+
+/// Returns true at a size that has targets of times and memory.
+pub(crate) fn is_full(args: &Args) -> bool {
+    targets(args).is_some()
 }
 
 pub(crate) fn print(args: &Args, one: &Figures, all: &Figures) {
@@ -73,24 +77,59 @@ pub(crate) fn print(args: &Args, one: &Figures, all: &Figures) {
     let event = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6);
     let ratio = format!("{:.2} of {EVENT}", event_ratio(one, all));
     row("processor time of an event", event(one.event), event(all.event), ratio);
-    for (name, limit, compared) in [("30 % dead APIs", DEAD, &all.dead), ("an endless client", ENDLESS, &all.endless)] {
-        let (without, under) = (micros(compared.without.p99), micros(compared.under.p99));
-        row(
-            &format!("others' p99 without and with {name}"),
-            without,
-            under,
-            format!("{:.2} of {limit}", compared.ratio()),
-        );
-    }
-    let of_thread = |figures: &Figures| format!("{:.0}/s", of_a_thread(figures));
-    row("calls of a thread, endless client included", of_thread(one), of_thread(all), format!("{OF_A_THREAD:.0}/s"));
-    println!("the endless client made {:.0} calls/s", all.endless.attack);
+}
+
+/// Prints the heading of the rows of attacks and ailments.
+pub(crate) fn print_heading() {
+    let [without, with, ratio, peak, unready] = ["without", "with", "ratio", "peak", "not ready"];
+    println!("\n{:<24} {without:>10} {with:>10} {ratio:>12} {peak:>8} {unready:>10}", "others' p99");
+}
+
+/// Prints the row of an attack or ailment.
+pub(crate) fn print_turns(part: Part, compared: &Compared) {
+    let Compared { without, under, attack, met, unready, peak, .. } = compared;
+    let count = match part {
+        Part::EndlessClient => {
+            let of_thread = of_a_thread(compared);
+            format!("{attack:.0} calls/s; with others' {of_thread:.0}/s of {OF_A_THREAD:.0}/s of the thread")
+        }
+        Part::Annotations => format!("{met} changes"),
+        _ => format!("{met} requests met it"),
+    };
+    println!(
+        "{:<24} {:>7} µs {:>7} µs {:>12} {:>4} MiB {:>10}  {count}",
+        part.cause(),
+        without.p99,
+        under.p99,
+        format!("{:.2} of {}", compared.ratio(), part.limit()),
+        peak / 1024,
+        format!("{} of {}", unready.0, unready.1),
+    );
 }
 
 /// Returns the calls in a second that were answered beside a client without end, its own included. The program has one
 /// thread for them.
-fn of_a_thread(figures: &Figures) -> f64 {
-    figures.endless.attack + figures.endless.under.per_second
+fn of_a_thread(endless: &Compared) -> f64 {
+    endless.attack + endless.under.per_second
+}
+
+/// Returns the limits that an attack or ailment violates: readiness at any size, times and memory at full size only.
+pub(crate) fn missed_in_turns(args: &Args, part: Part, compared: &Compared) -> Vec<String> {
+    let mut missed = Vec::new();
+    let mut check = |is_met: bool, what: &str| {
+        if !is_met {
+            missed.push(format!("missed: {what}, beside {}", part.cause()));
+        }
+    };
+    let (unready, looks) = compared.unready;
+    check(unready == 0 && looks > 0, "readiness");
+    check(compared.unnoticed == 0, "an ailment that each of its Clusters has");
+    if is_full(args) {
+        check(compared.ratio() <= part.limit(), "others' p99");
+        check(compared.peak <= MOST_MEMORY, "the chart's limit of memory");
+        check(part != Part::EndlessClient || of_a_thread(compared) >= OF_A_THREAD, "the calls of a thread");
+    }
+    missed
 }
 
 fn event_ratio(one: &Figures, all: &Figures) -> f64 {
@@ -113,9 +152,6 @@ pub(crate) fn missed(args: &Args, one: &Figures, all: &Figures) -> Vec<String> {
         check(all.nodes <= targets.nodes, "the time until all Nodes are in sync");
         check(all.plain.p99 <= targets.p99, "the p99");
         check(event_ratio(one, all) <= EVENT, "the cost of an event");
-        check(all.dead.ratio() <= DEAD, "others' p99 beside dead APIs");
-        check(all.endless.ratio() <= ENDLESS, "others' p99 beside an endless client");
-        check(of_a_thread(all) >= OF_A_THREAD, "the calls of a thread");
     }
     missed
 }

@@ -3,36 +3,59 @@
 //! Linux only, run by hand:
 //!
 //! ```console
-//! cargo bench --bench fleet                                                             # 1,000 Clusters of 6 Nodes
+//! cargo bench --bench fleet                                      # 1,000 Clusters of 6 Nodes, some 8 minutes
 //! cargo bench --bench fleet -- --clusters 100 --machines 1000
-//! cargo bench --bench fleet -- --clusters 20 --processes 3 --turn 1 --turns 1 --rest 1  # some seconds
+//! cargo bench --bench fleet -- --part secret --part reconnect    # these parts alone
+//! cargo bench --bench fleet -- --clusters 20 --processes 3 --turn 1 --turns 1 --rest 1
 //! ```
 //!
+//! The parts, in this order:
+//! - `size`: times, memory, watches, calls and the cost of an event, beside one Cluster.
+//! - in turns without and with it, the p99 of others' calls, the readiness of the program, and the peak of its memory:
+//!   - `dead`, `silent`, `slow`: three of ten workload APIs cut connections, take requests and never answer, or answer
+//!     after two seconds.
+//!   - `hostile`: two of a hundred have an endless list, or a watch that repeats itself.
+//!   - `endless-watch`: one changes its Node without end.
+//!   - `secret`: the credentials of three of ten Clusters are refused, and their Secrets hold no kubeconfig, or one
+//!     without a token.
+//!   - `annotations`: a MachineDeployment has ten thousand annotations, which change 50 times a second.
+//!   - `endless-client`: an autoscaler calls without end.
+//! - `reconnect`: all connections are closed, and all autoscalers connect at once, from an address each and then from
+//!   one, with the pauses of gRPC; the time until a Refresh of each is answered.
+//! - `processes`: a process for each Cluster. `selectors`: two with different selectors, as beyond one process.
+//!
 //! It fails when the number of watches grows with that of Clusters, when an answer names anything of another Cluster,
-//! or, at full size, when a target is missed, also one of the comparison with 50 processes.
+//! when the program isn't ready beside an ailment, or, at full size, when a target is missed, also one of the
+//! comparison with 50 processes.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
 // The counts are far below the limits of their types.
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
+mod ailments;
 #[path = "../../examples/sandbox/callers.rs"]
 #[allow(dead_code, reason = "the demonstration has more of it")]
 mod callers;
 #[path = "../../examples/sandbox/certificates.rs"]
 mod certificates;
 mod figures;
+mod parts;
 mod processes;
 mod program;
+mod reconnect;
+mod selectors;
 mod turns;
 mod world;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
+use tokio::runtime::Runtime;
 
 use self::{
     figures::Figures,
+    parts::Part,
     program::{Program, Served},
     turns::Turns,
     world::World,
@@ -41,6 +64,9 @@ use self::{
 /// The options of the bench.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Args {
+    /// Run this part alone, or these. Repeatable. Default: all
+    #[arg(long, value_name = "NAME")]
+    part: Vec<Part>,
     /// The number of Clusters.
     #[arg(long, default_value_t = 1_000)]
     clusters: usize,
@@ -57,10 +83,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2_000)]
     events: usize,
     /// The duration of a turn with or without an attack, in seconds.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     turn: u64,
     /// The number of turns of each.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 3)]
     turns: usize,
     /// The time for which the process rests before its memory is read, in seconds.
     #[arg(long, default_value_t = 8)]
@@ -81,30 +107,103 @@ fn main() {
         runtime.block_on(callers::process(folder)).expect("the autoscalers play");
         return;
     }
-    let one = measure(&runtime, &Args { clusters: 1, ..args.clone() });
-    let all = measure(&runtime, &args);
-    figures::print(&args, &one, &all);
-    let mut missed = figures::missed(&args, &one, &all);
-    if args.processes > 0 {
+    let has_size = args.has(Part::Size);
+    let one = has_size.then(|| {
+        let args = Args { clusters: 1, ..args.clone() };
+        let fleet = Fleet::start(&runtime, &args);
+        fleet.size(&args)
+    });
+    let mut missed = Vec::new();
+    if has_size || args.has_turns() || args.has(Part::Reconnect) {
+        missed.extend(with_a_fleet(&runtime, &args, one.as_ref()));
+    }
+    if args.has(Part::Processes) && args.processes > 0 {
         missed.extend(processes::compare(&runtime, &args));
+    }
+    if args.has(Part::Selectors) {
+        missed.extend(selectors::compare(&runtime, &args));
     }
     assert!(missed.is_empty(), "{}", missed.join("; "));
 }
 
-/// Measures a fleet of this size.
-fn measure(runtime: &tokio::runtime::Runtime, args: &Args) -> Figures {
-    let world = World::start(runtime, args.clusters, args.machines);
-    let program = Program::start(&world, Served::Fleet);
-    let ready = world.block_on(program.ready());
-    let nodes = world.block_on(program.all_nodes(&world));
-    let mut turns = Turns::start(&world, &program, args);
-    let (served, plain) = turns.until_served(&program);
-    std::thread::sleep(Duration::from_secs(args.rest));
-    let (resident, peak) = (program.memory("VmRSS"), program.memory("VmHWM"));
-    let watches = world.watches();
-    let dead = turns.with(args.turns, |is_on| world.kill_some(is_on));
-    let endless = turns.with_endless(&world, args.turns);
-    drop(turns);
-    let event = world.block_on(program.event(&world, args));
-    Figures { ready, nodes, served, resident, peak, watches, plain, dead, endless, event }
+impl Args {
+    fn has(&self, part: Part) -> bool {
+        self.part.is_empty() || self.part.contains(&part)
+    }
+
+    /// Returns true if anything is measured in turns.
+    fn has_turns(&self) -> bool {
+        Part::IN_TURNS.into_iter().any(|part| self.has(part))
+    }
+}
+
+/// Measures the parts that share a fleet, prints them, and returns the violated limits.
+fn with_a_fleet(runtime: &Runtime, args: &Args, one: Option<&Figures>) -> Vec<String> {
+    let fleet = Fleet::start(runtime, args);
+    let mut missed = Vec::new();
+    if let Some(one) = one {
+        let all = fleet.size(args);
+        figures::print(args, one, &all);
+        missed.extend(figures::missed(args, one, &all));
+    }
+    if args.has_turns() {
+        missed.extend(fleet.in_turns(args));
+    }
+    if args.has(Part::Reconnect) {
+        println!();
+        for have_addresses in [true, false] {
+            let again = reconnect::measure(&fleet.world, &fleet.program, args, have_addresses);
+            again.print();
+            missed.extend(again.missed(figures::is_full(args)));
+        }
+    }
+    missed
+}
+
+/// A fleet whose Nodes are all in sync.
+struct Fleet<'a> {
+    world: World<'a>,
+    program: Program,
+    ready: Duration,
+    nodes: Duration,
+}
+
+impl<'a> Fleet<'a> {
+    fn start(runtime: &'a Runtime, args: &Args) -> Self {
+        let world = World::start(runtime, args.clusters, args.machines);
+        let program = Program::start(&world, Served::all_of(&world));
+        let ready = world.block_on(program.ready());
+        let nodes = world.block_on(program.all_nodes(&world));
+        Self { world, program, ready, nodes }
+    }
+
+    fn size(&self, args: &Args) -> Figures {
+        let Self { world, program, ready, nodes } = self;
+        let mut turns = Turns::start(world, program, args);
+        let (served, plain) = turns.until_served();
+        std::thread::sleep(Duration::from_secs(args.rest));
+        let (resident, peak) = (program.memory("VmRSS"), program.memory("VmHWM"));
+        let watches = world.watches();
+        drop(turns);
+        let event = world.block_on(program.event(world, args));
+        Figures { ready: *ready, nodes: *nodes, served, resident, peak, watches, plain, event }
+    }
+
+    /// Measures in turns without and with each attack and ailment, prints that, and returns the violated limits.
+    fn in_turns(&self, args: &Args) -> Vec<String> {
+        let mut turns = Turns::start(&self.world, &self.program, args);
+        turns.until_served();
+        figures::print_heading();
+        let parts = Part::IN_TURNS.into_iter().filter(|part| args.has(*part));
+        parts
+            .flat_map(|part| {
+                let compared = match part {
+                    Part::EndlessClient => turns.with_endless(args.turns),
+                    _ => turns.with_ailment(part, args.turns),
+                };
+                figures::print_turns(part, &compared);
+                figures::missed_in_turns(args, part, &compared)
+            })
+            .collect()
+    }
 }

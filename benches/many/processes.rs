@@ -64,7 +64,7 @@ pub(crate) fn compare(runtime: &Runtime, args: &Args) -> Vec<String> {
 fn measure(runtime: &Runtime, args: &Args, is_fleet: bool) -> Sums {
     let world = World::start(runtime, args.processes, args.machines);
     let programs: Vec<_> = if is_fleet {
-        vec![Program::start(&world, Served::Fleet)]
+        vec![Program::start(&world, Served::all_of(&world))]
     } else {
         world.clusters().iter().map(|cluster| Program::start(&world, Served::One(cluster))).collect()
     };

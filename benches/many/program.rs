@@ -1,8 +1,14 @@
 //! The release binary in a process of its own, and the costs of its events.
 
 use std::{
+    collections::BTreeMap,
+    fs,
     net::SocketAddr,
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,13 +19,16 @@ use sandbox::{
 };
 use serde_json::json;
 use testkit::{Wait, try_get};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
 
 use crate::{
     Args,
     callers::{self, Client, Plan},
     certificates::{FILES, TRUST_DOMAIN},
-    world::{LABEL, World},
+    world::{SELECTOR, World},
 };
 
 /// The longest time for the first lists.
@@ -29,6 +38,11 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const BETWEEN_SCRAPES: Duration = Duration::from_millis(100);
 /// The series of a Cluster whose Nodes are in sync begin with this and end with 1.
 const NODES_IN_SYNC: &str = "capi_autoscaler_provider_fleet_cluster_nodes_synced{";
+/// The series of connections that ended in their handshake.
+const REFUSED: &str = "capi_autoscaler_provider_tls_refused_connections_total{";
+/// The time between two looks at its readiness, and that in which it must answer.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const ANSWER: Duration = Duration::from_secs(5);
 /// The time between two events.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(1);
 /// The time for which the process is idle before its events, to subtract that.
@@ -37,14 +51,23 @@ const IDLE: Duration = Duration::from_secs(3);
 /// The Clusters that a process serves.
 #[derive(Clone, Copy)]
 pub(crate) enum Served<'a> {
-    Fleet,
+    /// Those that a selector matches, and their number.
+    Fleet(&'a str, usize),
     One(&'a ClusterOf),
+}
+
+impl Served<'_> {
+    /// Returns all Clusters of a world.
+    pub(crate) fn all_of(world: &World<'_>) -> Self {
+        Self::Fleet(SELECTOR, world.clusters().len())
+    }
 }
 
 /// A running process of the program.
 pub(crate) struct Program {
     process: testkit::Program,
-    serves_fleet: bool,
+    /// The number of Clusters of a fleet; `None` for one without.
+    fleet: Option<usize>,
     began: Instant,
     pub(crate) grpc: SocketAddr,
     http: SocketAddr,
@@ -57,28 +80,63 @@ impl Program {
         command.args(["serve", "--no-events", "--admin-listen=none", "--log-format=json"]);
         command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]);
         command.arg(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
-        match served {
-            Served::Fleet => {
-                command.arg(format!("--fleet-selector={}={}", LABEL.0, LABEL.1));
+        let fleet = match served {
+            Served::Fleet(selector, count) => {
+                command.arg(format!("--fleet-selector={selector}"));
                 command.arg(format!("--fleet-trust-domain={TRUST_DOMAIN}"));
                 for (flag, file) in ["cert", "key", "client-ca"].iter().zip(FILES) {
                     command.arg(format!("--tls-{flag}-file={}", sandbox.folder().join(file).display()));
                 }
+                Some(count)
             }
             Served::One(cluster) => {
                 command.arg(format!("--cluster={}", cluster.text()));
+                None
             }
-        }
+        };
         let began = Instant::now();
         let process = testkit::Program::start(&mut command);
         let address = |message| world.block_on(process.address(message)).parse().expect("an address");
         let (http, grpc) = (address("serving HTTP"), address("serving gRPC"));
-        let serves_fleet = matches!(served, Served::Fleet);
-        Self { process, serves_fleet, began, grpc, http }
+        Self { process, fleet, began, grpc, http }
     }
 
     pub(crate) fn memory(&self, field: &str) -> u64 {
         self.process.process().memory(field)
+    }
+
+    /// Lets the peak of its memory begin anew.
+    pub(crate) fn forget_peak(&self) {
+        let file = format!("/proc/{}/clear_refs", self.process.process().id());
+        fs::write(file, "5").expect("the peak begins anew");
+    }
+
+    /// Looks at its readiness from now on.
+    pub(crate) fn readiness(&self, world: &World<'_>) -> Readiness {
+        let (address, counts) = (self.http.to_string(), Arc::<[AtomicUsize; 2]>::default());
+        let counted = Arc::clone(&counts);
+        let looking = world.spawn(async move {
+            let mut ticks = interval(BETWEEN_LOOKS);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let answer = timeout(ANSWER, try_get(&address, "/readyz")).await;
+                let is_ready = answer.is_ok_and(|answer| answer.is_ok_and(|(status, _)| status == 200));
+                counted[usize::from(is_ready)].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Readiness { counts, looking }
+    }
+
+    /// Returns the number of connections that ended in their handshake, by reason.
+    pub(crate) async fn refused(&self) -> BTreeMap<String, u64> {
+        let (_, metrics) = try_get(&self.http.to_string(), "/metrics").await.expect("metrics");
+        let series = metrics.lines().filter_map(|line| line.strip_prefix(REFUSED)?.split_once("} "));
+        let counts = series.filter_map(|(labels, count)| {
+            let reason = labels.split('"').nth(1)?;
+            Some((reason.to_owned(), count.parse::<f64>().ok()? as u64))
+        });
+        counts.collect()
     }
 
     pub(crate) fn processor_time(&self) -> Duration {
@@ -101,8 +159,8 @@ impl Program {
     /// once they are.
     pub(crate) async fn all_nodes(&self, world: &World<'_>) -> Duration {
         Wait::new("all watches").within(PATIENCE).every(INTERVAL).condition(|| world.all_are_watched()).await;
-        if self.serves_fleet {
-            let (address, all) = (self.http.to_string(), world.clusters().len());
+        if let Some(all) = self.fleet {
+            let address = self.http.to_string();
             let wait = Wait::new("all Nodes").within(PATIENCE).every(BETWEEN_SCRAPES);
             wait.value(async || {
                 let (_, metrics) = try_get(&address, "/metrics").await.ok()?;
@@ -141,6 +199,27 @@ impl Program {
         let busy = self.processor_time().saturating_sub(before);
         let idle = idle.mul_f64(began.elapsed().as_secs_f64() / IDLE.as_secs_f64());
         busy.saturating_sub(idle) / args.events as u32
+    }
+}
+
+/// The looks at a program's readiness, which end when this is dropped.
+pub(crate) struct Readiness {
+    /// The looks at which it wasn't ready, and those at which it was.
+    counts: Arc<[AtomicUsize; 2]>,
+    looking: JoinHandle<()>,
+}
+
+impl Readiness {
+    /// Returns the number of looks at which it wasn't ready, and that of all.
+    pub(crate) fn missed(&self) -> (usize, usize) {
+        let [missed, ready] = [0, 1].map(|at: usize| self.counts[at].load(Ordering::Relaxed));
+        (missed, missed + ready)
+    }
+}
+
+impl Drop for Readiness {
+    fn drop(&mut self) {
+        self.looking.abort();
     }
 }
 

@@ -1,15 +1,18 @@
 //! The autoscalers in a process of their own, and turns with and without an attack on their provider.
 
 use std::{
-    process::{Command, Stdio},
-    time::Duration,
+    net::Ipv4Addr,
+    process::{Command as Process, Stdio},
+    time::{Duration, Instant},
 };
 
 use testkit::Piped;
 
 use crate::{
     Args,
-    callers::{Autoscaler, Plan, Report},
+    ailments::Ailing,
+    callers::{Autoscaler, Command, Plan, Report},
+    parts::Part,
     program::Program,
     world::World,
 };
@@ -18,6 +21,8 @@ use crate::{
 const CALLS: usize = 6;
 /// The longest time until all are served.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// The time for which a change settles before calls are measured.
+const SETTLE: Duration = Duration::from_secs(1);
 /// The shortest pause between two loops.
 const SHORTEST: Duration = Duration::from_millis(50);
 
@@ -29,13 +34,21 @@ pub(crate) struct Calls {
     pub(crate) per_second: f64,
 }
 
-/// The calls with and without an attack.
-#[derive(Clone, Copy, Debug, Default)]
+/// The calls with and without an attack or ailment.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Compared {
     pub(crate) without: Calls,
     pub(crate) under: Calls,
     /// The calls of the attack in a second.
     pub(crate) attack: f64,
+    /// The requests that met an ailment, or the changes that are one.
+    pub(crate) met: usize,
+    /// The Clusters of whose ailment the program never noticed anything.
+    pub(crate) unnoticed: usize,
+    /// The looks at which the program wasn't ready, and all.
+    pub(crate) unready: (usize, usize),
+    /// The peak of its memory in KiB.
+    pub(crate) peak: u64,
 }
 
 impl Compared {
@@ -46,50 +59,97 @@ impl Compared {
 }
 
 /// The running autoscalers.
-pub(crate) struct Turns {
+pub(crate) struct Turns<'w> {
+    world: &'w World<'w>,
+    program: &'w Program,
     callers: Playing,
     turn: Duration,
-    clusters: usize,
     plan: Plan,
 }
 
-struct Playing(Piped);
+struct Playing {
+    process: Piped,
+    commands: u64,
+}
 
 impl Playing {
     fn start(world: &World<'_>, name: &str, plan: &Plan) -> Self {
         let folder = world.write(name, plan);
-        let mut command = Command::new(std::env::current_exe().expect("the bench"));
-        Self(Piped::start(command.arg("--callers").arg(folder).stderr(Stdio::inherit())))
+        let mut command = Process::new(std::env::current_exe().expect("the bench"));
+        let process = Piped::start(command.arg("--callers").arg(folder).stderr(Stdio::inherit()));
+        Self { process, commands: 0 }
     }
 
     fn next(&mut self) -> Report {
-        let line = self.0.line();
+        let line = self.process.line();
         let report: Report = serde_json::from_str(&line).expect("a report of the autoscalers");
         assert_eq!(report.crossed, 0, "an answer names something of another Cluster");
         report
     }
+
+    /// Commands, and returns the first report after that.
+    fn after(&mut self, command: Command) -> Report {
+        self.process.write_line(command.text());
+        self.commands += 1;
+        loop {
+            let report = self.next();
+            if report.commands == self.commands {
+                return report;
+            }
+        }
+    }
 }
 
-impl Turns {
-    pub(crate) fn start(world: &World<'_>, program: &Program, args: &Args) -> Self {
+/// Returns an address of loopback for each number.
+fn own_address(number: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + number as u32)
+}
+
+impl<'w> Turns<'w> {
+    pub(crate) fn start(world: &'w World<'w>, program: &'w Program, args: &Args) -> Self {
+        Self::start_at(world, program, args, false)
+    }
+
+    /// Starts autoscalers that have an address each, or all the same one.
+    pub(crate) fn start_at(world: &'w World<'w>, program: &'w Program, args: &Args, have_addresses: bool) -> Self {
         let turn = Duration::from_secs(args.turn);
         let calls = args.clusters * (CALLS + args.machines);
         let pause = Duration::from_secs_f64(calls as f64 / args.rate as f64).max(SHORTEST);
-        let plan = Plan { provider: program.grpc, pause, report: turn, ..world.plan.clone() };
+        let mut plan = Plan { provider: program.grpc, pause, report: turn, ..world.plan.clone() };
+        if have_addresses {
+            for (number, caller) in plan.callers.iter_mut().enumerate() {
+                caller.address = Some(own_address(number).into());
+            }
+        }
         let callers = Playing::start(world, "all", &plan);
-        Self { callers, turn, clusters: args.clusters, plan }
+        Self { world, program, callers, turn, plan }
     }
 
     /// Waits until all autoscalers are served, and returns the program's age then and the calls of a turn.
-    pub(crate) fn until_served(&mut self, program: &Program) -> (Duration, Calls) {
+    pub(crate) fn until_served(&mut self) -> (Duration, Calls) {
+        let (began, all) = (Instant::now(), self.plan.callers.len());
         loop {
             let report = self.callers.next();
-            if report.served == self.clusters {
-                let age = program.age();
-                let report = self.callers.next();
+            if report.served == all {
+                let age = self.program.age();
+                let report = self.callers.after(Command::Measure);
                 return (age, self.calls(&report));
             }
-            assert!(program.age() < PATIENCE, "only {} of {} are served", report.served, self.clusters);
+            assert!(began.elapsed() < PATIENCE, "only {} of {all} are served", report.served);
+        }
+    }
+
+    /// Closes all connections, lets all autoscalers connect at once, and returns the time until a Refresh of each was
+    /// answered.
+    pub(crate) fn reconnect(&mut self) -> Duration {
+        let began = Instant::now();
+        let mut report = self.callers.after(Command::Reconnect);
+        loop {
+            if let Some(millis) = report.again {
+                return Duration::from_millis(millis);
+            }
+            assert!(began.elapsed() < PATIENCE, "only {} are served again", report.served);
+            report = self.callers.next();
         }
     }
 
@@ -98,41 +158,50 @@ impl Turns {
         Calls { median: report.median, p99: report.p99, per_second }
     }
 
-    /// Returns the calls of the next whole turn. The one under way is of two kinds.
-    fn whole_turn(&mut self) -> Calls {
-        self.callers.next();
-        let report = self.callers.next();
+    /// Returns the calls of a turn, once a change has settled.
+    fn measured(&mut self) -> Calls {
+        std::thread::sleep(SETTLE);
+        let report = self.callers.after(Command::Measure);
         self.calls(&report)
     }
 
     /// Measures in turns without an attack and with it, which `set` begins and ends.
-    pub(crate) fn with(&mut self, count: usize, mut set: impl FnMut(bool)) -> Compared {
+    fn with(&mut self, count: usize, mut set: impl FnMut(bool)) -> Compared {
+        self.program.forget_peak();
+        let readiness = self.program.readiness(self.world);
         let (mut without, mut under) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            without.push(self.whole_turn());
+            without.push(self.measured());
             set(true);
-            under.push(self.whole_turn());
+            under.push(self.measured());
             set(false);
         }
-        Compared { without: median(without), under: median(under), attack: 0.0 }
+        let (unready, peak) = (readiness.missed(), self.program.memory("VmHWM"));
+        Compared { without: median(without), under: median(under), unready, peak, ..Compared::default() }
+    }
+
+    /// Measures in turns without and with an ailment of some Clusters.
+    pub(crate) fn with_ailment(&mut self, part: Part, count: usize) -> Compared {
+        let mut ailing = Ailing::new(self.world, part);
+        let compared = self.with(count, |is_on| ailing.set(is_on));
+        Compared { met: ailing.count(), unnoticed: ailing.unnoticed(), ..compared }
     }
 
     /// Measures in turns without and with an autoscaler of the last Cluster that calls without end.
-    pub(crate) fn with_endless(&mut self, world: &World<'_>, count: usize) -> Compared {
+    pub(crate) fn with_endless(&mut self, count: usize) -> Compared {
         let last = self.plan.callers.last().expect("an autoscaler").clone();
         let endless = Autoscaler { is_endless: true, is_measured: false, ..last };
         let plan = Plan { callers: vec![endless], ..self.plan.clone() };
         let (mut playing, mut attack) = (None::<Playing>, 0.0);
-        let turn = self.turn;
-        let mut compared = self.with(count, |is_on| {
+        let (turn, world) = (self.turn, self.world);
+        let compared = self.with(count, |is_on| {
             if is_on {
                 playing = Some(Playing::start(world, "endless", &plan));
             } else if let Some(mut playing) = playing.take() {
                 attack = playing.next().endless as f64 / turn.as_secs_f64();
             }
         });
-        compared.attack = attack;
-        compared
+        Compared { attack, ..compared }
     }
 }
 

@@ -4,22 +4,29 @@ use std::{fs, future::Future, net::SocketAddr, time::Duration};
 
 use sandbox::{
     Settings, Times,
+    api::{PatchKind, Resource, Subresource},
     clock::Clock,
     clusters::{ClusterOf, Clusters, ClustersOptions},
-    faults::{Effect, Fault, WatchFault},
     requests::Request,
 };
-use tokio::runtime::Runtime;
+use serde_json::json;
+use tokio::{runtime::Runtime, task::JoinHandle};
 
 use crate::{
     callers::{Autoscaler, Plan},
     certificates::{Authority, HOST},
 };
 
-/// The label of the Clusters to serve.
-pub(crate) const LABEL: (&str, &str) = ("autoscaler", "fleet");
-/// Of ten Clusters, the number of those that may be dead, and aren't measured.
-const DEAD: usize = 3;
+/// The label of the Clusters to serve, its value, and the value of those that a second process serves.
+const LABEL: &str = "autoscaler";
+const FLEET: &str = "fleet";
+const SECOND: &str = "fleet-b";
+/// The selectors of the first, the second, and both.
+pub(crate) const SELECTOR: &str = "autoscaler=fleet";
+pub(crate) const SECOND_SELECTOR: &str = "autoscaler=fleet-b";
+pub(crate) const BOTH_SELECTOR: &str = "autoscaler in (fleet,fleet-b)";
+/// Of ten Clusters, the number of those that may be ill, and aren't measured.
+const ILL: usize = 3;
 
 /// Clusters without controllers, which nothing but the bench changes.
 pub(crate) struct World<'a> {
@@ -40,10 +47,10 @@ fn is_watch(request: &Request) -> bool {
     request.verb == "watch" && request.status == Some(200)
 }
 
-/// Returns true if the workload API of a Cluster is one that dies.
-fn dies(number: usize) -> bool {
+/// Returns true if a Cluster may be ill.
+pub(crate) fn may_be_ill(number: usize) -> bool {
     // The first one is needed alive.
-    (1..=DEAD).contains(&(number % 10))
+    (1..=ILL).contains(&(number % 10))
 }
 
 impl<'a> World<'a> {
@@ -54,7 +61,7 @@ impl<'a> World<'a> {
             management: SocketAddr::from(([127, 0, 0, 1], 0)),
             clusters: count,
             machines,
-            label: (LABEL.0.to_owned(), LABEL.1.to_owned()),
+            label: (LABEL.to_owned(), FLEET.to_owned()),
             controllers: false,
         };
         let clusters = runtime.block_on(Clusters::start(options)).expect("a sandbox");
@@ -68,8 +75,9 @@ impl<'a> World<'a> {
                 cluster: cluster.name.clone(),
                 certificate: pair.certificate,
                 key: pair.key,
+                address: None,
                 foreign: (count > 1).then(|| foreign(&all[(number + 1) % count])),
-                is_measured: !dies(number),
+                is_measured: !may_be_ill(number),
                 is_endless: false,
             }
         });
@@ -86,6 +94,10 @@ impl<'a> World<'a> {
 
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(task)
     }
 
     pub(crate) fn sandbox(&self) -> &Clusters {
@@ -118,16 +130,25 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets the APIs of three of ten workload clusters be dead, or alive again.
-    pub(crate) fn kill_some(&self, is_on: bool) {
-        for (_, cluster) in self.clusters().iter().enumerate().filter(|(number, _)| dies(*number)) {
-            let faults = cluster.workload.faults();
-            faults.clear();
-            if is_on {
-                faults.add(Fault::new(Effect::CutBefore));
-                faults.add(Fault::watch(WatchFault::CutAfter(0)));
-            }
+    /// Forgets the requests so far.
+    pub(crate) fn forget_requests(&self) {
+        self.clusters.management().requests().clear();
+        for cluster in self.clusters() {
+            cluster.workload.requests().clear();
         }
+    }
+
+    /// Labels every other Cluster over to the second process, and returns their number.
+    pub(crate) fn label_over(&self) -> usize {
+        let resource = Resource::new("cluster.x-k8s.io", "v1beta2", "clusters");
+        let api = self.clusters.management().api();
+        let others = self.clusters().iter().skip(1).step_by(2);
+        for cluster in others.clone() {
+            let body = json!({"metadata": {"labels": {LABEL: SECOND}}});
+            let (namespace, name) = (&cluster.namespace, &cluster.name);
+            api.patch(&resource, namespace, name, PatchKind::Merge, Subresource::Main, body).expect("a label");
+        }
+        others.count()
     }
 }
 

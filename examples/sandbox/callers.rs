@@ -4,8 +4,8 @@
 use std::{
     fs,
     future::Future,
-    io::{self, Read as _, Write as _},
-    net::SocketAddr,
+    io::{self, Write as _},
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -17,9 +17,9 @@ use proto::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::{Semaphore, mpsc, oneshot, watch},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, interval_at, sleep},
+    time::{Interval, MissedTickBehavior, interval, interval_at, sleep},
 };
 use tonic::{
     Code, Request, Response, Status,
@@ -39,6 +39,13 @@ const CONNECTING: usize = 8;
 const RETRY: Duration = Duration::from_millis(200);
 /// The number of calls that an autoscaler without end has under way.
 const ENDLESS: usize = 64;
+
+/// The first pause after a connection has failed of those that connect again all at once, the factor of the next ones,
+/// the part by which each is longer or shorter, and the longest time of an attempt: those of gRPC.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const FACTOR: f64 = 1.6;
+const JITTER: f64 = 0.2;
+const CONNECT: Duration = Duration::from_secs(20);
 
 /// The autoscalers of a process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -64,6 +71,8 @@ pub(crate) struct Autoscaler {
     /// Its certificate and key, in PEM.
     pub(crate) certificate: String,
     pub(crate) key: String,
+    /// The address that it connects from; any if it has none of its own.
+    pub(crate) address: Option<IpAddr>,
     /// Name and providerID of a Node of another Cluster.
     pub(crate) foreign: Option<(String, String)>,
     /// True if its calls are measured.
@@ -72,9 +81,35 @@ pub(crate) struct Autoscaler {
     pub(crate) is_endless: bool,
 }
 
-/// The state of the autoscalers since the last report.
+/// A command to all autoscalers, as a line of text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Command {
+    /// Measure anew: the next report begins now.
+    Measure,
+    /// Close all connections, and connect all at once.
+    Reconnect,
+}
+
+impl Command {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Measure => "measure",
+            Self::Reconnect => "reconnect",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Measure, Self::Reconnect].into_iter().find(|command| command.text() == text)
+    }
+}
+
+/// The state of the autoscalers since the last report or command.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Report {
+    /// The number of commands so far.
+    pub(crate) commands: u64,
+    /// The time in ms from the command to reconnect until a Refresh of each has been answered.
+    pub(crate) again: Option<u64>,
     /// The autoscalers whose last loop came to its end.
     pub(crate) served: usize,
     /// Those whose last loop was denied.
@@ -114,10 +149,51 @@ struct Seen {
 
 #[derive(Debug, Default)]
 struct Totals {
+    commands: u64,
+    /// The number of times that all have connected again, the beginning of the last one, the number of those who
+    /// have, and the time until all had.
+    wave: u64,
+    wave_began: Option<Instant>,
+    refreshed: usize,
+    again: Option<Duration>,
     last: Vec<(Outcome, usize, usize)>,
     took: Vec<u32>,
     crossed: u64,
     endless: u64,
+}
+
+impl Totals {
+    fn begin(&mut self, command: Command) {
+        self.commands += 1;
+        self.took.clear();
+        self.endless = 0;
+        if command == Command::Reconnect {
+            self.wave += 1;
+            (self.wave_began, self.refreshed, self.again) = (Some(Instant::now()), 0, None);
+            self.last.fill((Outcome::None, 0, 0));
+        }
+    }
+
+    fn note(&mut self, number: usize, wave: u64, mut seen: Seen) {
+        self.crossed += seen.crossed;
+        // A loop that began on a connection of before.
+        if wave != self.wave {
+            return;
+        }
+        self.last[number] = (seen.outcome, seen.groups, seen.instances);
+        self.took.append(&mut seen.took);
+    }
+
+    /// Notes that the first Refresh of one that has connected again is answered.
+    fn note_refresh(&mut self, wave: u64) {
+        if wave != self.wave {
+            return;
+        }
+        self.refreshed += 1;
+        if self.refreshed == self.last.len() {
+            self.again = self.wave_began.map(|began| began.elapsed());
+        }
+    }
 }
 
 type Shared = Arc<Mutex<Totals>>;
@@ -127,13 +203,17 @@ fn locked(totals: &Shared) -> MutexGuard<'_, Totals> {
 }
 
 /// Plays the autoscalers of the plan in a folder, and prints a report as a line of JSON after each interval, until the
-/// input ends.
+/// input ends, whose lines are commands.
 pub(crate) async fn process(folder: &Path) -> anyhow::Result<()> {
     let plan: Plan = serde_json::from_slice(&fs::read(folder.join(PLAN))?)?;
     let (ended, has_ended) = oneshot::channel::<()>();
+    let (commanded, commands) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         // An input that can't be read has ended.
-        let _ = io::stdin().read_to_end(&mut Vec::new());
+        for command in io::stdin().lines().map_while(Result::ok).filter_map(|line| Command::parse(&line)) {
+            // The receiver ends with the process.
+            let _ = commanded.send(command);
+        }
         drop(ended);
     });
     let print = |report: Report| {
@@ -142,27 +222,39 @@ pub(crate) async fn process(folder: &Path) -> anyhow::Result<()> {
         let _ = writeln!(out, "{}", serde_json::to_string(&report).unwrap_or_default()).and_then(|()| out.flush());
     };
     tokio::select! {
-        () = play(plan, print) => {}
+        () = play(plan, commands, print) => {}
         _ = has_ended => {}
     }
     Ok(())
 }
 
 /// Plays the autoscalers of a plan. Never returns; drop the future to stop.
-pub(crate) async fn play(plan: Plan, mut report: impl FnMut(Report)) {
+pub(crate) async fn play(plan: Plan, mut commands: mpsc::UnboundedReceiver<Command>, mut report: impl FnMut(Report)) {
     let plan = Arc::new(plan);
     let totals = Shared::default();
     locked(&totals).last = vec![(Outcome::None, 0, 0); plan.callers.len()];
     let connecting = Arc::new(Semaphore::new(CONNECTING));
+    let (again, _) = watch::channel(0);
     let mut callers = JoinSet::new();
     for number in 0..plan.callers.len() {
-        callers.spawn(follow(Arc::clone(&plan), number, Arc::clone(&totals), Arc::clone(&connecting)));
+        let (plan, totals, connecting) = (Arc::clone(&plan), Arc::clone(&totals), Arc::clone(&connecting));
+        callers.spawn(Caller { plan, number, totals, connecting }.follow(again.subscribe()));
     }
     let mut ticks = interval(plan.report);
     ticks.tick().await;
     loop {
-        ticks.tick().await;
-        report(reported(&totals));
+        tokio::select! {
+            Some(command) = commands.recv() => {
+                let wave = {
+                    let mut totals = locked(&totals);
+                    totals.begin(command);
+                    totals.wave
+                };
+                again.send_if_modified(|known| std::mem::replace(known, wave) != wave);
+                ticks.reset();
+            }
+            _ = ticks.tick() => report(reported(&totals)),
+        }
     }
 }
 
@@ -172,6 +264,8 @@ fn reported(totals: &Shared) -> Report {
     let endless = std::mem::take(&mut totals.endless);
     let count = |outcome: Outcome| totals.last.iter().filter(|last| last.0 == outcome).count();
     let mut report = Report {
+        commands: totals.commands,
+        again: totals.again.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         served: count(Outcome::Served),
         denied: count(Outcome::Denied),
         groups: totals.last.iter().map(|last| last.1).sum(),
@@ -190,49 +284,90 @@ fn reported(totals: &Shared) -> Report {
     report
 }
 
-async fn follow(plan: Arc<Plan>, number: usize, totals: Shared, connecting: Arc<Semaphore>) {
-    let own = &plan.callers[number];
-    // They begin at different times, as autoscalers do, and stay apart: those that have waited for the same thing must
-    // not go on together.
-    let part = u32::try_from(number).unwrap_or_default();
-    let first = plan.pause * part / u32::try_from(plan.callers.len()).unwrap_or(1).max(1);
-    let mut turns = interval_at(tokio::time::Instant::now() + first, plan.pause);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    turns.tick().await;
-    let mut client = loop {
-        let connected = {
-            let _permit = connecting.acquire().await;
-            connect(&plan, own).await
-        };
-        match connected {
-            Ok(client) => break client,
-            Err(_) => sleep(RETRY).await,
-        }
-    };
-    if own.is_endless {
-        return call_without_end(&client, &totals).await;
-    }
-    loop {
-        let mut seen = Seen::default();
-        let done = one_loop(&mut client, own, &mut seen).await;
-        seen.outcome = match done {
-            Ok(()) => Outcome::Served,
-            Err(status) if status.code() == Code::PermissionDenied => Outcome::Denied,
-            Err(_) => Outcome::Failed,
-        };
-        if !own.is_measured {
-            seen.took.clear();
-        }
-        note(&totals, number, seen);
-        turns.tick().await;
-    }
+/// One of the autoscalers.
+struct Caller {
+    plan: Arc<Plan>,
+    number: usize,
+    totals: Shared,
+    connecting: Arc<Semaphore>,
 }
 
-fn note(totals: &Shared, number: usize, mut seen: Seen) {
-    let mut totals = locked(totals);
-    totals.last[number] = (seen.outcome, seen.groups, seen.instances);
-    totals.took.append(&mut seen.took);
-    totals.crossed += seen.crossed;
+impl Caller {
+    async fn follow(self, mut waves: watch::Receiver<u64>) {
+        // They begin at different times, as autoscalers do, and stay apart: those that have waited for the same thing
+        // must not go on together.
+        let part = u32::try_from(self.number).unwrap_or_default();
+        let pause = self.plan.pause;
+        let first = pause * part / u32::try_from(self.plan.callers.len()).unwrap_or(1).max(1);
+        let mut turns = interval_at(tokio::time::Instant::now() + first, pause);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        turns.tick().await;
+        loop {
+            let wave = *waves.borrow_and_update();
+            tokio::select! {
+                () = self.call(wave, &mut turns) => {}
+                // Its connection is closed, whatever is under way. The sender lives as long as this task.
+                _ = waves.changed() => {}
+            }
+        }
+    }
+
+    /// Connects, and makes loop after loop.
+    async fn call(&self, wave: u64, turns: &mut Interval) {
+        let own = &self.plan.callers[self.number];
+        let mut client = if wave == 0 { self.connected_in_turn().await } else { self.connected_at_once(wave).await };
+        if own.is_endless {
+            return call_without_end(&client, &self.totals).await;
+        }
+        loop {
+            let mut seen = Seen::default();
+            let done = one_loop(&mut client, own, &mut seen).await;
+            seen.outcome = match done {
+                Ok(()) => Outcome::Served,
+                Err(status) if status.code() == Code::PermissionDenied => Outcome::Denied,
+                Err(_) => Outcome::Failed,
+            };
+            if !own.is_measured {
+                seen.took.clear();
+            }
+            locked(&self.totals).note(self.number, wave, seen);
+            turns.tick().await;
+        }
+    }
+
+    /// Connects as one of a few at a time.
+    async fn connected_in_turn(&self) -> Client {
+        loop {
+            let connected = {
+                let _permit = self.connecting.acquire().await;
+                connect(&self.plan, &self.plan.callers[self.number]).await
+            };
+            match connected {
+                Ok(client) => return client,
+                Err(_) => sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Connects at once, as all others do, with the pauses of gRPC.
+    async fn connected_at_once(&self, wave: u64) -> Client {
+        let mut pause = FIRST_PAUSE;
+        // The pauses of different callers differ.
+        let mut part = self.number;
+        loop {
+            // A server that has closed the connection in the handshake shows it at the first call only.
+            if let Ok(mut client) = connect(&self.plan, &self.plan.callers[self.number]).await
+                && client.refresh(ask(RefreshRequest {})).await.is_ok()
+            {
+                locked(&self.totals).note_refresh(wave);
+                return client;
+            }
+            part = (part * 31 + 17) % 101;
+            let spread = 1.0 - JITTER + 2.0 * JITTER * f64::from(u8::try_from(part).unwrap_or_default()) / 100.0;
+            sleep(pause.mul_f64(spread)).await;
+            pause = pause.mul_f64(FACTOR);
+        }
+    }
 }
 
 /// Connects an autoscaler to the provider.
@@ -242,6 +377,7 @@ pub(crate) async fn connect(plan: &Plan, own: &Autoscaler) -> Result<Client, ton
         .identity(Identity::from_pem(&own.certificate, &own.key))
         .domain_name(&plan.host);
     let endpoint = Endpoint::from_shared(format!("https://{}", plan.provider))?.tls_config(tls)?;
+    let endpoint = endpoint.local_address(own.address).connect_timeout(CONNECT);
     Ok(CloudProviderClient::new(endpoint.connect().await?))
 }
 

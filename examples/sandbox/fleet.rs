@@ -154,7 +154,9 @@ impl<'a> Demonstration<'a> {
     fn play(&self, plan: &Plan, clusters: &Clusters) -> anyhow::Result<Playing> {
         let (sender, reports) = mpsc::unbounded_channel();
         if self.callers == Callers::Here {
-            let playing = callers::play(plan.clone(), move |report| {
+            // Nobody commands them.
+            let (_, commands) = mpsc::unbounded_channel();
+            let playing = callers::play(plan.clone(), commands, move |report| {
                 // The reader may have ended.
                 let _ = sender.send(report);
             });
@@ -304,6 +306,7 @@ fn plan(clusters: &Clusters, authority: &Authority, provider: SocketAddr) -> any
             cluster: cluster.name.clone(),
             certificate: pair.certificate,
             key: pair.key,
+            address: None,
             foreign,
             is_measured: true,
             is_endless: false,

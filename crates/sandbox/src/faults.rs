@@ -46,6 +46,13 @@ pub enum Effect {
     HoldAnswer,
     /// The request is processed, and the answer isn't JSON.
     Garbage,
+    /// The request is answered without end, as fast as the client reads, until the fault is removed.
+    Endless {
+        /// The beginning of the body.
+        opening: Bytes,
+        /// The text that follows again and again, with its number in place of each `{number}`.
+        part: Arc<str>,
+    },
     /// A watch fails: one that is opened, or one in progress.
     Watch(WatchFault),
 }

@@ -125,10 +125,24 @@ impl History {
         log.since = log.since.max(revision);
     }
 
+    /// Drops all changes but the last `count`.
+    pub(crate) fn keep(&self, count: usize) {
+        let mut log = self.log.lock();
+        let surplus = log.changes.len().saturating_sub(count);
+        let dropped = log.changes.drain(..surplus).next_back().map(|change| change.revision);
+        log.dropped = dropped.unwrap_or(log.dropped);
+        log.since = log.since.max(log.dropped);
+    }
+
     /// Ends the history: watches end once they have read the remaining changes.
     pub(crate) fn end(&self) {
         self.log.lock().ended = true;
         self.latest.send_modify(|_| {});
+    }
+
+    /// Returns the number of receivers.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.latest.receiver_count()
     }
 
     /// Returns a receiver that is notified of each change.

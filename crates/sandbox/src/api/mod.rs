@@ -183,6 +183,16 @@ impl Api {
         self.shared.store.read().forget_history();
     }
 
+    /// Drops all changes of each kind but the last `count`, which large objects would otherwise fill the memory with.
+    pub fn keep_history(&self, count: usize) {
+        self.shared.store.read().keep_history(count);
+    }
+
+    /// Returns the number of watches of a kind that are in progress.
+    pub fn watches(&self, resource: &Resource) -> Result<usize, Refusal> {
+        Ok(self.history(resource)?.1.subscribers())
+    }
+
     /// Returns one object.
     pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Value>, Refusal> {
         let (target, object) = self.object(resource, namespace, name)?;

@@ -210,6 +210,13 @@ impl Store {
         }
     }
 
+    /// Drops all history of each kind but the last `count` changes.
+    pub(crate) fn keep_history(&self, count: usize) {
+        for table in self.tables.values() {
+            table.history.keep(count);
+        }
+    }
+
     fn link(&mut self, place: &Place, value: &Value) {
         let uid = text(value, "uid");
         if !uid.is_empty() {

@@ -9,6 +9,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::api::{Object, Page, Refusal};
 
@@ -25,6 +26,8 @@ pub type Answer = Response<Body>;
 
 /// The number of bytes of a list that are assembled at once.
 const PIECE: usize = 128 * 1024;
+/// The place of the number in a part of an endless answer.
+const NUMBER: &str = "{number}";
 
 /// Returns an answer of JSON.
 pub(crate) fn json_answer(code: u16, value: &impl Serialize) -> Answer {
@@ -70,6 +73,26 @@ pub(crate) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cu
     use futures::StreamExt;
     let frames = pieces.map(|piece| piece.map(Frame::data));
     with_body(200, "application/json", StreamBody::new(frames).boxed_unsync())
+}
+
+/// Returns an answer of an opening and then of parts without end, each with its number, until the gate opens.
+pub(crate) fn endless_answer(opening: &[u8], part: Arc<str>, gate: watch::Receiver<bool>) -> Answer {
+    let pieces = stream::unfold((BytesMut::from(opening), 0_u64), move |(mut piece, mut number)| {
+        let is_over = *gate.borrow();
+        let part = Arc::clone(&part);
+        async move {
+            if is_over {
+                return None;
+            }
+            piece.reserve(PIECE);
+            while piece.len() < PIECE {
+                number += 1;
+                piece.extend_from_slice(part.replace(NUMBER, &number.to_string()).as_bytes());
+            }
+            Some((Ok(piece.freeze()), (BytesMut::new(), number)))
+        }
+    });
+    stream_answer(pieces)
 }
 
 /// Returns the beginning of an object's JSON, up to its stored bytes.

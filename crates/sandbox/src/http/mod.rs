@@ -35,7 +35,7 @@ mod tests;
 mod watch;
 
 pub use answer::{Answer, Body, Cut};
-use answer::{refusal_answer, typed};
+use answer::{endless_answer, refusal_answer, typed};
 use handle::{Received, target_of, user_agent};
 pub use in_process::InProcess;
 use listening::Listening;
@@ -206,6 +206,7 @@ async fn with_faults(server: &Server, received: &Received, active: Vec<ActiveEff
                 let _ = active.gate.wait_for(|open| *open).await;
             }
             Effect::Answer { status, headers, body } => return Ok(made_up(status, headers, body)),
+            Effect::Endless { opening, part } => return Ok(endless_answer(&opening, part, active.gate)),
             Effect::CutBefore => return Err(Cut),
             Effect::CutAfter => cut_after = true,
             Effect::HoldAnswer => answer_gates.push(active.gate),

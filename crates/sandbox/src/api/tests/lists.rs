@@ -88,3 +88,18 @@ fn changes_beyond_the_history_have_expired() {
     assert_eq!(changes(since).unwrap_err().code, 410);
     assert_eq!(changes(since + 1).unwrap().len(), 2);
 }
+
+#[test]
+fn the_last_changes_of_a_history_are_kept() {
+    let api = api();
+    let since = api.revision();
+    for name in ["a", "b", "c"] {
+        api.create(&machines(), machine(name)).unwrap();
+    }
+    let changes = |revision| api.changes(&machines(), &Selection::default(), revision);
+    api.keep_history(3);
+    assert_eq!(changes(since).unwrap().len(), 3);
+    api.keep_history(1);
+    assert_eq!(changes(since + 1).unwrap_err().code, 410);
+    assert_eq!(changes(since + 2).unwrap().len(), 1);
+}

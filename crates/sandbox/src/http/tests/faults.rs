@@ -53,6 +53,23 @@ async fn a_fault_spares_requests_with_the_token_that_it_names() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_endless_answer_has_numbered_parts_until_the_fault_is_removed() -> Result<()> {
+    let world = World::start().await?;
+    let rest = "x".repeat(1_000);
+    let part = format!("{{number}} {rest}\n").into();
+    let fault = world.server.faults().add(Fault::new(Effect::Endless { opening: "0 ".into(), part }).on_verb("watch"));
+    let mut watch = world.watch("").await?;
+    assert_eq!(watch.line().await?, Some(format!("0 1 {rest}\n")));
+    for number in 2..1_000 {
+        assert_eq!(watch.line().await?, Some(format!("{number} {rest}\n")));
+    }
+    fault.remove();
+    while watch.line().await?.is_some() {}
+    assert_eq!((fault.hits(), world.get(MACHINES).await?.0), (1, 200));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_delay_is_over_when_the_clock_says_so() -> Result<()> {
     let world = World::start().await?;
     let fault = world.server.faults().add(Fault::new(Effect::Delay(Duration::from_secs(60))).times(1));

@@ -115,6 +115,18 @@ async fn bookmarks_come_to_those_who_want_them() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_watch_in_progress_is_counted_until_its_client_has_left() -> Result<()> {
+    let world = World::start().await?;
+    let count = || world.api.watches(&World::machines());
+    assert_eq!(count()?, 0);
+    let watches = [world.watch("").await?, world.watch("").await?];
+    assert_eq!(count()?, 2);
+    drop(watches);
+    testkit::until_true("both have left", || count().is_ok_and(|count| count == 0)).await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_watch_ends_with_its_server() -> Result<()> {
     let world = World::start().await?;
     let mut watch = world.watch("").await?;

@@ -1,0 +1,70 @@
+//! The parts of the bench, each of which may run without the others.
+
+use clap::ValueEnum;
+
+/// A part of the bench.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Part {
+    /// Times, memory, watches, calls and events, beside one Cluster
+    Size,
+    /// Three of ten workload APIs cut all connections
+    Dead,
+    /// Three of ten workload APIs take requests and never answer
+    Silent,
+    /// Three of ten workload APIs answer late
+    Slow,
+    /// One of fifty workload APIs has an endless list, or a watch that repeats itself
+    Hostile,
+    /// A workload API changes a Node without end
+    EndlessWatch,
+    /// The kubeconfigs of three of ten Clusters are refused, and their Secrets hold none, or one without a token
+    Secret,
+    /// A MachineDeployment has ten thousand annotations, which change all the time
+    Annotations,
+    /// An autoscaler calls without end
+    EndlessClient,
+    /// All autoscalers connect again at once
+    Reconnect,
+    /// As many processes of one Cluster each
+    Processes,
+    /// Two processes with different selectors
+    Selectors,
+}
+
+impl Part {
+    /// The parts with calls in turns without and with an attack or ailment.
+    pub(crate) const IN_TURNS: [Self; 8] = [
+        Self::Dead,
+        Self::Silent,
+        Self::Slow,
+        Self::Hostile,
+        Self::EndlessWatch,
+        Self::Secret,
+        Self::Annotations,
+        Self::EndlessClient,
+    ];
+
+    /// Returns the cause of others' p99.
+    pub(crate) fn cause(self) -> &'static str {
+        match self {
+            Self::Dead => "30 % dead APIs",
+            Self::Silent => "30 % silent APIs",
+            Self::Slow => "30 % slow APIs",
+            Self::Hostile => "2 % hostile APIs",
+            Self::EndlessWatch => "an endless watch",
+            Self::Secret => "30 % bad Secrets",
+            Self::Annotations => "10,000 annotations",
+            Self::EndlessClient => "an endless client",
+            Self::Size | Self::Reconnect | Self::Processes | Self::Selectors => "",
+        }
+    }
+
+    /// Returns the highest ratio of others' p99: what fails by itself costs them nothing, and one tenant that does its
+    /// worst has no more than a second of them would have.
+    pub(crate) fn limit(self) -> f64 {
+        match self {
+            Self::Dead | Self::Silent | Self::Slow | Self::Secret => 1.2,
+            _ => 2.0,
+        }
+    }
+}
