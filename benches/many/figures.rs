@@ -11,7 +11,7 @@ use crate::{
 
 /// The highest ratio of an event's cost to that with one Cluster.
 const EVENT: f64 = 1.2;
-/// The least number of calls that a thread answers in a second beside a client that calls without end.
+/// The least number of calls that a thread answers in a second, if clients call without end.
 const OF_A_THREAD: f64 = 25_000.0;
 /// The chart's memory limit in KiB, whatever some Clusters do.
 const MOST_MEMORY: u64 = 256 << 10;
@@ -89,7 +89,8 @@ pub(crate) fn print_heading() {
 pub(crate) fn print_turns(part: Part, compared: &Compared) {
     let Compared { without, under, attack, met, unready, peak, .. } = compared;
     let count = match part {
-        Part::EndlessClient => {
+        Part::EndlessClient => format!("{attack:.0} calls/s"),
+        Part::EndlessClients => {
             let of_thread = of_a_thread(compared);
             format!("{attack:.0} calls/s; with others' {of_thread:.0}/s of {OF_A_THREAD:.0}/s of the thread")
         }
@@ -107,7 +108,7 @@ pub(crate) fn print_turns(part: Part, compared: &Compared) {
     );
 }
 
-/// Returns the calls in a second that were answered beside a client without end, its own included. The program has one
+/// Returns the calls in a second that were answered beside clients without end, theirs included. The program has one
 /// thread for them.
 fn of_a_thread(endless: &Compared) -> f64 {
     endless.attack + endless.under.per_second
@@ -127,7 +128,7 @@ pub(crate) fn missed_in_turns(args: &Args, part: Part, compared: &Compared) -> V
     if is_full(args) {
         check(compared.ratio() <= part.limit(), "others' p99");
         check(compared.peak <= MOST_MEMORY, "the chart's limit of memory");
-        check(part != Part::EndlessClient || of_a_thread(compared) >= OF_A_THREAD, "the calls of a thread");
+        check(part != Part::EndlessClients || of_a_thread(compared) >= OF_A_THREAD, "the calls of a thread");
     }
     missed
 }

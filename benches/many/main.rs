@@ -19,7 +19,8 @@
 //!   - `secret`: the credentials of three of ten Clusters are refused, and their Secrets hold no kubeconfig, or one
 //!     without a token.
 //!   - `annotations`: a MachineDeployment has ten thousand annotations, which change 50 times a second.
-//!   - `endless-client`: an autoscaler calls without end.
+//!   - `endless-client`, `endless-clients`: one autoscaler calls without end, or three do, whom a thread can't answer
+//!     all.
 //! - `reconnect`: all connections are closed, and all autoscalers connect at once, from an address each and then from
 //!   one, with the pauses of gRPC; the time until a Refresh of each is answered.
 //! - `processes`: a process for each Cluster. `selectors`: two with different selectors, as beyond one process.
@@ -86,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 3)]
     turn: u64,
     /// The number of turns of each.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     turns: usize,
     /// The time for which the process rests before its memory is read, in seconds.
     #[arg(long, default_value_t = 8)]
@@ -198,7 +199,8 @@ impl<'a> Fleet<'a> {
         parts
             .flat_map(|part| {
                 let compared = match part {
-                    Part::EndlessClient => turns.with_endless(args.turns),
+                    Part::EndlessClient => turns.with_endless(args.turns, 1),
+                    Part::EndlessClients => turns.with_endless(args.turns, 3),
                     _ => turns.with_ailment(part, args.turns),
                 };
                 figures::print_turns(part, &compared);

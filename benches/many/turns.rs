@@ -187,11 +187,11 @@ impl<'w> Turns<'w> {
         Compared { met: ailing.count(), unnoticed: ailing.unnoticed(), ..compared }
     }
 
-    /// Measures in turns without and with an autoscaler of the last Cluster that calls without end.
-    pub(crate) fn with_endless(&mut self, count: usize) -> Compared {
-        let last = self.plan.callers.last().expect("an autoscaler").clone();
-        let endless = Autoscaler { is_endless: true, is_measured: false, ..last };
-        let plan = Plan { callers: vec![endless], ..self.plan.clone() };
+    /// Measures in turns without and with autoscalers of the last Clusters, so many, that call without end.
+    pub(crate) fn with_endless(&mut self, count: usize, clients: usize) -> Compared {
+        let last = self.plan.callers.iter().rev().take(clients).cloned();
+        let endless = last.map(|caller| Autoscaler { is_endless: true, is_measured: false, ..caller });
+        let plan = Plan { callers: endless.collect(), ..self.plan.clone() };
         let (mut playing, mut attack) = (None::<Playing>, 0.0);
         let (turn, world) = (self.turn, self.world);
         let compared = self.with(count, |is_on| {

@@ -7,9 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use state::{
-    CallerState, CallsState, ClusterStanding, DeniedCaller, FleetCluster, InformerState, SyncCheck, TlsState,
-};
+use state::{CallerState, CallsState, ClusterStanding, DeniedCaller, FleetCluster, InformerState, SyncCheck, TlsState};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();

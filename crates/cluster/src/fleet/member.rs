@@ -32,10 +32,13 @@ const CLUSTER: &str = "fleet/cluster";
 const FIRST_NODES: Duration = Duration::from_secs(30);
 
 /// The limits for the Nodes of one Cluster: its API server is its tenant's, and must not fill the memory of all.
-const MOST_NODES: usize = 15_000;
-const MOST_BYTES: usize = 16 << 20;
+/// Kubernetes itself supports 5,000 Nodes in a cluster.
+const MOST_NODES: usize = 5_000;
+const MOST_BYTES: usize = 6 << 20;
 const LONGEST_EVENT: usize = 2 << 20;
-const LONGEST_PAGE: usize = 4 << 20;
+const LONGEST_PAGE: usize = 2 << 20;
+/// The number of Nodes in a page: most Clusters have fewer, and each page is in memory as a whole.
+const PAGE: u32 = 100;
 /// The longest pause between two attempts to list or watch the Nodes of one Cluster.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -45,6 +48,7 @@ fn of_nodes(all: &Settings) -> Settings {
         backoff_max: all.backoff_max.max(LONGEST_PAUSE),
         max_event_bytes: all.max_event_bytes.min(LONGEST_EVENT),
         max_page_bytes: all.max_page_bytes.min(LONGEST_PAGE),
+        page_size: all.page_size.min(PAGE),
         max_objects: all.max_objects.min(MOST_NODES),
         max_bytes: all.max_bytes.min(MOST_BYTES),
         // Nodes have no namespace.
