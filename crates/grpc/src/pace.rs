@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// The time between two calls at the highest pace: 12,500 a second, half of what a thread answers, and about as fast as a
-/// client that makes one call after another.
+/// The time between two calls at the highest pace: 12,500 a second, half of what a thread answers, and about as fast as
+/// a client that makes one call after another.
 const EVERY: Duration = Duration::from_micros(80);
 /// The time for which calls may come faster.
 const BURST: Duration = Duration::from_millis(200);
