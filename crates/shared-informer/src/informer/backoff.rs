@@ -37,6 +37,11 @@ impl Backoff {
         self.next
     }
 
+    /// Lets the next pause be one of the longest.
+    pub(super) fn exhaust(&mut self) {
+        self.next = self.max;
+    }
+
     /// Starts over after a success.
     pub(super) fn reset(&mut self) {
         self.next = self.min;
@@ -73,6 +78,8 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.pause() <= Duration::from_millis(500));
+        backoff.exhaust();
+        assert!(backoff.pause() >= Duration::from_secs(15));
     }
 
     #[test]

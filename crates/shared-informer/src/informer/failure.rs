@@ -37,6 +37,9 @@ pub(super) enum Failure {
     /// The answer isn't of the requested form.
     #[error("unexpected answer: {0}")]
     Garbled(String),
+    /// The answer goes beyond a limit, and the next one most likely does too.
+    #[error("unexpected answer: {0}")]
+    BeyondLimit(String),
 }
 
 impl Failure {
@@ -50,14 +53,21 @@ impl Failure {
             | Self::Stalled(_)
             | Self::Cut(_)
             | Self::TooLong(_)
-            | Self::Garbled(_) => false,
+            | Self::Garbled(_)
+            | Self::BeyondLimit(_) => false,
         }
+    }
+
+    /// Returns true if reading the answer took all that a limit allows, so that the next attempt has to wait for the
+    /// longest pause.
+    pub(super) fn is_beyond_limit(&self) -> bool {
+        matches!(self, Self::BeyondLimit(_))
     }
 
     /// Returns true if the server's answer is itself the failure.
     pub(super) fn is_reported(&self) -> bool {
         match self {
-            Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) => true,
+            Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) => true,
             Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => false,
         }
     }
@@ -68,7 +78,8 @@ impl Failure {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
             Self::Garbled(_) | Self::TooLong(_) | Self::Timeout(_) => true,
-            Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
+            // Pages have the same limit.
+            Self::BeyondLimit(_) | Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
         }
     }
 
@@ -77,7 +88,12 @@ impl Failure {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
             Self::Stalled(_) => true,
-            Self::Garbled(_) | Self::TooLong(_) | Self::Transport(_) | Self::Timeout(_) | Self::Cut(_) => false,
+            Self::Garbled(_)
+            | Self::BeyondLimit(_)
+            | Self::TooLong(_)
+            | Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Cut(_) => false,
         }
     }
 
@@ -87,7 +103,7 @@ impl Failure {
         match self {
             Self::Api { code, .. } => matches!(code, 401 | 403 | 408 | 429 | 500..=599),
             Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => true,
-            Self::TooLong(_) | Self::Garbled(_) => false,
+            Self::TooLong(_) | Self::Garbled(_) | Self::BeyondLimit(_) => false,
         }
     }
 
@@ -105,7 +121,8 @@ impl Failure {
             | Self::Stalled(_)
             | Self::Cut(_)
             | Self::TooLong(_)
-            | Self::Garbled(_) => None,
+            | Self::Garbled(_)
+            | Self::BeyondLimit(_) => None,
         }
     }
 
@@ -118,7 +135,8 @@ impl Failure {
             | Self::Stalled(_)
             | Self::Cut(_)
             | Self::TooLong(_)
-            | Self::Garbled(_) => None,
+            | Self::Garbled(_)
+            | Self::BeyondLimit(_) => None,
         }
     }
 

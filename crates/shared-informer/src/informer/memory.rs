@@ -26,7 +26,7 @@ impl Amount {
     /// The limit that is exceeded.
     pub(super) fn check(self, settings: &Settings) -> Result<(), Failure> {
         let Settings { max_objects, max_bytes, .. } = settings;
-        let exceeded = |what: String| Err(Failure::Garbled(what));
+        let exceeded = |what: String| Err(Failure::BeyondLimit(what));
         if self.objects > *max_objects {
             return exceeded(format!("there are more than {max_objects} objects"));
         }

@@ -169,7 +169,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Err(failure) => return Err(failure),
             };
             if token.is_some() && page.next == token {
-                return Err(Failure::Garbled("the server sends the same page of the list again and again".into()));
+                return Err(Failure::BeyondLimit("the server sends the same page of the list again and again".into()));
             }
             self.recovered();
             self.skip_nameless(page.nameless);
@@ -375,7 +375,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             if repeats > MAX_REPEATS + 2 * self.store.len() {
                 *productive = false;
-                return Some(Failure::Garbled("the watch sends the same events again and again".into()));
+                return Some(Failure::BeyondLimit("the watch sends the same events again and again".into()));
             }
         }
     }
@@ -465,10 +465,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         self.pause(Phase::Watch, failure, new).await;
     }
 
-    /// Waits before the next attempt. A repeated failure is logged only at debug level.
+    /// Waits before the next attempt: for the longest pause after an answer beyond a limit, since each costs as much as
+    /// the limit allows. A repeated failure is logged only at debug level.
     async fn pause(&mut self, phase: Phase, failure: &Failure, new: bool) {
         // A server's `Retry-After` is better than a guess, and doesn't increase the backoff.
         let requested = failure.retry_after().map(|after| after.min(MAX_RETRY_AFTER).max(self.settings.backoff_min));
+        if failure.is_beyond_limit() {
+            self.backoff.exhaust();
+        }
         let pause = requested.unwrap_or_else(|| self.backoff.pause());
         let resource = self.progress.resource();
         let namespace = self.scope.namespace.as_deref();

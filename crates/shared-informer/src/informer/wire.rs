@@ -324,7 +324,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
 
     fn too_long(&mut self) -> Failure {
         self.event = Vec::new();
-        Failure::Garbled(format!("an event of the watch is longer than {} bytes", self.max_bytes))
+        Failure::BeyondLimit(format!("an event of the watch is longer than {} bytes", self.max_bytes))
     }
 }
 

@@ -158,9 +158,26 @@ async fn a_streamed_list_has_the_bound_of_bytes_too() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(sent <= 12, "{sent}");
-    // It is asked for in pages, which have the same bound.
-    api.list().await.page(10, &(0..10).map(object).collect::<Vec<_>>(), Some("more"));
     until("the reason", || reason(&informer).contains(TOO_LARGE)).await;
+}
+
+/// Each answer beyond a limit costs as much as the limit allows.
+#[tokio::test(start_paused = true)]
+async fn an_answer_beyond_a_limit_is_asked_for_again_after_the_longest_pause() {
+    let (factory, mut api) = factory_with(Settings { streaming_lists: true, ..bounded() });
+    let informer = informer(&factory);
+    let longest = Settings::default().backoff_max;
+    let mut failed_at = tokio::time::Instant::now();
+    for attempt in 0..3 {
+        let stream = api.call().await.open();
+        assert!(attempt == 0 || failed_at.elapsed() >= longest / 2, "{:?}", failed_at.elapsed());
+        for object in page_of(0, MOST + 1) {
+            stream.put(&object);
+        }
+        until("its end", || reason(&informer).contains("there are more than 100 objects")).await;
+        stream.lines.closed().await;
+        failed_at = tokio::time::Instant::now();
+    }
 }
 
 #[tokio::test(start_paused = true)]
