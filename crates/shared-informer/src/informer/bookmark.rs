@@ -41,6 +41,16 @@ impl Bookmark {
             initial_events_end: metadata.annotations[INITIAL_EVENTS_END] == "true",
         }
     }
+
+    /// Returns its version, unless that is older than a known one.
+    pub(super) fn reached_since(self, known: &str) -> Option<String> {
+        self.reached.filter(|reached| !is_older(reached, known))
+    }
+}
+
+/// Returns true if both versions are numbers and the first is smaller.
+fn is_older(one: &str, other: &str) -> bool {
+    matches!((one.parse::<u64>(), other.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
 }
 
 #[cfg(test)]

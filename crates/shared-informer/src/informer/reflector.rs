@@ -393,7 +393,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Frame::Bookmark(bookmark) => {
                     self.progress.bookmark_received();
                     let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
-                    bookmark.reached.filter(|reached| !is_older(reached, &known)).map(ResourceVersion::from)
+                    bookmark.reached_since(&known).map(ResourceVersion::from)
                 }
                 Frame::Put(object) => {
                     if let Err(exceeded) = batch.check(&object, &self.settings) {
@@ -496,9 +496,4 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             retry_in,
         });
     }
-}
-
-/// Returns true if both versions are numbers and the first is smaller.
-fn is_older(one: &str, other: &str) -> bool {
-    matches!((one.parse::<u64>(), other.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
 }
