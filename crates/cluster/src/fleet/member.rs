@@ -361,3 +361,22 @@ impl fmt::Debug for Member {
         f.debug_struct("Member").field("cluster", &self.inner.cluster).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nodes_of_a_cluster_have_limits_of_their_own_below_those_of_the_operator() {
+        let limits = |all: &Settings| {
+            let Settings { max_objects, max_bytes, max_event_bytes, max_page_bytes, max_of_namespace, .. } =
+                of_nodes(all);
+            assert_eq!(max_of_namespace, None, "Nodes have no namespace");
+            [max_objects, max_bytes, max_event_bytes, max_page_bytes]
+        };
+        assert_eq!(limits(&Settings::of_many_tenants()), [5_000, 6 << 20, 2 << 20, 2 << 20]);
+        let small =
+            Settings { max_objects: 7, max_bytes: 8, max_event_bytes: 9, max_page_bytes: 10, ..Settings::default() };
+        assert_eq!(limits(&small), [7, 8, 9, 10]);
+    }
+}

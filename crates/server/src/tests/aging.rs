@@ -20,15 +20,11 @@ fn aging(age: Duration) -> GrpcLimits {
 #[tokio::test]
 async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails() {
     let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
+    let (mut old, waits) = Client::that_waits(&running).await;
     old.has_received_goaway().await;
     let new = Client::connect(&running, 65_535).await;
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    old.ends_with(waits, &running).await;
     running.end().await;
 }
 
@@ -67,31 +63,23 @@ async fn calls_that_begin_in_the_moment_of_goaway_are_answered() {
 #[tokio::test]
 async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
     let running = serve(aging(Duration::from_millis(100)));
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
+    let (mut old, waits) = Client::that_waits(&running).await;
     // The age of the older one has passed too, and a silence would have.
     Client::connect(&running, 65_535).await.has_ended().await.unwrap();
     assert_eq!(old.calls("/small").await.unwrap(), b"small");
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    old.ends_with(waits, &running).await;
     running.end().await;
 }
 
 #[tokio::test]
 async fn a_shutdown_waits_for_no_silence_and_no_call_fails() {
     let running = serve_with_drain(aging(Duration::from_millis(100)), LIMIT);
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
+    let (mut old, waits) = Client::that_waits(&running).await;
     // The age of the older one has passed too.
     Client::connect(&running, 65_535).await.has_ended().await.unwrap();
     running.shutdown.cancel();
     old.has_received_goaway().await;
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "GOAWAY without an error");
+    old.ends_with(waits, &running).await;
     running.end().await;
 }
 

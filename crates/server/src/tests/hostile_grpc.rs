@@ -153,6 +153,21 @@ impl Client {
         answer
     }
 
+    /// Connects, and begins a call that waits until [`Client::ends_with`].
+    pub(super) async fn that_waits(running: &Running) -> (Self, h2::client::ResponseFuture) {
+        let client = Self::connect(running, 65_535).await;
+        let waits = client.begins_call("/waits").await;
+        running.served.waiting.notified().await;
+        (client, waits)
+    }
+
+    /// Lets a call that waits go on, which is answered before the connection ends by GOAWAY.
+    pub(super) async fn ends_with(&mut self, waits: h2::client::ResponseFuture, running: &Running) {
+        running.served.go_on.send_replace(true);
+        assert_eq!(read(waits).await.unwrap(), b"waited");
+        assert_eq!(self.has_ended().await, Ok(()), "GOAWAY without an error");
+    }
+
     pub(super) async fn calls(&self, path: &str) -> Result<Vec<u8>, h2::Error> {
         read(self.begins_call(path).await).await
     }
@@ -243,14 +258,10 @@ async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
 async fn a_connection_that_is_evicted_answers_its_call() {
     let limits = GrpcLimits { connections: Limits { per_peer: 1, ..Limits::default() }, ..GrpcLimits::default() };
     let running = serve(limits);
-    let mut old = Client::connect(&running, 65_535).await;
-    let waits = old.begins_call("/waits").await;
-    running.served.waiting.notified().await;
+    let (mut old, waits) = Client::that_waits(&running).await;
     let new = Client::connect(&running, 65_535).await;
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
-    running.served.go_on.send_replace(true);
-    assert_eq!(read(waits).await.unwrap(), b"waited");
-    assert_eq!(old.has_ended().await, Ok(()), "it received GOAWAY");
+    old.ends_with(waits, &running).await;
     running.end().await;
 }
 
