@@ -20,7 +20,7 @@ fn aging(age: Duration) -> GrpcLimits {
 #[tokio::test]
 async fn a_connection_that_is_never_silent_ends_after_its_age_and_no_call_fails() {
     let running = serve(GrpcLimits { overtime: Duration::ZERO, ..aging(Duration::from_millis(100)) });
-    let (mut old, waits) = Client::that_waits(&running).await;
+    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
     old.has_received_goaway().await;
     let new = Client::connect(&running, 65_535).await;
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
@@ -63,7 +63,7 @@ async fn calls_that_begin_in_the_moment_of_goaway_are_answered() {
 #[tokio::test]
 async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
     let running = serve(aging(Duration::from_millis(100)));
-    let (mut old, waits) = Client::that_waits(&running).await;
+    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
     // The age of the older one has passed too, and a silence would have.
     Client::connect(&running, 65_535).await.has_ended().await.unwrap();
     assert_eq!(old.calls("/small").await.unwrap(), b"small");
@@ -74,7 +74,7 @@ async fn a_connection_that_has_reached_its_age_ends_between_two_loops() {
 #[tokio::test]
 async fn a_shutdown_waits_for_no_silence_and_no_call_fails() {
     let running = serve_with_drain(aging(Duration::from_millis(100)), LIMIT);
-    let (mut old, waits) = Client::that_waits(&running).await;
+    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
     // The age of the older one has passed too.
     Client::connect(&running, 65_535).await.has_ended().await.unwrap();
     running.shutdown.cancel();

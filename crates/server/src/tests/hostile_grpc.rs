@@ -154,7 +154,7 @@ impl Client {
     }
 
     /// Connects, and begins a call that waits until [`Client::ends_with`].
-    pub(super) async fn that_waits(running: &Running) -> (Self, h2::client::ResponseFuture) {
+    pub(super) async fn with_a_waiting_call(running: &Running) -> (Self, h2::client::ResponseFuture) {
         let client = Self::connect(running, 65_535).await;
         let waits = client.begins_call("/waits").await;
         running.served.waiting.notified().await;
@@ -258,7 +258,7 @@ async fn connections_of_a_client_are_bounded_and_the_one_that_calls_stays() {
 async fn a_connection_that_is_evicted_answers_its_call() {
     let limits = GrpcLimits { connections: Limits { per_peer: 1, ..Limits::default() }, ..GrpcLimits::default() };
     let running = serve(limits);
-    let (mut old, waits) = Client::that_waits(&running).await;
+    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
     let new = Client::connect(&running, 65_535).await;
     assert_eq!(new.calls("/small").await.unwrap(), b"small");
     old.ends_with(waits, &running).await;
