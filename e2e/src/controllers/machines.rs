@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 
 use super::{
@@ -87,10 +88,27 @@ impl Testbed {
         .await
     }
 
-    /// Waits until a group has exactly this number of Machines, all of them running.
+    /// Waits until a group has exactly this number of Machines, all of them running, and their Nodes are initialized.
     pub async fn running(&self, group: &Group, count: usize) -> Result<Vec<Machine>> {
-        let what = format!("{count} running Machines");
-        self.machines_that(group, &what, |machines| machines.len() == count && machines.iter().all(Machine::runs)).await
+        let what = format!("{count} running Machines with initialized Nodes of {}", group.id);
+        every(POLL_INTERVAL, &what, self.timeout(), async || {
+            let machines = self.machines(group).await?;
+            let run = machines.len() == count && machines.iter().all(Machine::runs);
+            ensure!(run, "its Machines are {machines:#?}");
+            self.initialized(&machines).await?;
+            Ok(machines)
+        })
+        .await
+    }
+
+    /// Fails for the first Node that isn't ready or that Cluster API has still to initialize, which it does after the
+    /// Machine is running: no Pod is put on it, so that Cluster Autoscaler asks for another.
+    pub async fn initialized(&self, machines: &[Machine]) -> Result<()> {
+        for name in machines.iter().filter_map(|machine| machine.node.as_ref()) {
+            let node: Node = self.workload.get("Node", name).await?.try_parse()?;
+            ensure!(autoscaler::is_ready(&node), "Node {name} takes no Pods: {:?}", node.spec);
+        }
+        Ok(())
     }
 
     /// Returns a Machine's Node as Cluster Autoscaler sends it.
