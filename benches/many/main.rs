@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// The number of calls that all autoscalers make in a second, if they can.
     #[arg(long, default_value_t = 5_000)]
     rate: usize,
+    /// The number of Clusters whose Machines change.
+    #[arg(long, default_value_t = 20)]
+    changing: usize,
     /// The number of events that are timed.
     #[arg(long, default_value_t = 2_000)]
     events: usize,

@@ -82,9 +82,9 @@ fn measure(runtime: &Runtime, args: &Args, is_fleet: bool) -> Sums {
     let before = busy();
     std::thread::sleep(DRAIN);
     let idle = busy().saturating_sub(before);
-    let events = Events::of(&world);
+    let events = Events::of(&world, args);
     let (began, before) = (std::time::Instant::now(), busy());
-    world.block_on(events.send(&world, args.events));
+    world.block_on(events.send(&world, args.events, 0));
     std::thread::sleep(DRAIN);
     let idle = idle.mul_f64(began.elapsed().as_secs_f64() / DRAIN.as_secs_f64());
     let event = busy().saturating_sub(before).saturating_sub(idle) / args.events as u32;

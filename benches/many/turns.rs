@@ -3,6 +3,7 @@
 use std::{
     net::Ipv4Addr,
     process::{Command as Process, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -75,9 +76,19 @@ struct Playing {
 impl Playing {
     fn start(world: &World<'_>, name: &str, plan: &Plan) -> Self {
         let folder = world.write(name, plan);
-        let mut command = Process::new(std::env::current_exe().expect("the bench"));
-        let process = Piped::start(command.arg("--callers").arg(folder).stderr(Stdio::inherit()));
-        Self { process, commands: 0 }
+        Self::of(Process::new(std::env::current_exe().expect("the bench")).arg("--callers").arg(folder))
+    }
+
+    /// Starts attackers with the lowest priority: elsewhere they have processors of their own, so that here they may
+    /// keep none from the measured autoscalers.
+    fn start_attack(world: &World<'_>, plan: &Plan) -> Self {
+        let folder = world.write("endless", plan);
+        let bench = std::env::current_exe().expect("the bench");
+        Self::of(Process::new("chrt").args(["--idle", "0"]).arg(bench).arg("--callers").arg(folder))
+    }
+
+    fn of(command: &mut Process) -> Self {
+        Self { process: Piped::start(command.stderr(Stdio::inherit())), commands: 0 }
     }
 
     fn next(&mut self) -> Report {
@@ -160,7 +171,7 @@ impl<'w> Turns<'w> {
 
     /// Returns the calls of a turn, once a change has settled.
     fn measured(&mut self) -> Calls {
-        std::thread::sleep(SETTLE);
+        thread::sleep(SETTLE);
         let report = self.callers.after(Command::Measure);
         self.calls(&report)
     }
@@ -187,21 +198,38 @@ impl<'w> Turns<'w> {
         Compared { met: ailing.count(), unnoticed: ailing.unnoticed(), ..compared }
     }
 
-    /// Measures in turns without and with autoscalers of the last Clusters, so many, that call without end.
+    /// Measures in turns without and with autoscalers of the last Clusters, so many, that call without end. The program
+    /// has a processor of its own meanwhile, so that times show what it makes calls wait for, and not the scheduler.
     pub(crate) fn with_endless(&mut self, count: usize, clients: usize) -> Compared {
         let last = self.plan.callers.iter().rev().take(clients).cloned();
         let endless = last.map(|caller| Autoscaler { is_endless: true, is_measured: false, ..caller });
         let plan = Plan { callers: endless.collect(), ..self.plan.clone() };
         let (mut playing, mut attack) = (None::<Playing>, 0.0);
         let (turn, world) = (self.turn, self.world);
+        let (program, others) = (self.program.id(), [self.callers.process.process().id(), std::process::id()]);
+        let last = thread::available_parallelism().map_or(0, |count| count.get() - 1);
+        if last > 0 {
+            run_on("0", &[program]);
+            run_on(&format!("1-{last}"), &others);
+        }
         let compared = self.with(count, |is_on| {
             if is_on {
-                playing = Some(Playing::start(world, "endless", &plan));
+                playing = Some(Playing::start_attack(world, &plan));
             } else if let Some(mut playing) = playing.take() {
                 attack = playing.next().endless as f64 / turn.as_secs_f64();
             }
         });
+        run_on(&format!("0-{last}"), &[&[program], others.as_slice()].concat());
         Compared { attack, ..compared }
+    }
+}
+
+/// Lets all threads of processes, and what they start, run on these processors alone.
+fn run_on(processors: &str, processes: &[u32]) {
+    for process in processes {
+        let mut command = Process::new("taskset");
+        command.args(["--all-tasks", "--cpu-list", "--pid", processors, &process.to_string()]).stdout(Stdio::null());
+        assert!(command.status().expect("taskset").success(), "process {process} doesn't move to {processors}");
     }
 }
 
