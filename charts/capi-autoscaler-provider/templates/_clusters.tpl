@@ -104,6 +104,7 @@ fleet
 {{- $flags = list (printf "--fleet-selector=%s" $.Values.fleet.selector) (printf "--fleet-trust-domain=%s" $.Values.fleet.trustDomain) -}}
 {{- range $.Values.fleet.namespaces -}}{{- $flags = append $flags (printf "--fleet-namespaces=%s" .) -}}{{- end -}}
 {{- with $.Values.fleet.workloadNodes -}}{{- $flags = append $flags (printf "--workload-nodes=%s" .) -}}{{- end -}}
+{{- if $.Values.fleet.groupMetrics -}}{{- $flags = append $flags "--fleet-group-metrics" -}}{{- end -}}
 {{- else if eq $choice "all" -}}
 {{- $flags = list "--all-clusters" -}}
 {{- else if eq $choice "specs" -}}

@@ -7,7 +7,7 @@
 true
 {{- else -}}
 {{- with .Values.fleet -}}
-{{- if or .trustDomain .namespaces .readAllSecrets .workloadNodes .certificateRequestPolicy.enabled -}}
+{{- if or .trustDomain .namespaces .readAllSecrets .workloadNodes .groupMetrics .certificateRequestPolicy.enabled -}}
 {{- fail "fleet: the Clusters are chosen by their labels: set fleet.selector, such as autoscaler=fleet, or leave out all of fleet to serve one Cluster" -}}
 {{- end -}}
 {{- end -}}
@@ -61,6 +61,9 @@ true
 {{- end -}}
 {{- if and .Values.fleet.workloadNodes (hasKey .Values.extraArgs "workload-nodes") -}}
 {{- fail "fleet.workloadNodes: extraArgs has the flag workload-nodes too: leave that out" -}}
+{{- end -}}
+{{- if not .Values.metrics.perGroup -}}
+{{- fail "metrics.perGroup: it is about one Cluster, and a fleet has no series per node group without fleet.groupMetrics: leave it out" -}}
 {{- end -}}
 {{- with .Values.fleet.certificateRequestPolicy -}}
 {{- if and .enabled (ne $.Values.tls.certificates "cert-manager") -}}

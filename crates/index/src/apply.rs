@@ -106,6 +106,7 @@ impl LiveState {
         // A direct read may have stored a log that the watch never reports; its disappearance is progress as well.
         let had_log = group.versions.logs().next().is_some();
         group.set_object(Arc::clone(object), log);
+        self.tally.set_logged(id, group.is_logged());
         if group.is_undecodable() {
             group.excluded = Some(Exclusion::Gone.into());
         }
@@ -139,6 +140,7 @@ impl LiveState {
     fn remove_scalable(&mut self, id: &GroupId) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let old = group.object.take();
+        self.tally.set_logged(id, false);
         let gone = Some(Exclusion::Gone.into());
         if group.excluded != gone {
             group.excluded = gone;

@@ -182,6 +182,11 @@ impl Group {
         self.object.as_ref().is_some_and(|object| object.deleting_log.is_some())
     }
 
+    /// Returns true if there is an object, and one of its stored versions has a log of deletions.
+    pub(super) fn is_logged(&self) -> bool {
+        self.object.is_some() && self.versions.logs().next().is_some()
+    }
+
     /// Returns true if it is a group now.
     pub(super) fn is_live(&self) -> bool {
         self.excluded.is_none()

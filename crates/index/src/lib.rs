@@ -11,6 +11,7 @@ mod commands;
 mod counting;
 mod counts;
 mod deleted_groups;
+mod deletions;
 mod evaluate;
 mod failed_deletes;
 mod feed;
@@ -70,6 +71,7 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     commands::{DeletionView, ScaleView},
+    deletions::DeletionSums,
     feed::{FedKeys, Feed},
     freshness::Freshness,
     group::Served,
@@ -274,8 +276,10 @@ impl Index {
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
         // The log is parsed before the lock is taken.
         let _ = version.log.as_ref().map(SharedLog::read);
-        if let Some(group) = self.inner.write().live.groups.get_mut(id) {
+        let live = &mut self.inner.write().live;
+        if let Some(group) = live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
+            live.tally.set_logged(id, group.is_logged());
         }
     }
 

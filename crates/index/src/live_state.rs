@@ -73,7 +73,7 @@ pub(super) struct LiveState {
     pub(super) due: BTreeSet<GroupId>,
     /// The groups that were added or removed, or have other problems, to be logged once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
-    /// The groups by the numbers that they count in, as of the last log.
+    /// The groups by the numbers that they count in, as of the last log, and those with a log of deletions.
     pub(super) tally: Tally,
     /// The groups whose deletions may have progressed.
     pub(super) pending_deletes: BTreeSet<GroupId>,

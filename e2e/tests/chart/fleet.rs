@@ -304,6 +304,31 @@ fn the_secret_for_nodes_is_that_of_the_value_here_and_in_the_consent_of_each_clu
 }
 
 #[test]
+fn node_groups_of_a_fleet_have_series_of_their_own_on_demand() {
+    let of = |values: &Values| -> Vec<_> {
+        arguments(&render(values)).into_iter().filter(|argument| argument.ends_with("-group-metrics")).collect()
+    };
+    assert_eq!(of(&everywhere()), [""; 0]);
+    assert_eq!(of(&everywhere().set("fleet.groupMetrics", json!(true))), ["--fleet-group-metrics"]);
+    assert!(flags_of("serve").contains("--fleet-group-metrics"));
+    let said = helm().refuse(&base().set("fleet.groupMetrics", json!(true))).unwrap();
+    assert!(said.contains("set fleet.selector, such as autoscaler=fleet"), "{said}");
+}
+
+#[test]
+fn the_notes_name_the_limit_of_memory_and_its_size_for_a_fleet() {
+    let notes = |memory: &str| helm().notes(&everywhere().set("resources.limits.memory", json!(memory))).unwrap();
+    for memory in ["256Mi", "1Gi"] {
+        let said = notes(memory);
+        let expected =
+            format!("Its memory limit is {memory} (resources.limits.memory): give it 128 MiB, 0.25 MiB for each");
+        assert!(said.contains(&expected), "{said}");
+    }
+    let said = helm().notes(&base()).unwrap();
+    assert!(!said.contains("memory limit"), "{said}");
+}
+
+#[test]
 fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
     let rows = [
         ("tls.enabled", json!(false), "set tls.enabled"),
@@ -332,6 +357,7 @@ fn values_that_contradict_a_fleet_are_refused_with_the_remedy() {
         ("fleet.trustDomain", json!(""), "set fleet.trustDomain"),
         ("fleet.selector", json!(""), "set fleet.selector"),
         ("preflight.enabled", json!(true), "leave out preflight.enabled"),
+        ("metrics.perGroup", json!(false), "metrics.perGroup: it is about one Cluster"),
         ("rbac.clusterScoped", json!(false), "set rbac.clusterScoped, or name fleet.namespaces"),
     ];
     let helm = helm();

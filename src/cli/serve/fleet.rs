@@ -14,6 +14,7 @@ use crate::cli::{
 };
 use app::{Config, FleetConfig, TrustDomain};
 use connect::{ClusterRef, NodeAccess};
+use index::GroupSeries;
 use server::{ClientFiles, GrpcAddress};
 
 /// The flags of a fleet, as typed.
@@ -51,9 +52,11 @@ const TRUST_DOMAIN: Flag =
 const THREADS: Flag = Flag { name: "--grpc-threads", variable: "CAPI_AUTOSCALER_GRPC_THREADS", default: "1" };
 const GROUP_METRICS: Flag =
     Flag { name: "--fleet-group-metrics", variable: "CAPI_AUTOSCALER_FLEET_GROUP_METRICS", default: "" };
+const NO_GROUP_METRICS: Flag =
+    Flag { name: "--no-group-metrics", variable: "CAPI_AUTOSCALER_NO_GROUP_METRICS", default: "" };
 /// All of these flags: a test compares their names with clap's.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 5] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, THREADS, GROUP_METRICS];
+pub(super) const FLAGS: [Flag; 6] = [SELECTOR, NAMESPACES, TRUST_DOMAIN, THREADS, GROUP_METRICS, NO_GROUP_METRICS];
 
 /// The maximum number of threads that answer gRPC.
 const MOST_THREADS: usize = 16;
@@ -139,6 +142,11 @@ impl Fleet {
             let why = "a fleet knows its clients by their certificates: give an IP address and a port, --tls-cert-file, \
                        --tls-key-file and --tls-client-ca-file";
             return Err(LISTEN.wrong(&common.listen.to_string(), &why));
+        }
+        if common.group_series == GroupSeries::SumsOnly {
+            let why = "with --fleet-selector no node group has series of its own unless --fleet-group-metrics is given: \
+                       leave this flag out";
+            return Err(NO_GROUP_METRICS.wrong("true", &why));
         }
         let Self { selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics } = self;
         Ok(FleetConfig { common, selector, namespaces, trust_domain, grpc_threads, nodes, group_metrics })

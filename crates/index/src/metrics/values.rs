@@ -1,9 +1,12 @@
 //! The values of node groups for a scrape. The index is copied group by group, and nothing is encoded here.
 
 use jiff::Timestamp;
-use nodegroup::{Exclusion, InstanceCounts, NodeTemplate, Source};
+use nodegroup::{InstanceCounts, NodeTemplate, Source};
 
-use crate::{Detail, GroupSnapshot, Index, Stats};
+use crate::{
+    Detail, GroupSnapshot, Index, Stats,
+    deletions::{are_counted, oldest},
+};
 use metric_families::count;
 
 /// The metrics of a node group.
@@ -74,35 +77,15 @@ fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
     })
 }
 
-/// Returns the deletions in progress, or `None` if there are none of this program's. Cluster API copies a
-/// MachineDeployment's log to its MachineSets, so a MachineSet's copy doesn't count.
+/// Returns the deletions in progress, or `None` if there are none of this program's.
 fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
     let log = group.deletion_log.as_ref()?;
-    match group.standing.as_ref().err().map(|excluded| excluded.reason) {
-        // The progress of objects that can't be read is unknown.
-        Some(
-            Exclusion::OutOfScope
-            | Exclusion::OwnedByMachineDeployment
-            | Exclusion::NamespaceForbidden
-            | Exclusion::Gone,
-        ) => return None,
-        None
-        | Some(
-            Exclusion::NotAutoscaled
-            | Exclusion::InvalidBounds
-            | Exclusion::Paused
-            | Exclusion::NoScaleFromZero
-            | Exclusion::WaitingForTemplate
-            | Exclusion::Undecodable,
-        ) => {}
+    if !are_counted(group.standing.as_ref().err().map(|excluded| excluded.reason)) {
+        return None;
     }
     let id = group.id.to_string();
     Some(match log.read() {
-        Ok(log) => Deletions {
-            id,
-            count: Some(count(log.entries().len() as u64)),
-            oldest: log.entries().iter().filter_map(|entry| entry.ticket.time()).min(),
-        },
+        Ok(log) => Deletions { id, count: Some(count(log.entries().len() as u64)), oldest: oldest(log) },
         Err(_) => Deletions { id, count: None, oldest: None },
     })
 }

@@ -383,6 +383,10 @@ fn miscounted(index: &Index) -> Option<String> {
             found = Some(format!("{id}: {uncounted:?} aren't kept, but {depend:?} depend on a shared tail"));
         }
     }
+    let logged: BTreeSet<_> = live.groups.iter().filter(|(_, group)| group.is_logged()).map(|(id, _)| id).collect();
+    if live.tally.logged().collect::<BTreeSet<_>>() != logged {
+        found = Some(format!("{:?}, but {logged:?} have a log", live.tally));
+    }
     drop(inner);
     let snapshot = index.snapshot(None, Detail::Instances);
     let mut sizes = Sizes { machines: snapshot.machines as u64, nodes: snapshot.nodes as u64, ..Sizes::default() };

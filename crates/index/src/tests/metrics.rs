@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use capi::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
-use nodegroup::Ticket;
+use nodegroup::{SharedLog, Ticket, writing::GroupVersion};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{Change, GroupMetrics, GroupSeries, Index};
+use crate::{Change, DeletionSums, GroupMetrics, GroupSeries, Index};
 
 fn text(index: Index, series: GroupSeries) -> String {
     let mut registry = Registry::default();
@@ -161,6 +161,35 @@ fn deletions_on_their_way_are_counted_with_the_age_of_the_oldest() {
     let new = value(&text, "node_group_oldest_deletion_seconds{group=\"MachineDeployment/team-a/new\"}");
     assert!((7_200..7_260).contains(&old) && (60..120).contains(&new), "{old} {new}");
     assert_eq!(value(&text, "oldest_deletion_seconds"), old);
+}
+
+#[test]
+fn the_oldest_deletion_is_kept_for_readers_of_many_indexes() {
+    let paused = {
+        let mut paused = deleting(&log(7_200, &["x"]));
+        merge(&mut paused, &json!({"metadata": {"annotations": {"cluster.x-k8s.io/paused": "true"}}}));
+        paused
+    };
+    let index = index(workers().into_iter().chain([
+        deployment("old", 3, ("0", "5"), &paused),
+        deployment("new", 3, ("0", "5"), &deleting(&log(60, &["z"]))),
+        deployment("foreign", 3, ("0", "5"), &deleting("{}")),
+        set_of_with("workers", "workers-2", &deleting(&log(9_000, &["copied"]))),
+    ]));
+    let age = || index.deletion_sums().oldest.map(|oldest| Timestamp::now().duration_since(oldest).as_secs());
+    assert!(age().is_some_and(|age| (7_200..7_260).contains(&age)), "{:?}", age());
+    assert_eq!(index.deletion_sums().unreadable, 1);
+    index.apply_quietly(Change::ScalableGone(id("MachineDeployment/team-a/old")));
+    assert!(age().is_some_and(|age| (60..120).contains(&age)), "{:?}", age());
+    for name in ["new", "foreign"] {
+        index.apply_quietly(deployment(name, 3, ("0", "5"), &json!({})));
+    }
+    assert_eq!(index.deletion_sums(), DeletionSums::default());
+
+    // An own write counts before the watch reports it.
+    let log = Some(SharedLog::new(log(3_600, &["y"]).as_str().into()));
+    index.set_written(&id(WORKERS), GroupVersion { log, ..written(&index, WORKERS, 3, "1000000") });
+    assert!(age().is_some_and(|age| (3_600..3_660).contains(&age)), "{:?}", age());
 }
 
 #[rstest]

@@ -61,6 +61,14 @@ fn a_fleet_is_chosen_by_labels_and_namespaces_and_has_a_trust_domain() {
     "--fleet-selector and --node-group-auto-discovery exclude"
 )]
 #[case::a_workload_kubeconfig(&["--workload-kubeconfig=w", TLS[0], TLS[1], TLS[2]], "by the Secret of its Cluster")]
+#[case::no_group_metrics(
+    &["--no-group-metrics", TLS[0], TLS[1], TLS[2]],
+    "--no-group-metrics (or CAPI_AUTOSCALER_NO_GROUP_METRICS): \"true\" can't be used: with --fleet-selector"
+)]
+#[case::group_metrics_and_none(
+    &["--no-group-metrics", "--fleet-group-metrics", TLS[0], TLS[1], TLS[2]],
+    "unless --fleet-group-metrics is given: leave this flag out"
+)]
 fn a_fleet_excludes(#[case] more: &[&str], #[case] expected: &str) {
     let error = parse(&[&FLEET, more]).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
