@@ -3,9 +3,10 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Write},
+    io::{self, BufRead as _, BufReader, Write},
     net::SocketAddr,
     num::NonZero,
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -42,14 +43,16 @@ const LABEL: (&str, &str) = ("autoscaler", "fleet");
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The maximum number of Nodes by which a Cluster grows.
 const MORE: usize = 2;
+/// The percentage of workload clusters that fail in the command that shows them.
+const ILL: u8 = 30;
 
 /// The place of the autoscalers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[allow(dead_code, reason = "main.rs has them in a process, and a test in its own")]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Callers {
-    /// In a process of their own: this program, started again.
-    Process,
+    /// In a process of their own, which this command starts for the folder of their plan: this program again.
+    Process(fn(&Path) -> io::Result<Command>),
     /// In this process.
+    #[allow(dead_code, reason = "only a test has them there")]
     Here,
 }
 
@@ -153,7 +156,7 @@ impl<'a> Demonstration<'a> {
     /// Starts the autoscalers.
     fn play(&self, plan: &Plan, clusters: &Clusters) -> anyhow::Result<Playing> {
         let (sender, reports) = mpsc::unbounded_channel();
-        if self.callers == Callers::Here {
+        let Callers::Process(command) = self.callers else {
             // Nobody commands them.
             let (_, commands) = mpsc::unbounded_channel();
             let playing = callers::play(plan.clone(), commands, move |report| {
@@ -161,11 +164,9 @@ impl<'a> Demonstration<'a> {
                 let _ = sender.send(report);
             });
             return Ok(Playing { reports, process: None, task: Some(tokio::spawn(playing)) });
-        }
+        };
         fs::write(clusters.folder().join(PLAN), serde_json::to_vec(plan)?)?;
-        let mut command = Command::new(std::env::current_exe()?);
-        let command = command.arg("--callers").arg(clusters.folder());
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut process = command(clusters.folder())?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().context("it has no output")?;
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
@@ -191,7 +192,8 @@ impl<'a> Demonstration<'a> {
         writeln!(out, "  gRPC                https://{address}")?;
         let plan = plan(clusters, authority, address)?;
         let mut playing = self.play(&plan, clusters)?;
-        let of_process = if self.callers == Callers::Process { ", in a process of their own" } else { "" };
+        let is_process = matches!(self.callers, Callers::Process(_));
+        let of_process = if is_process { ", in a process of their own" } else { "" };
         writeln!(out, "\n{} autoscalers with a certificate each{of_process}, make their loops:\n", self.clusters)?;
         let cannot = |ailment: &&Option<Ailment>| matches!(ailment, Some(Ailment::Dead | Ailment::Silent));
         let expected = self.clusters - ailing.iter().filter(cannot).count();
@@ -223,7 +225,7 @@ impl<'a> Demonstration<'a> {
         if self.options.once {
             return Ok(());
         }
-        print_next(clusters, &plan, server, out)?;
+        self.print_next(clusters, &plan, server, out)?;
         loop {
             next(&mut playing).await?;
         }
@@ -248,6 +250,46 @@ impl<'a> Demonstration<'a> {
                 };
                 writeln!(out, "                      {count} of them {of}")?;
             }
+        }
+        Ok(())
+    }
+
+    fn print_next(
+        &self,
+        clusters: &Clusters,
+        plan: &Plan,
+        server: &FleetApp,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
+        let (kubeconfig, folder) = (clusters.management_kubeconfig(), clusters.folder().display());
+        let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
+        let cluster = &clusters.clusters()[0];
+        let (namespace, name, provider) = (&cluster.namespace, &cluster.name, plan.provider);
+        writeln!(out, "\nServing until Ctrl-C. To try next:")?;
+        print_commands(clusters, cluster, server, out)?;
+        writeln!(out, "  {kubectl} get clusters -A --show-labels")?;
+        writeln!(out, "  {kubectl} label cluster -n {namespace} {name} {}-    # it opts out", LABEL.0)?;
+        writeln!(out, "  {kubectl} scale -n {namespace} md/{name}-group-0000 --replicas=8")?;
+        writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;
+        writeln!(out, "  curl http://{}/metrics", server.http_address())?;
+        let service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
+        let files = format!("-cacert {folder}/{} -cert {folder}/c0.crt -key {folder}/c0.key", FILES[2]);
+        writeln!(
+            out,
+            "  grpcurl {files} {provider} {service}/NodeGroups    # as the autoscaler of {}",
+            cluster.text()
+        )?;
+        let files = format!("cacert: {folder}/{}\\ncert: {folder}/c0.crt\\nkey: {folder}/c0.key", FILES[2]);
+        writeln!(
+            out,
+            "  printf 'address: {provider}\\n{files}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself"
+        )?;
+        if self.options.ill == 0 {
+            let again = format!("--clusters {} --machines {} --ill {ILL}", self.clusters, self.machines);
+            writeln!(
+                out,
+                "  cargo run --release --example sandbox -- {again}    # anew, with workload clusters that fail"
+            )?;
         }
         Ok(())
     }
@@ -413,25 +455,24 @@ async fn opt_out(
     step(out, began, &format!("{} opts in again, and is served", cluster.text()))
 }
 
-fn print_next(clusters: &Clusters, plan: &Plan, server: &FleetApp, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (kubeconfig, folder) = (clusters.management_kubeconfig(), clusters.folder().display());
-    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
-    let cluster = &clusters.clusters()[0];
-    let (namespace, name, provider) = (&cluster.namespace, &cluster.name, plan.provider);
-    writeln!(out, "\nServing until Ctrl-C. To try next:")?;
-    writeln!(out, "  {kubectl} get clusters -A --show-labels")?;
-    writeln!(out, "  {kubectl} label cluster -n {namespace} {name} {}-    # it opts out", LABEL.0)?;
-    writeln!(out, "  {kubectl} scale -n {namespace} md/{name}-group-0000 --replicas=8")?;
-    writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;
-    writeln!(out, "  curl http://{}/metrics", server.http_address())?;
-    let service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
-    let files = format!("-cacert {folder}/{} -cert {folder}/c0.crt -key {folder}/c0.key", FILES[2]);
-    writeln!(out, "  grpcurl {files} {provider} {service}/NodeGroups    # as the autoscaler of {}", cluster.text())?;
-    let files = format!("cacert: {folder}/{}\\ncert: {folder}/c0.crt\\nkey: {folder}/c0.key", FILES[2]);
-    writeln!(
-        out,
-        "  printf 'address: {provider}\\n{files}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself"
-    )?;
-    writeln!(out, "  cargo run --release -- serve {}    # another replica", flags(clusters).join(" "))?;
+/// Prints the commands of the program that look at all Clusters, or at this one, and the status page.
+fn print_commands(
+    clusters: &Clusters,
+    cluster: &ClusterOf,
+    server: &FleetApp,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let (run, of_one) = ("cargo run --release --", format!("--cluster={}", cluster.text()));
+    let management = format!("--management-kubeconfig={}", clusters.management_kubeconfig().display());
+    let flags = flags(clusters).join(" ");
+    if let Some(admin) = server.admin_address() {
+        writeln!(out, "  http://{admin}/    # the status page, in a browser")?;
+        writeln!(out, "  {run} clusters --server http://{admin}    # those in need first")?;
+        writeln!(out, "  {run} groups --all {of_one} --server http://{admin}")?;
+    }
+    writeln!(out, "  {run} explain {of_one} {management}")?;
+    writeln!(out, "  {run} check {of_one} --server-name={HOST} {flags}    # would its autoscaler be served?")?;
+    writeln!(out, "  {run} watch {of_one} {management}    # while you scale with the next ones")?;
+    writeln!(out, "  {run} serve {flags}    # another replica")?;
     Ok(())
 }

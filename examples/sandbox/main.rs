@@ -8,10 +8,21 @@ mod options;
 mod scenario;
 mod waiting;
 
-use std::{io, path::Path, process::ExitCode};
+use std::{
+    io,
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 use clap::Parser as _;
 use server::Shutdown;
+
+/// Returns the command that starts this program as the process of the autoscalers whose plan is in a folder.
+fn callers_process(folder: &Path) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--callers").arg(folder);
+    Ok(command)
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -22,7 +33,8 @@ async fn main() -> ExitCode {
         }
         let shutdown = Shutdown::on_signals()?;
         if let Some(clusters) = options.clusters {
-            let demonstration = fleet::Demonstration::new(&options, clusters.into(), fleet::Callers::Process);
+            let demonstration =
+                fleet::Demonstration::new(&options, clusters.into(), fleet::Callers::Process(callers_process));
             return demonstration.run(&shutdown, &mut io::stdout()).await;
         }
         let node_groups = Path::new(env!("CARGO_MANIFEST_DIR")).join("../node-groups");

@@ -1,5 +1,8 @@
 //! A fleet as its autoscalers meet it: over TLS, by certificates that name their Clusters.
 
+mod certificates;
+mod writes;
+
 use std::{fs, io, net::SocketAddr, path::Path, process, sync::Arc, time::Duration};
 
 use app::{FleetApp, StartError};
@@ -10,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use proto::cloud_provider_client::CloudProviderClient;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, DEFAULT_VERSIONS, RootCertStore, SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use serde_json::json;
@@ -50,17 +53,26 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn issue(&self, names: Vec<SanType>) -> Pair {
+    fn issue(&self, names: Vec<SanType>, change: impl FnOnce(&mut CertificateParams)) -> Pair {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.subject_alt_names = names;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }
     }
 
     fn of_uris(&self, uris: &[&str]) -> Pair {
-        self.issue(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect())
+        self.of_uris_with(uris, |_| {})
+    }
+
+    fn of_uris_with(&self, uris: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Pair {
+        self.issue(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect(), change)
+    }
+
+    fn of_server(&self) -> Pair {
+        self.issue(vec![SanType::DnsName(HOST.try_into().unwrap())], |_| {})
     }
 }
 
@@ -68,15 +80,27 @@ fn der(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
+fn key(pem: &str) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap()
+}
+
 /// Returns the TLS of a client with this certificate, of servers that `authority` has certified.
 fn connector(authority: &Authority, own: &Pair) -> TlsConnector {
+    connector_speaking(DEFAULT_VERSIONS, authority, own)
+}
+
+/// The same with these versions of TLS.
+fn connector_speaking(
+    versions: &[&'static SupportedProtocolVersion],
+    authority: &Authority,
+    own: &Pair,
+) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.pem)).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
     let builder = builder.with_root_certificates(roots);
-    let mut config = builder.with_client_auth_cert(vec![der(&own.certificate)], key).unwrap();
+    let mut config = builder.with_client_auth_cert(vec![der(&own.certificate)], key(&own.key)).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsConnector::from(Arc::new(config))
 }
@@ -84,6 +108,13 @@ fn connector(authority: &Authority, own: &Pair) -> TlsConnector {
 async fn connect(connector: TlsConnector, server: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(server).await?;
     connector.connect(ServerName::try_from(HOST).unwrap(), stream).await
+}
+
+/// Returns the error by which a server ends a connection. A client's handshake ends before the server judges its
+/// certificate, so a call could fail in several ways: the alert is read without one.
+async fn refusal(connector: TlsConnector, server: SocketAddr) -> String {
+    let read = async { connect(connector, server).await?.read(&mut [0]).await };
+    timeout(LIMIT, read).await.expect("the end of the connection").unwrap_err().to_string()
 }
 
 /// Returns a client of the server that `authority` has certified.
@@ -122,7 +153,7 @@ fn config(dir: &Path, api: SocketAddr, more: &[String]) -> ServeConfig {
 
 /// Writes the files of TLS, and returns their flags.
 fn tls(dir: &Path, servers: &Authority, clients: &Authority) -> Vec<String> {
-    let server = servers.issue(vec![SanType::DnsName(HOST.try_into().unwrap())]);
+    let server = servers.of_server();
     let files = [("cert", &server.certificate), ("key", &server.key), ("client-ca", &clients.pem)];
     let flag = |(name, content): (&str, &String)| {
         fs::write(dir.join(name), content).unwrap();
@@ -135,6 +166,37 @@ async fn refresh(client: &mut CloudProviderClient<Channel>) -> Result<(), Status
     timeout(LIMIT, client.refresh(proto::RefreshRequest {})).await.expect("an answer or an error").map(drop)
 }
 
+/// Waits until a Cluster is in sync: Refresh fails with UNAVAILABLE before, as Cluster Autoscaler meets it too.
+async fn until_served(client: &mut CloudProviderClient<Channel>) {
+    let began = std::time::Instant::now();
+    while let Err(status) = refresh(client).await {
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(began.elapsed() < LIMIT, "{status}");
+    }
+}
+
+/// A running fleet.
+struct Running {
+    app: FleetApp,
+    shutdown: Shutdown,
+    grpc: SocketAddr,
+}
+
+impl Running {
+    async fn start(config: ServeConfig) -> Self {
+        let ServeConfig::Fleet(config) = config else { panic!("it isn't a fleet") };
+        let shutdown = Shutdown::new();
+        let app = FleetApp::start(*config, shutdown.clone()).await.unwrap();
+        let GrpcAddress::Tcp(grpc) = app.grpc_address().clone() else { panic!("it isn't on TCP") };
+        Self { app, shutdown, grpc }
+    }
+
+    async fn end(self) {
+        self.shutdown.request();
+        timeout(LIMIT, self.app.finish()).await.unwrap().unwrap();
+    }
+}
+
 async fn groups(client: &mut CloudProviderClient<Channel>) -> Vec<String> {
     let groups = client.node_groups(proto::NodeGroupsRequest {}).await.unwrap().into_inner().node_groups;
     groups.into_iter().map(|group| group.id).collect()
@@ -145,37 +207,24 @@ async fn a_certificate_names_the_cluster_whose_groups_its_owner_has() {
     let (dir, servers, clients) = (TempDir::new().unwrap(), Authority::new(), Authority::new());
     let api = clusters().await;
     let address = api.serve().await;
-    let ServeConfig::Fleet(config) = config(dir.path(), address, &tls(dir.path(), &servers, &clients)) else {
-        panic!("it isn't a fleet")
-    };
-    let shutdown = Shutdown::new();
-    let app = FleetApp::start(*config, shutdown.clone()).await.unwrap();
-    let GrpcAddress::Tcp(grpc) = app.grpc_address().clone() else { panic!("it isn't on TCP") };
+    let running = Running::start(config(dir.path(), address, &tls(dir.path(), &servers, &clients))).await;
+    let grpc = running.grpc;
     let client_of = |uris: &[&str]| client(&servers, &clients.of_uris(uris), grpc);
 
     for (uri, group) in
         [(STAGE, "MachineDeployment/team-a/stage-workers"), (OTHER, "MachineDeployment/team-a/other-workers")]
     {
         let mut client = client_of(&[uri]);
-        // Refresh fails with UNAVAILABLE until the Cluster is in sync, as Cluster Autoscaler meets it too.
-        let began = std::time::Instant::now();
-        while let Err(status) = refresh(&mut client).await {
-            assert_eq!(status.code(), Code::Unavailable, "{status}");
-            assert!(began.elapsed() < LIMIT, "{status}");
-        }
+        until_served(&mut client).await;
         assert_eq!(groups(&mut client).await, [group]);
     }
     for uris in [&[STAGE, OTHER] as &[&str], &[], &["spiffe://test.example/ns/team-a/cluster/stage"]] {
         let refused = refresh(&mut client_of(uris)).await.unwrap_err();
         assert_eq!(refused.code(), Code::PermissionDenied, "{uris:?}: {refused}");
     }
-    // A client's handshake ends before the server judges its certificate, so a call could fail in several ways: the
-    // alert is read without one.
     let foreign = connector(&servers, &Authority::new().of_uris(&[STAGE]));
-    let said = async { connect(foreign, grpc).await?.read(&mut [0]).await };
-    let refused = timeout(LIMIT, said).await.expect("the end of the connection").unwrap_err();
     // Both authorities have one name, so that the signature decides.
-    assert_eq!(refused.to_string(), "received fatal alert: DecryptError");
+    assert_eq!(refusal(foreign, grpc).await, "received fatal alert: DecryptError");
 
     // A connection that is open isn't trusted for longer than its Cluster is opted in.
     let mut stage = client_of(&[STAGE]);
@@ -189,8 +238,7 @@ async fn a_certificate_names_the_cluster_whose_groups_its_owner_has() {
     assert_eq!(refresh(&mut stage).await.unwrap_err().code(), Code::PermissionDenied);
     refresh(&mut other).await.unwrap();
     drop((stage, other));
-    shutdown.request();
-    timeout(LIMIT, app.finish()).await.unwrap().unwrap();
+    running.end().await;
 }
 
 /// A configuration that another program makes by hand is checked as the flags are.
@@ -226,18 +274,10 @@ async fn says(admin: SocketAddr, flags: &[&str]) -> Result<String, String> {
 async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
     let (dir, servers, clients) = (TempDir::new().unwrap(), Authority::new(), Authority::new());
     let address = clusters().await.serve().await;
-    let ServeConfig::Fleet(config) = config(dir.path(), address, &tls(dir.path(), &servers, &clients)) else {
-        panic!("it isn't a fleet")
-    };
-    let shutdown = Shutdown::new();
-    let app = FleetApp::start(*config, shutdown.clone()).await.unwrap();
-    let GrpcAddress::Tcp(grpc) = app.grpc_address().clone() else { panic!("it isn't on TCP") };
-    let mut stage = client(&servers, &clients.of_uris(&[STAGE]), grpc);
-    let began = std::time::Instant::now();
-    while let Err(status) = refresh(&mut stage).await {
-        assert!(began.elapsed() < LIMIT, "{status}");
-    }
-    let admin = app.admin_address().unwrap();
+    let running = Running::start(config(dir.path(), address, &tls(dir.path(), &servers, &clients))).await;
+    let mut stage = client(&servers, &clients.of_uris(&[STAGE]), running.grpc);
+    until_served(&mut stage).await;
+    let admin = running.app.admin_address().unwrap();
     let fleet: state::FleetState =
         serde_json::from_str(&says(admin, &["clusters", "-o", "json"]).await.unwrap()).unwrap();
     let of_stage = fleet.clusters.iter().find(|cluster| cluster.name == "stage").unwrap();
@@ -271,6 +311,5 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
         }
     }
     drop(stage);
-    shutdown.request();
-    timeout(LIMIT, app.finish()).await.unwrap().unwrap();
+    running.end().await;
 }

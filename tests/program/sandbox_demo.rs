@@ -1,7 +1,6 @@
 //! Tests of the demonstration's output.
 
 #[path = "../../examples/sandbox/callers.rs"]
-#[allow(dead_code, reason = "a process of their own isn't started here")]
 mod callers;
 #[path = "../../examples/sandbox/certificates.rs"]
 mod certificates;
@@ -18,8 +17,10 @@ mod scenario;
 mod waiting;
 
 use std::{
+    env,
     io::{self, Write},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use capi_autoscaler_provider::cli::Cli;
@@ -91,6 +92,12 @@ impl Write for EndsAt {
     }
 }
 
+/// Returns the commands in a text that begin so, without their beginning and their comments.
+fn commands<'a>(text: &'a str, beginning: &str) -> Vec<&'a str> {
+    let commands = text.lines().filter_map(|line| line.trim().strip_prefix(beginning));
+    commands.map(|line| line.split(" #").next().unwrap_or_default()).collect()
+}
+
 #[rstest::rstest]
 #[case::with_the_program(&[], "To try next", &["groups --all", "explain --management-kubeconfig", "watch --all-namespaces"])]
 #[case::without_it(&["--api-only"], "To start the program", &["serve --management-kubeconfig"])]
@@ -104,8 +111,7 @@ async fn the_commands_to_try_next_are_commands_of_the_program(
     let shutdown = Shutdown::new();
     let mut out = EndsAt { text: heading, printed: String::new(), shutdown: shutdown.clone() };
     demo::run(&options, &node_groups(), &shutdown, &mut out).await.unwrap();
-    let commands = out.printed.lines().filter_map(|line| line.trim().strip_prefix("cargo run --release -- "));
-    let commands: Vec<_> = commands.map(|line| line.split(" #").next().unwrap_or_default()).collect();
+    let commands = commands(&out.printed, "cargo run --release -- ");
     assert_eq!(commands.len(), expected.len(), "{}", out.printed);
     for (command, expected) in commands.iter().zip(expected) {
         assert!(command.starts_with(expected), "{command}");
@@ -114,44 +120,104 @@ async fn the_commands_to_try_next_are_commands_of_the_program(
 }
 
 /// Runs the demonstration of a fleet.
-async fn run_fleet(flags: &[&str], shutdown: &Shutdown, out: &mut (dyn Write + Send)) {
+async fn run_fleet(flags: &[&str], callers: Callers, shutdown: &Shutdown, out: &mut (dyn Write + Send)) {
     let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
     let clusters = usize::from(options.clusters.unwrap());
-    Demonstration::new(&options, clusters, Callers::Here).run(shutdown, out).await.unwrap();
+    Demonstration::new(&options, clusters, callers).run(shutdown, out).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_with_ill_clusters_is_served_and_nothing_crosses() {
+/// Runs the demonstration of a fleet to its end, and checks that its output has these parts.
+async fn assert_printed(flags: &[&str], callers: Callers, parts: &[&str]) {
     let mut out = Vec::new();
-    run_fleet(&["--once", "--clusters=5", "--machines=2", "--ill=40"], &Shutdown::new(), &mut out).await;
+    run_fleet(flags, callers, &Shutdown::new(), &mut out).await;
     let text = String::from_utf8(out).unwrap();
-    for expected in [
-        "1 of them are dead",
-        "1 of them are hostile",
-        " 4 served, with 4 groups and 8 Machines; ",
-        "team-000/c0 grows to 4 Nodes; nobody else does",
-        "team-000/c0 asks for the group of team-000/c1: NOT_FOUND",
-        "team-000/c1 opts out: its next Refresh is denied",
-        "team-000/c1 opts in again, and is served",
-        "No autoscaler has seen anything of another Cluster",
-    ] {
+    for expected in parts {
         assert!(text.contains(expected), "no {expected} in {text}");
     }
 }
 
-#[rstest::rstest]
-#[case::with_the_program(&["--clusters=2", "--machines=1"], "To try next")]
-#[case::without_it(&["--clusters=2", "--machines=1", "--api-only"], "To start the program")]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_that_serves_the_fleet_is_one_of_the_program(
+async fn a_fleet_with_clusters_of_each_ailment_is_served_and_nothing_crosses() {
+    let parts = [
+        "1 of them are dead",
+        "1 of them are hostile",
+        "1 of them never answer",
+        "1 of them are slow",
+        " 4 served, with 4 groups and 8 Machines; ",
+        "team-000/c0 grows to 4 Nodes; nobody else does",
+        "team-000/c0 asks for the group of team-000/c3: NOT_FOUND",
+        "team-000/c3 opts out: its next Refresh is denied",
+        "team-000/c3 opts in again, and is served",
+        "No autoscaler has seen anything of another Cluster",
+    ];
+    assert_printed(&["--once", "--clusters=6", "--machines=2", "--ill=67"], Callers::Here, &parts).await;
+}
+
+/// The variable with the folder of the plan, for the process of the autoscalers.
+const FOLDER: &str = "SANDBOX_CALLERS";
+
+/// Returns the command that starts this test program as the process of the autoscalers.
+fn callers_process(folder: &Path) -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    let test = ["sandbox_demo::autoscalers_of_a_process", "--exact", "--ignored", "--nocapture"];
+    command.args(test).env(FOLDER, folder);
+    Ok(command)
+}
+
+/// Plays the autoscalers, as the example does with `--callers`. Lines of the test harness are no reports.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it is the process that the next test starts"]
+async fn autoscalers_of_a_process() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        callers::process(Path::new(&folder)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn autoscalers_in_a_process_of_their_own_are_served_and_nothing_crosses() {
+    let parts = [
+        "3 autoscalers with a certificate each, in a process of their own, make their loops",
+        " 3 served, with 3 groups and 6 Machines; ",
+        "team-000/c1 opts in again, and is served",
+        "No autoscaler has seen anything of another Cluster",
+    ];
+    let flags = ["--once", "--clusters=3", "--machines=2"];
+    assert_printed(&flags, Callers::Process(callers_process), &parts).await;
+}
+
+#[rstest::rstest]
+#[case::with_the_program(
+    &["--clusters=2", "--machines=1"],
+    "To try next",
+    &["clusters --server http://", "groups --all --cluster=team-000/c0 --server http://", "explain --cluster=team-000/c0",
+      "check --cluster=team-000/c0", "watch --cluster=team-000/c0", "serve --management-kubeconfig"],
+)]
+#[case::without_it(
+    &["--clusters=2", "--machines=1", "--api-only"],
+    "To start the program",
+    &["serve --management-kubeconfig"],
+)]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_to_try_next_with_a_fleet_are_commands_of_the_program(
     #[case] flags: &[&str],
     #[case] heading: &'static str,
+    #[case] expected: &[&str],
 ) {
     let shutdown = Shutdown::new();
     let mut out = EndsAt { text: heading, printed: String::new(), shutdown: shutdown.clone() };
-    run_fleet(flags, &shutdown, &mut out).await;
-    let command = out.printed.lines().find_map(|line| line.trim().strip_prefix("cargo run --release -- "));
-    let command = command.unwrap_or_else(|| panic!("{}", out.printed)).split(" #").next().unwrap_or_default();
-    assert!(command.starts_with("serve --management-kubeconfig"), "{command}");
-    Cli::try_parse_from(["x"].into_iter().chain(command.split_whitespace())).unwrap();
+    run_fleet(flags, Callers::Here, &shutdown, &mut out).await;
+    let commands = commands(&out.printed, "cargo run --release -- ");
+    assert_eq!(commands.len(), expected.len(), "{}", out.printed);
+    for (command, expected) in commands.iter().zip(expected) {
+        assert!(command.starts_with(expected), "{command}");
+        Cli::try_parse_from(["x"].into_iter().chain(command.split_whitespace())).unwrap();
+    }
+    if heading == "To try next" {
+        let page = Regex::new(r"(?m)^  http://127\.0\.0\.1:\d+/ +# the status page").unwrap();
+        assert!(page.is_match(&out.printed), "{}", out.printed);
+        let anew = self::commands(&out.printed, "cargo run --release --example sandbox -- ");
+        let options = Options::try_parse_from(["sandbox"].into_iter().chain(anew[0].split_whitespace())).unwrap();
+        assert_eq!((options.clusters, options.machines), (Some(2), Some(1)));
+        assert!(options.ill > 0);
+    }
 }

@@ -47,8 +47,8 @@ impl Standing {
         object["metadata"]["namespace"] == self.place.namespace && cluster == Some(self.place.name)
     }
 
-    fn is_out_lately(&self, at: Nanos) -> bool {
-        self.out.is_some() || self.returned.is_some_and(|returned| at < returned + RETURNS)
+    fn has_been_served_for(&self, time: Nanos, at: Nanos) -> bool {
+        self.out.is_none() && self.returned.is_none_or(|returned| returned + time <= at)
     }
 }
 
@@ -60,7 +60,12 @@ impl Ledger {
 
     /// Returns true if the Cluster wasn't served at a time, or until shortly before it: its copies begin anew.
     pub(super) fn is_out_lately(&self, at: Nanos) -> bool {
-        self.standing.as_ref().is_some_and(|standing| standing.is_out_lately(at))
+        !self.has_been_served_for(RETURNS, at)
+    }
+
+    /// Returns true if the Cluster has been served for a time until another one, as one that is alone always is.
+    pub(super) fn has_been_served_for(&self, time: Nanos, at: Nanos) -> bool {
+        self.standing.as_ref().is_none_or(|standing| standing.has_been_served_for(time, at))
     }
 
     /// Records a change of the Cluster itself.

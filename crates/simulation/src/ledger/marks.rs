@@ -96,11 +96,16 @@ impl Ledger {
 
     /// Returns true if nothing delays a copy.
     pub(super) fn is_well(&self, copy: usize) -> bool {
-        if self.is_out_lately(self.now) || self.has_paused(copy, self.now.saturating_sub(WAITS), self.now) {
+        !self.is_out_lately(self.now) && self.is_undisturbed_for(copy, WAITS)
+    }
+
+    /// Returns true if for a time no request of a copy has failed, and all its tasks have run.
+    pub(super) fn is_undisturbed_for(&self, copy: usize, time: Nanos) -> bool {
+        if self.has_paused(copy, self.now.saturating_sub(time), self.now) {
             return false;
         }
         let troubled = self.troubled.get(&copy).copied();
         let killed = self.last_killed.get(&copy).copied();
-        troubled.is_none_or(|troubled| troubled + WAITS < self.now || killed.is_some_and(|killed| killed > troubled))
+        troubled.is_none_or(|troubled| troubled + time < self.now || killed.is_some_and(|killed| killed > troubled))
     }
 }

@@ -13,6 +13,14 @@ use crate::{
 pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
 /// The longest time from the end of a watch to the next one while all requests of its copy succeed.
 const RESUMED: Nanos = 60 * SECOND;
+/// The longest time from the end of a fleet's watch of Nodes to the next one while all requests succeed. A request
+/// without an answer is given up after 150 s (`watch_idle` of the informers); the pause before the next one is 60 s at
+/// most (`LONGEST_PAUSE` of a fleet's Clusters, `MAX_RETRY_AFTER` of the informers); and a list comes before the watch.
+/// While a workload cluster is silent, its copies' requests fail more often than that.
+const NODES_RESUMED: Nanos = (150 + 60 + 60) * SECOND;
+/// The time in which a copy learns that a Cluster is served again: its watch of Clusters may be late, and then silent
+/// for [`SILENT`].
+const JOINED: Nanos = 600 * SECOND;
 /// The time for which a kind may be unwatched before Refresh must fail: --max-staleness, the time-outs of requests, and
 /// the longest standstill of a copy.
 const STALE: Nanos = 240 * SECOND;
@@ -186,15 +194,23 @@ impl Ledger {
         if self.kinds_change {
             return self.find_all(Check::Watches, found);
         }
-        // A fleet connects to its workload clusters at a slower pace.
-        let is_meant = |kind: Kind| !(self.is_of_fleet() && kind == Kind::Nodes);
-        for ((copy, kind), lost) in self.watches.lost.iter().filter(|((_, kind), _)| is_meant(*kind)) {
-            let is_long = self.now.saturating_sub(*lost) > RESUMED;
-            if is_long && !self.is_watched(*copy, *kind) && self.is_well(*copy) {
+        for ((copy, kind), lost) in &self.watches.lost {
+            if !self.is_watched(*copy, *kind) && self.must_watch(*copy, *kind, *lost) {
                 found.push(format!("copy {copy} has watched no {kind:?} since {} s", lost / SECOND));
             }
         }
         self.find_all(Check::Watches, found);
+    }
+
+    /// Returns true if a copy must watch a kind again by now, whose last watch ended at this time.
+    fn must_watch(&self, copy: usize, kind: Kind, lost: Nanos) -> bool {
+        let since = self.now.saturating_sub(lost);
+        if self.is_of_fleet() && kind == Kind::Nodes {
+            return since > NODES_RESUMED
+                && self.has_been_served_for(JOINED, self.now)
+                && self.is_undisturbed_for(copy, NODES_RESUMED);
+        }
+        since > RESUMED && self.is_well(copy)
     }
 
     fn find_all(&mut self, check: Check, mut found: Vec<String>) {
