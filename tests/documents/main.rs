@@ -7,6 +7,7 @@ mod annotations;
 mod architecture;
 mod examples;
 mod failures;
+mod fleet;
 mod forms;
 mod fuzz_corpus;
 mod layers;

@@ -286,6 +286,11 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
     assert!(caller.serial.is_some() && caller.certificate_until.is_some(), "{caller:?}");
     assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
 
+    let url = format!("http://{admin}");
+    let of_two = says(admin, &["clusters", "-o", "json", "--server", &url]).await.unwrap();
+    let of_two: state::FleetState = serde_json::from_str(&of_two).unwrap();
+    assert_eq!(of_two.clusters.len(), fleet.clusters.len(), "a Cluster of several copies is one");
+
     let table = says(admin, &["clusters"]).await.unwrap();
     assert!(
         table.starts_with("CLUSTER ") && table.contains("team-a/other") && table.contains("team-a/stage"),

@@ -65,6 +65,9 @@ fn listing(all: &[Row<'_>], view: &View, now: Now) -> Markup {
             ul class="counts" aria-label="Clusters by state" {
                 @for (condition, count) in counts(all) { li { (badge(condition)) " " (count) } }
             }
+            @if all.iter().any(|row| first(row) == ClusterCondition::NotCalled) {
+                p class="aside" { "Clusters that are not called here may call another copy: look at its page too." }
+            }
             form method="get" action="/" role="search" {
                 label { "Namespace or name" input type="search" name="q" value=(view.text) maxlength="600"; }
                 @if let Some(seconds) = view.refresh { input type="hidden" name="refresh" value=(seconds); }
@@ -112,7 +115,8 @@ fn table<'a>(rows: impl Iterator<Item = &'a Row<'a>>, view: &View, now: Now) -> 
 
 fn row_of((cluster, conditions): &Row<'_>, view: &View, now: Now) -> Markup {
     let id = cluster.id();
-    let refresh = cluster.calls.last_refresh_ago.map_or_else(|| "never".to_owned(), |ago| format!("{} ago", span(ago)));
+    let refresh =
+        cluster.calls.last_refresh_ago.map_or_else(|| "never here".to_owned(), |ago| format!("{} ago", span(ago)));
     html! {
         th role="rowheader" scope="row" {
             a href={ "/" (view.of_cluster(id.clone()).query()) } { (Foreign(&id)) }
@@ -184,11 +188,10 @@ fn severity(condition: ClusterCondition) -> Severity {
         | ClusterCondition::NodesNotInSync
         | ClusterCondition::Refused
         | ClusterCondition::CertificateExpired => Severity::Bad,
-        ClusterCondition::UnexpectedCalls
-        | ClusterCondition::NotCalled
-        | ClusterCondition::CertificateEndsSoon
-        | ClusterCondition::Problems => Severity::Odd,
-        ClusterCondition::Leaving => Severity::Quiet,
+        ClusterCondition::UnexpectedCalls | ClusterCondition::CertificateEndsSoon | ClusterCondition::Problems => {
+            Severity::Odd
+        }
+        ClusterCondition::NotCalled | ClusterCondition::Leaving => Severity::Quiet,
         ClusterCondition::Well => Severity::Good,
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{CallsState, InformerState, Program, SyncCheck, TlsState};
 
-/// The number of seconds without a Refresh after which a Cluster counts as not called: a loop of Cluster Autoscaler
-/// takes about ten.
+/// The number of seconds without a Refresh after which a Cluster counts as not called by this copy: a loop of Cluster
+/// Autoscaler takes about ten.
 const QUIET: u64 = 120;
 /// The number of seconds for which an unexpected call makes a Cluster one in need, and for which one that is denied is
 /// shown.
@@ -145,12 +145,12 @@ pub enum ClusterCondition {
     CertificateExpired,
     /// Its caller asks for node groups of other Clusters, or was denied.
     UnexpectedCalls,
-    /// Its autoscaler doesn't call.
-    NotCalled,
     /// A certificate of its caller ends soon.
     CertificateEndsSoon,
     /// Node groups of it have problems.
     Problems,
+    /// Its autoscaler doesn't call this copy. It may call another one, so this ranks below the real problems.
+    NotCalled,
     /// It isn't served any more.
     Leaving,
     /// None of the other conditions is true.
@@ -168,9 +168,9 @@ impl ClusterCondition {
             Self::Refused => "Refresh refused",
             Self::CertificateExpired => "certificate expired",
             Self::UnexpectedCalls => "unexpected calls",
-            Self::NotCalled => "not called",
             Self::CertificateEndsSoon => "certificate ends soon",
             Self::Problems => "problems",
+            Self::NotCalled => "not called here",
             Self::Leaving => "leaving",
             Self::Well => "well",
         }
@@ -190,10 +190,17 @@ impl FleetCluster {
         self.callers.iter().filter_map(|caller| caller.certificate_until.as_deref()?.parse().ok()).min()
     }
 
+    /// Returns true if its autoscaler calls this copy.
+    fn is_called(&self) -> bool {
+        self.calls.last_refresh_ago.is_some_and(|ago| ago < QUIET)
+    }
+
     /// Returns the reason of its most urgent condition, where there is one.
     #[must_use]
     pub fn why(&self) -> Option<&str> {
-        let reasons = [&self.reason, &self.nodes_reason, &self.calls.last_refresh_refused];
+        // A refusal from before its autoscaler went to another copy says nothing any more.
+        let refused = self.calls.last_refresh_refused.as_ref().filter(|_| self.is_called());
+        let reasons = [self.reason.as_ref(), self.nodes_reason.as_ref(), refused];
         reasons.into_iter().flatten().next().map(String::as_str)
     }
 
@@ -205,16 +212,17 @@ impl FleetCluster {
         }
         let calls = &self.calls;
         let left = self.certificate_until().map(|until| until.duration_since(now).as_secs());
+        let is_called = self.is_called();
         let conditions = [
             (ClusterCondition::NotConnected, self.standing == ClusterStanding::NotConnected),
             (ClusterCondition::NotInSync, self.standing == ClusterStanding::NotInSync),
             (ClusterCondition::NodesNotInSync, self.standing == ClusterStanding::Served && !self.nodes_synced),
-            (ClusterCondition::Refused, calls.last_refresh_refused.is_some()),
+            (ClusterCondition::Refused, is_called && calls.last_refresh_refused.is_some()),
             (ClusterCondition::CertificateExpired, left.is_some_and(|left| left < 0)),
             (ClusterCondition::UnexpectedCalls, self.last_unexpected_call_ago.is_some_and(|ago| ago < LATELY)),
-            (ClusterCondition::NotCalled, calls.last_refresh_ago.is_none_or(|ago| ago >= QUIET)),
             (ClusterCondition::CertificateEndsSoon, left.is_some_and(|left| (0..ENDS_SOON).contains(&left))),
             (ClusterCondition::Problems, self.problems > 0),
+            (ClusterCondition::NotCalled, !is_called),
         ];
         let mut conditions: Vec<_> =
             conditions.into_iter().filter(|(_, is_so)| *is_so).map(|(condition, _)| condition).collect();

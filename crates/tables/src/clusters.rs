@@ -24,11 +24,15 @@ const COLUMNS: [Column; 8] = [
     ("PROBLEMS", true, |(cluster, _)| cluster.problems.to_string()),
     ("MACHINES", true, |(cluster, _)| cluster.machines.to_string()),
     ("NODES", true, |(cluster, _)| cluster.nodes.to_string()),
-    ("CERTIFICATE", false, |(cluster, _)| {
-        cluster.certificate_until().map_or_else(none, |until: Timestamp| format!("until {}", until.strftime("%F")))
+    ("CERT UNTIL", false, |(cluster, _)| {
+        cluster.certificate_until().map_or_else(none, |until: Timestamp| until.strftime("%F").to_string())
     }),
 ];
 
+/// The columns that follow in the narrow table, in which a Cluster has one caller.
+const NARROW: [Column; 1] = [("CALLER", false, |(cluster, _)| last_caller(cluster))];
+
+/// The columns that follow in the wide table.
 const WIDE: [Column; 5] = [
     ("CALLER", false, |(cluster, _)| of_callers(cluster, |caller| caller.peer.as_deref())),
     ("SERIAL", false, |(cluster, _)| of_callers(cluster, |caller| caller.serial.as_deref())),
@@ -66,7 +70,7 @@ fn served(state: &FleetState, wide: bool) -> String {
         return "no Clusters: one has to match --fleet-selector by its labels\n".to_owned();
     }
     let rows = state.in_need_first();
-    let columns: Vec<_> = COLUMNS.iter().chain(WIDE.iter().filter(|_| wide)).collect();
+    let columns: Vec<_> = COLUMNS.iter().chain(if wide { WIDE.iter() } else { NARROW.iter() }).collect();
     let headings: Vec<_> = columns.iter().map(|(heading, is_number, _)| (*heading, *is_number)).collect();
     let cells = rows.iter().map(|row| columns.iter().map(|(.., cell)| cell(row)).collect());
     let table = lay_out(&headings, cells);
@@ -76,6 +80,13 @@ fn served(state: &FleetState, wide: bool) -> String {
         return table;
     }
     [table, lay_out(&[("CLUSTER", false), ("WHY", false)], reasons.into_iter())].join("\n")
+}
+
+/// Returns the address of the caller that has called last, and the number of the others.
+fn last_caller(cluster: &FleetCluster) -> String {
+    let Some((last, others)) = cluster.callers.split_first() else { return none() };
+    let peer = last.peer.as_deref().map_or_else(none, shown);
+    if others.is_empty() { peer } else { format!("{peer} +{}", others.len()) }
 }
 
 /// Returns a value of each caller.

@@ -1,29 +1,32 @@
-//! `clusters`: asks a running server of a fleet for its Clusters and prints them, those in need first, for people or
-//! scripts. It must use the server's admin listener and nothing else, as `groups` does.
+//! `clusters`: asks the running copies of a fleet's server for its Clusters and prints them, those in need first, for
+//! people or scripts. It must use the servers' admin listeners and nothing else, as `groups` does.
 
+mod copies;
 #[cfg(test)]
 mod tests;
 
 use std::{io, time::Duration};
 
 use clap::Args;
+use futures::future::try_join_all;
 
 use super::{
     UsageError,
-    groups::{Client, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
+    groups::{Client, ClientError, DEFAULT_SERVER, GroupsError, Output, ServerUrl},
     printing,
     usage::given,
     values::timeout,
 };
-use state::{FleetState, SyncState};
+use state::{ClusterCondition, FleetCluster, FleetState, SyncState};
 use text::visible;
 
 /// The flags of `clusters`, as typed.
 #[derive(Args, Clone, Debug)]
 pub struct ClustersArgs {
-    /// URL of the server's admin listener (its --admin-listen)
+    /// URL of a copy's admin listener (its --admin-listen). Repeatable; several in one value are separated by spaces.
+    /// Each Cluster is shown with the caller of the copy that it called last
     #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
-    pub server: String,
+    pub server: Vec<String>,
 
     /// Only Clusters of this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
@@ -41,7 +44,8 @@ pub struct ClustersArgs {
 /// The configuration of `clusters`.
 #[derive(Clone, Debug)]
 pub(super) struct ClustersConfig {
-    server: ServerUrl,
+    /// At least one.
+    servers: Vec<ServerUrl>,
     namespace: Option<String>,
     output: Output,
     timeout: Duration,
@@ -53,7 +57,7 @@ impl TryFrom<ClustersArgs> for ClustersConfig {
     fn try_from(args: ClustersArgs) -> Result<Self, UsageError> {
         let timeout = timeout(&args.timeout)?;
         Ok(Self {
-            server: ServerUrl::of_flag(&args.server)?,
+            servers: servers(&args.server)?,
             namespace: given(args.namespace.as_deref()).map(str::to_owned),
             output: args.output,
             timeout,
@@ -61,20 +65,35 @@ impl TryFrom<ClustersArgs> for ClustersConfig {
     }
 }
 
+/// Parses URLs separated by space; the default is one.
+fn servers(values: &[String]) -> Result<Vec<ServerUrl>, UsageError> {
+    let urls: Vec<_> = values.iter().flat_map(|value| value.split_whitespace()).collect();
+    let urls = if urls.is_empty() { vec![DEFAULT_SERVER] } else { urls };
+    urls.into_iter().map(ServerUrl::of_flag).collect()
+}
+
 impl ClustersConfig {
     /// Asks and prints.
     ///
     /// # Errors
-    /// If the server can't be asked, or serves no fleet.
+    /// If a server can't be asked, or serves no fleet.
     pub(super) fn run(self) -> Result<(), GroupsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let state = runtime.block_on(Client::new(self.server.clone(), self.timeout).clusters())?;
-        let state = self.chosen(state);
+        let state = self.chosen(runtime.block_on(self.ask())?);
         for warning in self.warnings(&state) {
             eprintln!("warning: {warning}");
         }
         printing::print(&mut io::stdout().lock(), &self.render(&state)?)?;
         Ok(())
+    }
+
+    /// Returns the state of all servers together.
+    async fn ask(&self) -> Result<FleetState, ClientError> {
+        let asked = self.servers.iter().map(|server| async move {
+            let client = Client::new(server.clone(), self.timeout);
+            client.clusters().await
+        });
+        Ok(copies::merged(try_join_all(asked).await?))
     }
 
     /// Returns the state with the Clusters and the denied callers of the namespace alone.
@@ -97,7 +116,7 @@ impl ClustersConfig {
         })
     }
 
-    /// Returns the reasons why the output is incomplete.
+    /// Returns the reasons why the output is incomplete, or may mislead.
     fn warnings(&self, state: &FleetState) -> Vec<String> {
         let nothing = self.namespace.as_ref().filter(|_| state.clusters.is_empty()).map(|namespace| {
             format!("no Cluster in namespace {namespace:?}: correct --namespace, or leave it out to see all there are")
@@ -106,6 +125,16 @@ impl ClustersConfig {
             let why = check.reason.as_deref().unwrap_or("no reason given");
             format!("not in sync: {}: {}", visible(&check.name), visible(why))
         });
-        nothing.into_iter().chain(pending).collect()
+        nothing.into_iter().chain(pending).chain(self.not_called_here(state)).collect()
+    }
+
+    /// Returns the number of the Clusters that have no other problem than that they may call a copy that wasn't asked.
+    fn not_called_here(&self, state: &FleetState) -> Option<String> {
+        let first = |(_, conditions): (&FleetCluster, Vec<ClusterCondition>)| conditions.first().copied();
+        let conditions = state.in_need_first().into_iter().filter_map(first);
+        let count = conditions.filter(|condition| *condition == ClusterCondition::NotCalled).count();
+        (self.servers.len() == 1 && count > 0).then(|| {
+            format!("Clusters not called here: {count}; they may call another copy: give --server once for each copy")
+        })
     }
 }

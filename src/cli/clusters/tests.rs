@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use state::{CallerState, CallsState, ClusterStanding, DeniedCaller, FleetCluster, InformerState, SyncCheck, TlsState};
+use state::{CallerState, CallsState, ClusterStanding, DeniedCaller, InformerState, SyncCheck, TlsState};
 
 fn config(flags: &[&str]) -> Result<ClustersConfig, UsageError> {
     let cli = Cli::try_parse_from(["x", "clusters"].iter().chain(flags)).unwrap();
@@ -58,12 +58,14 @@ fn fleet() -> FleetState {
 #[test]
 fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
     let lines = [
-        "CLUSTER       STATE                                 REFRESH   GROUPS   PROBLEMS   MACHINES   NODES   CERTIFICATE",
-        "team-b/lost   not connected, not called, problems         -        2          1         12       0   -",
-        "team-b/cut    Nodes not in sync                      7s ago        2          0         12      11   until \
-         2027-03-04",
-        "team-a/prod   well                                   7s ago        2          0         12      11   until \
-         2027-03-04",
+        "CLUSTER       STATE                                      REFRESH   GROUPS   PROBLEMS   MACHINES   NODES   \
+         CERT UNTIL   CALLER",
+        "team-b/lost   not connected, problems, not called here         -        2          1         12       0   \
+         -            -",
+        "team-b/cut    Nodes not in sync                           7s ago        2          0         12      11   \
+         2027-03-04   192.0.2.7",
+        "team-a/prod   well                                        7s ago        2          0         12      11   \
+         2027-03-04   192.0.2.7",
         "",
         "CLUSTER       WHY",
         "team-b/lost   no such Secret\\u{1b}[2J",
@@ -72,7 +74,7 @@ fn the_table_begins_with_the_clusters_in_need_and_ends_with_the_reasons() {
     assert_eq!(config(&[]).unwrap().render(&fleet()).unwrap(), lines.join("\n") + "\n");
     let wide = config(&["-o", "wide"]).unwrap().render(&fleet()).unwrap();
     let line = wide.lines().nth(3).unwrap();
-    let end = "until 2027-03-04   192.0.2.7   0a1b          0         0   spiffe://prod.example/ns/team-a/cluster/prod";
+    let end = "2027-03-04   192.0.2.7   0a1b          0         0   spiffe://prod.example/ns/team-a/cluster/prod";
     assert!(line.ends_with(end), "{wide}");
 }
 
@@ -104,6 +106,116 @@ fn json_and_yaml_are_the_whole_schema() {
         assert_eq!(serde_yaml::from_str::<FleetState>(&text).unwrap(), fleet(), "{form}");
         assert!(!text.contains('\u{1b}'), "{form}: {text}");
     }
+}
+
+#[test]
+fn the_narrow_table_has_the_last_caller_and_the_number_of_the_others() {
+    let mut state = FleetState { clusters: vec![cluster("team-a", "prod")], ..fleet() };
+    let other = CallerState { peer: Some("192.0.2.8".to_owned()), ..CallerState::default() };
+    state.clusters[0].callers.push(other);
+    let table = config(&[]).unwrap().render(&state).unwrap();
+    assert!(table.ends_with("   192.0.2.7 +1\n"), "{table}");
+    let wide = config(&["-o", "wide"]).unwrap().render(&state).unwrap();
+    assert!(wide.contains("   192.0.2.7, 192.0.2.8   0a1b, -   "), "{wide}");
+}
+
+/// Each has an autoscaler that calls another copy, or none.
+#[test]
+fn clusters_that_are_only_not_called_here_come_after_those_in_need_and_are_counted() {
+    let calls = CallsState { last_refresh_ago: Some(120), last_refresh_refused: Some("not ready".to_owned()) };
+    let gone = FleetCluster { calls, callers: Vec::new(), ..cluster("team-a", "gone") };
+    let never = FleetCluster { calls: CallsState::default(), callers: Vec::new(), ..cluster("team-a", "never") };
+    let wrong = FleetCluster { problems: 1, ..cluster("team-b", "wrong") };
+    let state = FleetState { clusters: vec![gone, never, cluster("team-a", "prod"), wrong], ..fleet() };
+    let shown = config(&[]).unwrap().render(&state).unwrap();
+    let expected = [
+        ("team-b/wrong", "problems "),
+        ("team-a/gone", "not called here "),
+        ("team-a/never", "not called here "),
+        ("team-a/prod", "well "),
+    ];
+    let lines: Vec<_> = shown.lines().skip(1).collect();
+    assert_eq!(lines.len(), expected.len(), "no refusal of another time is a reason: {shown}");
+    for (line, (name, state)) in lines.into_iter().zip(expected) {
+        let rest = line.strip_prefix(name).unwrap_or_else(|| panic!("{name}: {shown}"));
+        assert!(rest.trim_start().starts_with(state), "{name}: {shown}");
+    }
+    let said = "Clusters not called here: 2; they may call another copy: give --server once for each copy";
+    assert_eq!(config(&[]).unwrap().warnings(&state), [said]);
+    assert_eq!(config(&["-s", "a:1", "-s", "b:1"]).unwrap().warnings(&state), [""; 0]);
+}
+
+#[test]
+fn of_several_copies_each_cluster_has_the_calls_of_the_one_that_it_called_last() {
+    let uncalled =
+        |name: &str| FleetCluster { calls: CallsState::default(), callers: Vec::new(), ..cluster("team-a", name) };
+    let refused = CallsState { last_refresh_ago: Some(60), last_refresh_refused: Some("not ready".to_owned()) };
+    let first = FleetState {
+        clusters: vec![
+            cluster("team-a", "first"),
+            uncalled("second"),
+            FleetCluster {
+                calls: refused,
+                denied_calls: 2,
+                last_unexpected_call_ago: Some(30),
+                ..cluster("team-a", "moved")
+            },
+            FleetCluster { nodes_synced: false, nodes_reason: Some("cut".to_owned()), ..uncalled("half") },
+        ],
+        denied: vec![DeniedCaller {
+            identity: "x".to_owned(),
+            denied_calls: 2,
+            last_ago: 9,
+            ..DeniedCaller::default()
+        }],
+        ..fleet()
+    };
+    let second = FleetState {
+        clusters: vec![
+            uncalled("first"),
+            cluster("team-a", "second"),
+            FleetCluster { denied_calls: 1, last_unexpected_call_ago: Some(50), ..cluster("team-a", "moved") },
+            cluster("team-a", "half"),
+            cluster("team-a", "new"),
+        ],
+        denied: ["y", "x"]
+            .map(|identity| DeniedCaller {
+                identity: identity.to_owned(),
+                denied_calls: 1,
+                last_ago: 4,
+                ..DeniedCaller::default()
+            })
+            .to_vec(),
+        checks: vec![SyncCheck { name: "nodes".to_owned(), state: SyncState::Pending, reason: None }],
+        ready: false,
+        ..fleet()
+    };
+    for states in [vec![first.clone(), second.clone()], vec![second, first]] {
+        let merged = copies::merged(states);
+        let of = |name: &str| merged.clusters.iter().find(|cluster| cluster.name == name).unwrap();
+        assert_eq!(merged.clusters.len(), 5, "{merged:?}");
+        for name in ["first", "second", "moved", "half", "new"] {
+            assert_eq!(of(name).calls.last_refresh_ago, Some(7), "{name}");
+            assert!(of(name).certificate_until().is_some() && of(name).calls.last_refresh_refused.is_none(), "{name}");
+        }
+        assert_eq!((of("moved").denied_calls, of("moved").last_unexpected_call_ago), (3, Some(30)));
+        assert_eq!(of("half").why(), Some("cut"), "it isn't ready for its autoscaler to come");
+        assert!(!merged.ready && merged.checks.len() == 1, "{merged:?}");
+        let denied: Vec<_> =
+            merged.denied.iter().map(|caller| (&*caller.identity, caller.denied_calls, caller.last_ago)).collect();
+        assert_eq!(denied, [("x", 3, 4), ("y", 1, 4)]);
+    }
+    assert_eq!(copies::merged(vec![fleet()]), fleet(), "one copy is shown as it is");
+}
+
+#[rstest]
+#[case::the_default(&[], &["http://127.0.0.1:8081"])]
+#[case::unset(&["-s", ""], &["http://127.0.0.1:8081"])]
+#[case::repeated(&["-s", "a:1", "--server", "http://b:2"], &["http://a:1", "http://b:2"])]
+#[case::by_spaces(&["-s", "a:1 b:2"], &["http://a:1", "http://b:2"])]
+fn each_copy_is_named_by_its_url(#[case] flags: &[&str], #[case] expected: &[&str]) {
+    let servers: Vec<_> = config(flags).unwrap().servers.iter().map(ToString::to_string).collect();
+    assert_eq!(servers, expected);
 }
 
 #[rstest]

@@ -86,9 +86,14 @@ pub struct WatchArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = "Clusters")]
     pub workload_kubeconfig: Option<String>,
 
+    /// Secret with the kubeconfig for a Cluster's Nodes, in the Cluster's namespace, where {cluster} stands for the
+    /// Cluster's name; or none. Default: {cluster}-kubeconfig
+    #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_NODES", value_name = "SECRET", help_heading = "Clusters")]
+    pub workload_nodes: Option<String>,
+
     /// Watch Cluster API's own kinds only of this Cluster, named as a RESOURCE or not (any other RESOURCE is watched in
     /// its namespace, whatever Cluster it is of); --target workload reaches its workload cluster by the kubeconfig in
-    /// its Secret NAME-kubeconfig, unless --workload-kubeconfig is given
+    /// its Secret, unless --workload-kubeconfig is given
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = "Clusters")]
     pub cluster: Option<String>,
 

@@ -39,11 +39,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
             Some(text) => Some(text.parse::<ClusterRef>().map_err(|error| wrong("--cluster", text, &error))?),
             None => None,
         };
-        let workload = match (given(args.workload_kubeconfig.as_deref()), &cluster) {
-            (Some(text), _) => WorkloadSource::Own(source(text)),
-            (None, Some(cluster)) => NodeAccess::default().of(cluster),
-            (None, None) => WorkloadSource::Management,
-        };
+        let workload = workload(&args, cluster.as_ref())?;
         let rules = rules(&args)?;
         if args.output == Output::None && rules.is_empty() {
             return Err(plain("-o none shows nothing: give --webhook, --slack-webhook or --notify-rules with it"));
@@ -77,6 +73,24 @@ fn wrong(flag: &'static str, value: &str, reason: &dyn fmt::Display) -> UsageErr
 
 fn plain(text: &str) -> UsageError {
     UsageError::Watch(text.to_owned())
+}
+
+fn workload(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<WorkloadSource, UsageError> {
+    let text = given(args.workload_nodes.as_deref());
+    let refused = |why: &dyn fmt::Display| wrong("--workload-nodes", text.unwrap_or_default(), why);
+    let nodes = text.map(str::parse::<NodeAccess>).transpose().map_err(|error| refused(&error))?.unwrap_or_default();
+    let is_target = args.target == Target::Workload;
+    match (given(args.workload_kubeconfig.as_deref()), cluster) {
+        (Some(text), _) => Ok(WorkloadSource::Own(source(text))),
+        (None, Some(_)) if is_target && nodes == NodeAccess::None => {
+            Err(refused(&"--target workload needs the kubeconfig of a Secret, or --workload-kubeconfig"))
+        }
+        (None, Some(cluster)) => Ok(nodes.of(cluster)),
+        (None, None) if is_target && text.is_some() => {
+            Err(refused(&"a Secret belongs to a Cluster: give --cluster, or leave it out"))
+        }
+        (None, None) => Ok(WorkloadSource::Management),
+    }
 }
 
 fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<NamespaceSelection, UsageError> {

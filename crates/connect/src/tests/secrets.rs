@@ -42,6 +42,15 @@ async fn a_secret_with_inline_credentials_is_read() {
     assert_eq!(read.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://10.0.0.1:6443"));
 }
 
+#[tokio::test]
+async fn the_kubeconfig_for_nodes_of_the_example_is_read() {
+    let example = include_str!("../../../../examples/fleet/nodes-secret.yaml");
+    let example: Value = serde_yaml::from_str(example).unwrap();
+    let read = read_value(example["stringData"]["value"].as_str().unwrap()).await.unwrap();
+    assert_eq!(read.current_context.as_deref(), Some("nodes"));
+    assert!(read.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
+}
+
 #[rstest]
 #[case::missing(
     404,

@@ -13,6 +13,15 @@ use super::*;
 #[case::ignore(&["--ignore", "status"], "--ignore: \"status\" can't be used: a path is a JSON pointer")]
 #[case::cluster(&["--cluster", "prod"], "--cluster: \"prod\" can't be used")]
 #[case::version(&["--capi-version", "x"], "--capi-version (or CAPI_VERSION)")]
+#[case::secret(&["--workload-nodes", "nodes"], "--workload-nodes: \"nodes\" can't be used: it has to be the name")]
+#[case::no_nodes(
+    &["--target", "workload", "--cluster", "a/b", "--workload-nodes", "none"],
+    "--workload-nodes: \"none\" can't be used: --target workload needs"
+)]
+#[case::secret_of_no_cluster(
+    &["--target", "workload", "--workload-nodes", "{cluster}-nodes"],
+    "a Secret belongs to a Cluster: give --cluster"
+)]
 #[case::nothing_to_do(&["-o", "none"], "-o none shows nothing: give --webhook")]
 #[case::rules(&["--notify-rules", "/nonexistent"], "--notify-rules: \"/nonexistent\" can't be used: can't read it: No such file")]
 fn a_wrong_call_is_named_with_its_flag(#[case] flags: &[&str], #[case] part: &str) {
@@ -34,6 +43,17 @@ fn a_url_on_the_command_line_is_refused_and_not_repeated(#[case] flags: &[&str],
     let error = config(flags).unwrap_err();
     assert!(error.to_string().contains(part), "{error}");
     assert!(!format!("{error} {error:?}").contains("T0P"), "{error}");
+}
+
+#[rstest::rstest]
+#[case::by_default(&[], "Secret team-a/prod-kubeconfig")]
+#[case::named(&["--workload-nodes", "{cluster}-nodes"], "Secret team-a/prod-nodes")]
+#[case::none_is_needed(&["--target", "management", "--workload-nodes", "none"], "none")]
+#[case::a_kubeconfig(&["--workload-kubeconfig", "in-cluster", "--workload-nodes", "none"], "in-cluster configuration")]
+fn the_workload_cluster_is_reached_by_the_secret_that_is_named(#[case] flags: &[&str], #[case] expected: &str) {
+    let target = if flags.contains(&"--target") { &[] as &[&str] } else { &["--target", "workload"] };
+    let flags = [&["--cluster", "team-a/prod"] as &[&str], target, flags].concat();
+    assert_eq!(config(&flags).unwrap().stream.workload.to_string(), expected);
 }
 
 #[test]

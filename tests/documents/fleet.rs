@@ -1,0 +1,63 @@
+//! Checks the example of kubeconfigs with rights on Nodes alone against the rights and the Secret that the program asks
+//! for.
+
+use std::collections::BTreeSet;
+
+use connect::{ClusterRef, SecretName};
+use rights::{Needs, Side};
+use serde_json::{Value, json};
+
+use super::{read, yaml};
+
+const WORKLOAD: &str = "examples/fleet/nodes-workload.yaml";
+const SECRET: &str = "examples/fleet/nodes-secret.yaml";
+
+/// Returns the texts of a list.
+fn texts<'a>(object: &'a Value, key: &str) -> Vec<&'a str> {
+    object[key].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_account_has_the_rights_on_nodes_that_the_program_asks_for() {
+    let objects = yaml(WORKLOAD);
+    let one = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+    let mut granted = BTreeSet::new();
+    for rule in one("ClusterRole")["rules"].as_array().unwrap() {
+        for group in texts(rule, "apiGroups") {
+            for resource in texts(rule, "resources") {
+                let rights = texts(rule, "verbs").into_iter().map(|verb| [group, resource, verb].map(str::to_owned));
+                granted.extend(rights);
+            }
+        }
+    }
+    let rights = Needs::default().rights().into_iter().filter(|right| right.cluster == Side::Workload);
+    let asked: BTreeSet<_> = rights.map(|right| [right.group, right.resource, right.verb.to_owned()]).collect();
+    assert_eq!(granted, asked);
+
+    let (binding, account) = (one("ClusterRoleBinding"), &one("ServiceAccount")["metadata"]);
+    assert_eq!(binding["roleRef"]["name"], one("ClusterRole")["metadata"]["name"]);
+    let subject = json!({"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]});
+    assert_eq!(binding["subjects"], json!([subject]));
+    let token = one("Secret");
+    assert_eq!(token["type"], "kubernetes.io/service-account-token");
+    assert_eq!(token["metadata"]["annotations"]["kubernetes.io/service-account.name"], account["name"]);
+    assert_eq!(token["metadata"]["namespace"], account["namespace"]);
+}
+
+/// Its kubeconfig is tested in `crates/connect/src/tests/secrets.rs`, as the program reads it.
+#[test]
+fn the_secret_for_nodes_is_the_one_that_the_commands_and_the_program_name() {
+    let [secret] = &yaml(SECRET)[..] else { panic!("one document") };
+    let name = "{cluster}-nodes";
+    let named = name.parse::<SecretName>().unwrap().of(&"team-a/prod".parse::<ClusterRef>().unwrap());
+    let found = (secret["metadata"]["name"].as_str().unwrap(), secret["metadata"]["namespace"].as_str().unwrap());
+    assert_eq!(found, (named.name(), named.namespace()));
+    assert_eq!(secret["stringData"].as_object().unwrap().keys().collect::<Vec<_>>(), ["value"]);
+    let (commands, text) = (read("examples/fleet/README.md"), read(SECRET));
+    for part in [&format!("--set consent.secretName={}", named.name()), &format!("fleet.workloadNodes={name:?}")] {
+        assert!(commands.contains(part), "{part}");
+    }
+    for place in ["@AUTHORITY@", "@TOKEN@"] {
+        assert!(text.matches(place).count() == 1 && commands.contains(&format!("s|{place}|")), "{place}");
+    }
+}
