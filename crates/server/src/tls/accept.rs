@@ -37,10 +37,10 @@ use crate::{
 };
 use text::{LogLimit, PAUSE, shortened};
 
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Cluster Autoscaler makes one handshake at a time.
-const HANDSHAKES_AT_ONCE: usize = 64;
-const OF_ONE_ADDRESS: usize = 16;
+pub(crate) const HANDSHAKES_AT_ONCE: usize = 64;
+pub(crate) const OF_ONE_ADDRESS: usize = 16;
 /// The maximum length of a logged reason, in characters; a certificate may contain anything.
 const LONGEST_WHY: usize = 600;
 /// The maximum number of addresses and reasons whose refusals are logged one by one in a minute.
