@@ -48,11 +48,11 @@ use super::{
 /// The interval of keepalive pings to a silent client, and the time that it has to answer one.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-const MAX_HEADER_BYTES: u32 = 8 << 10;
+pub(super) const MAX_HEADER_BYTES: u32 = 8 << 10;
 /// The limit of the request bytes of one of many clients, which can't take those of all.
 const MAX_REQUEST_BYTES_OF_MANY: usize = 16 << 20;
 /// The share of the age by which a connection may end earlier, so that connections don't all end at once.
-const JITTER: f64 = 0.2;
+pub(super) const JITTER: f64 = 0.2;
 /// The maximum number of evicted connections that may answer their calls before they are cut.
 const LEAVING: usize = 16;
 /// The time in which the caller of an ended connection may still be in its loop: Cluster Autoscaler restarts itself

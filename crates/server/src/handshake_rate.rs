@@ -1,5 +1,5 @@
-//! The rate of TLS handshakes: each takes up to a millisecond of a thread that answers calls. A connection beyond the
-//! rate is closed before anything of it is read. Must keep no more addresses than the rate lets in.
+//! The rate of TLS handshakes: each takes up to a millisecond of a thread that answers calls. One beyond the rate is
+//! closed when its ClientHello has arrived, before it costs that. Must keep no more addresses than the rate lets in.
 
 use std::{
     collections::HashMap,
@@ -126,6 +126,27 @@ mod tests {
             assert_eq!(admitted(&rate, false, now, |_| address(flooding)), 16);
         }
         assert!(rate.admits(address(15), false, now));
+    }
+
+    /// Returns the time for which these addresses keep out one that comes for the first time, if each of them is always
+    /// there before it; `None` if it is kept out for longer than a minute.
+    fn kept_out(flooding: u32) -> Option<Duration> {
+        let (rate, begun) = (HandshakeRate::new(HandshakeRates::default()), Instant::now());
+        let mut ticks = (0..7_500).map(|tick| HandshakeRates::default().strangers.each * tick);
+        ticks.find(|passed| {
+            let now = begun + *passed;
+            for number in 1..=flooding {
+                while rate.admits(address(number), false, now) {}
+            }
+            rate.admits(address(0), false, now)
+        })
+    }
+
+    #[test]
+    fn a_first_handshake_is_kept_out_for_moments_by_few_addresses_and_without_end_by_63() {
+        assert_eq!([15, 16].map(kept_out), [0, 8].map(|millis| Some(Duration::from_millis(millis))));
+        assert!(kept_out(40).is_some_and(|time| time < SECOND * 6), "{:?}", kept_out(40));
+        assert_eq!(kept_out(63), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The time for which connections of an authenticated client are evicted last: longer than a connection lasts.
-const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
+pub(super) const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
 /// The maximum number of clients that are known to have authenticated: as many as there may be connections of a fleet.
 const MAX_AUTHENTICATED: usize = 4_096;
 

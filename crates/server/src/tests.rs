@@ -4,6 +4,7 @@
 
 mod admin;
 mod aging;
+mod default_limits;
 mod floods;
 mod grpc;
 mod hostile_grpc;

@@ -7,7 +7,7 @@ use nodegroup::ProblemKind;
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::{WORKERS, World, fake::*, scalable};
+use super::{WORKERS, World, fake::*, metrics::metrics_of, scalable};
 use crate::kinds::KINDS_OF_A_NAMESPACE;
 use index::objects::{self, capacity_annotations};
 use server::{CheckState, Checks};
@@ -37,7 +37,7 @@ fn followed(api: &FakeApi, kinds: usize) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_that_do_not_exist_cost_no_request_check_or_task_each() {
+async fn kinds_that_do_not_exist_cost_no_request_check_task_or_series_each() {
     const MADE_UP: usize = 600;
     let api = served(1);
     for n in 0..MADE_UP {
@@ -58,6 +58,10 @@ async fn kinds_that_do_not_exist_cost_no_request_check_or_task_each() {
     let checks = world.workload.checks();
     let of_templates = checks.iter().filter(|check| check.name.starts_with("templates/"));
     assert_eq!(of_templates.count(), 2, "{checks:?}");
+    let metrics = metrics_of(&world).to_lowercase();
+    assert!(metrics.contains("resource=\"kind000s.") && !metrics.contains("resource=\"madeup"), "{metrics}");
+    assert!(!metrics.contains("made-up") && !metrics.contains("madeup"), "{metrics}");
+    assert_eq!(metrics.matches("check=\"templates/").count(), 1, "{metrics}");
     assert!(world.is_ready());
     let (groups, resources) = (api.asks("/apis"), api.asks(&format!("/apis/{GROUP}/v1beta1")));
     time::sleep(Duration::from_secs(3600)).await;

@@ -8,6 +8,19 @@ use serde_json::json;
 use super::{World, fake::*, scalable};
 use crate::InformerMetrics;
 use index::{GroupMetrics, GroupSeries};
+use server::ReadinessMetrics;
+
+/// Returns the metrics of informers, checks and node groups.
+pub(super) fn metrics_of(world: &World) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(InformerMetrics::new(world.workload.clone())));
+    registry.register_collector(Box::new(ReadinessMetrics::new(Arc::new(world.workload.clone()))));
+    let index = Arc::clone(world.workload.index());
+    registry.register_collector(Box::new(GroupMetrics::new(index, GroupSeries::Each)));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    text
+}
 
 #[tokio::test(start_paused = true)]
 async fn metrics_show_what_is_held_what_is_broken_and_which_group_has_a_problem() {
@@ -17,12 +30,7 @@ async fn metrics_show_what_is_held_what_is_broken_and_which_group_has_a_problem(
     api.refuse("nodes", 403, "forbidden");
     let world = World::new(&api);
     world.until("all but the Nodes", |world| world.problem() == "workload/nodes: forbidden: forbidden").await;
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(InformerMetrics::new(world.workload.clone())));
-    let index = Arc::clone(world.workload.index());
-    registry.register_collector(Box::new(GroupMetrics::new(index, GroupSeries::Each)));
-    let mut text = String::new();
-    encode(&mut text, &registry).unwrap();
+    let text = metrics_of(&world);
     let deployments =
         "cluster=\"management\",resource=\"machinedeployments.cluster.x-k8s.io/v1beta2\",namespaces=\"all namespaces\"";
     let nodes = "cluster=\"workload\",resource=\"nodes/v1\",namespaces=\"all namespaces\"";

@@ -1,16 +1,29 @@
 //! Connections that reach their age.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use futures::future::join_all;
+use futures::{future::join_all, stream};
 use http::Request;
-use tokio::time::timeout;
+use tokio::{
+    io::{DuplexStream, duplex},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use super::{
     LIMIT,
     hostile_grpc::{Client, MIB, read, read_body, serve, serve_with_drain},
 };
-use crate::{grpc_connections::GrpcLimits, open_connections::Limits};
+use crate::{
+    grpc_connections::{GrpcLimits, Listener, Peer, serve_connections},
+    grpc_threads::Place,
+    open_connections::{Limits, Source},
+};
 
 fn aging(age: Duration) -> GrpcLimits {
     let limits = GrpcLimits::default();
@@ -99,18 +112,46 @@ async fn a_connection_whose_answer_is_being_read_is_not_silent() {
 }
 
 #[tokio::test]
-async fn connections_of_one_time_do_not_end_together() {
-    let running = serve(GrpcLimits { silence: Duration::ZERO, ..aging(Duration::from_secs(2)) });
-    let clients = join_all((0..8).map(|_| Client::connect(&running, 65_535))).await;
-    let mut ends = join_all(clients.into_iter().map(async |mut client| {
-        client.has_ended().await.unwrap();
-        tokio::time::Instant::now()
-    }))
-    .await;
-    ends.sort();
-    ends.dedup();
-    assert_eq!(ends.len(), 8);
+async fn a_call_without_end_is_cut_after_the_age_of_its_connection() {
+    let limits = aging(Duration::from_millis(100));
+    let connections = Limits { last_request: Duration::from_millis(100), ..limits.connections };
+    let running = serve(GrpcLimits { connections, overtime: Duration::ZERO, ..limits });
+    let (mut old, waits) = Client::with_a_waiting_call(&running).await;
+    assert!(read(waits).await.is_err(), "cut");
+    // Ended by the server, in one way or the other.
+    let _ = old.has_ended().await;
+    let new = Client::connect(&running, 65_535).await;
+    assert_eq!(new.calls("/small").await.unwrap(), b"small");
     running.end().await;
+}
+
+/// Makes no call until the server ends the connection. Returns the time of that.
+async fn end_of(stream: DuplexStream) -> Instant {
+    let (calls, connection) = h2::client::handshake(stream).await.unwrap();
+    connection.await.unwrap();
+    drop(calls);
+    Instant::now()
+}
+
+/// The connections of a fleet begin together after a restart.
+#[tokio::test(start_paused = true)]
+async fn connections_of_one_time_do_not_end_together() {
+    fastrand::seed(1);
+    // Shorter than the interval of keepalive pings.
+    let (begun, age) = (Instant::now(), Duration::from_secs(20));
+    let listener = Arc::new(Listener::new(GrpcLimits { silence: Duration::ZERO, ..aging(age) }));
+    let (clients, servers): (Vec<_>, Vec<_>) = (0..64).map(|_| duplex(1 << 16)).unzip();
+    let incoming = servers.into_iter().zip(0..).map(|(stream, user)| {
+        let peer = Peer { source: Source::User(user), client: crate::Client::default(), place: Place::default() };
+        Ok((stream, peer))
+    });
+    let serving = serve_connections(stream::iter(incoming), Routes::default(), listener, CancellationToken::new());
+    let ((), ends) = tokio::join!(serving, join_all(clients.into_iter().map(end_of)));
+    let ages: Vec<_> = ends.into_iter().map(|end| end - begun).collect();
+    let late = Duration::from_millis(100);
+    assert!(ages.iter().all(|it| (age * 4 / 5..=age + late).contains(it)), "{ages:?}");
+    let parts = ages.iter().map(|it| (age + late - *it).as_secs()).collect::<BTreeSet<_>>();
+    assert!(parts.is_superset(&BTreeSet::from([0, 1, 2, 3])), "in each second of the last fifth: {ages:?}");
 }
 
 /// A caller continues its loop on the next connection, and must not be taken for one that has just begun.

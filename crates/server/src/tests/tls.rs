@@ -9,6 +9,8 @@ mod silent;
 
 use std::{
     fs,
+    io::ErrorKind,
+    net::{SocketAddr, TcpListener},
     num::NonZero,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -57,6 +59,25 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// A rate that no test reaches, even if a thread comes to take a handshake long after it has looked at the clock.
 const BOUNDLESS: Rate = Rate { at_once: 1_000_000, each: Duration::from_millis(1) };
 const HOST: &str = "capi-autoscaler-provider";
+
+fn boundless() -> HandshakeRates {
+    HandshakeRates { stranger: BOUNDLESS, strangers: BOUNDLESS, known: BOUNDLESS }
+}
+
+/// Connects from an address of the loopback network.
+async fn connect(server: SocketAddr, address: u8) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, address], 0).into()).unwrap();
+    socket.connect(server).await.unwrap()
+}
+
+/// Returns true if the server has closed the connection.
+fn is_closed(stream: &TcpStream) -> bool {
+    match stream.try_read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
 
 /// A certificate authority.
 struct Authority {
@@ -167,8 +188,7 @@ impl Running {
     }
 
     async fn serving(server: &Pair, authorities: &[&Authority], allowed: Option<AllowedClients>) -> Self {
-        let rates = HandshakeRates { stranger: BOUNDLESS, strangers: BOUNDLESS, known: BOUNDLESS };
-        Self::serving_at(rates, server, authorities, allowed).await
+        Self::serving_at(boundless(), server, authorities, allowed).await
     }
 
     async fn serving_at(
@@ -182,6 +202,16 @@ impl Running {
     }
 
     async fn serving_within(
+        limits: GrpcLimits,
+        server: &Pair,
+        authorities: &[&Authority],
+        allowed: Option<AllowedClients>,
+    ) -> Self {
+        Self::serving_on(listener(), limits, server, authorities, allowed).await
+    }
+
+    async fn serving_on(
+        listener: TcpListener,
         limits: GrpcLimits,
         server: &Pair,
         authorities: &[&Authority],
@@ -206,7 +236,7 @@ impl Running {
         standard_services(&mut routes, false).await.unwrap();
         let followed = Some(certificates.clone());
         let limits = GrpcLimits { threads: NonZero::new(2).unwrap(), ..limits };
-        let grpc = serve_within(listener().into(), followed, routes.routes(), limits, shutdown.clone(), LIMIT).unwrap();
+        let grpc = serve_within(listener.into(), followed, routes.routes(), limits, shutdown.clone(), LIMIT).unwrap();
         Self { grpc, certificates, mount, metrics, shutdown }
     }
 
@@ -269,6 +299,15 @@ impl Client {
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
         Self { config: Arc::new(config), host: HOST }
+    }
+
+    /// Returns the first message of a handshake.
+    fn hello(&self) -> Vec<u8> {
+        let name = ServerName::try_from(self.host).unwrap();
+        let mut hello = rustls::ClientConnection::new(Arc::clone(&self.config), name).unwrap();
+        let mut bytes = Vec::new();
+        hello.write_tls(&mut bytes).unwrap();
+        bytes
     }
 
     /// Makes a call on a connection of its own.

@@ -1,23 +1,25 @@
 //! Connections with a completed TLS handshake. Handshakes run concurrently, with limits on their rate, number and time,
-//! and none waits for a place: if there are too many, the oldest is evicted. Clients that haven't sent anything yet are
-//! counted separately, so that silent ones take no place from others.
+//! and none waits for a place: if there are too many, the oldest is evicted. Clients whose ClientHello hasn't arrived
+//! are counted separately, and use up nothing of the rate, so that silent ones take no handshake from others.
 
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
 use rustls::{AlertDescription, CertificateError, Error, server::Acceptor};
 use tokio::{
     net::TcpStream,
     sync::mpsc,
+    task::yield_now,
     time::{interval, timeout},
 };
-use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, warn};
 
@@ -35,10 +37,10 @@ use crate::{
 };
 use text::{LogLimit, PAUSE, shortened};
 
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Cluster Autoscaler makes one handshake at a time.
-const HANDSHAKES_AT_ONCE: usize = 64;
-const OF_ONE_ADDRESS: usize = 16;
+pub(crate) const HANDSHAKES_AT_ONCE: usize = 64;
+pub(crate) const OF_ONE_ADDRESS: usize = 16;
 /// The maximum length of a logged reason, in characters; a certificate may contain anything.
 const LONGEST_WHY: usize = 600;
 /// The maximum number of addresses and reasons whose refusals are logged one by one in a minute.
@@ -84,11 +86,6 @@ async fn take(
         // A socket without a peer address is already closed.
         let Ok(peer) = stream.peer_addr() else { continue };
         let source = Source::from(peer.ip());
-        if !handshakes.admits(source) {
-            certificates.metrics.count_refused(Refused::Rate);
-            handshakes.refusals.log(peer, Refused::Rate, "too many connections in a short time", Instant::now());
-            continue;
-        }
         let silent = handshakes.silent.open_in_order(source, place.order).0;
         let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
         tokio::spawn(async move {
@@ -156,10 +153,11 @@ impl Handshakes {
     ) -> Result<TlsStream<TcpStream>, (Refused, String)> {
         let failed = |error| (classify(&error), error_text(&error));
         let many = || (Refused::TooMany, "too many handshakes at once: the oldest was closed".to_owned());
-        let hello = tokio::select! {
-            () = silent.excess.cancelled() => return Err(many()),
-            hello = LazyConfigAcceptor::new(Acceptor::default(), stream) => hello.map_err(failed)?,
-        };
+        let hello = client_hello(stream, &silent).await.ok_or_else(many)?.map_err(failed)?;
+        // No key has been computed yet, and nothing signed.
+        if !self.admits(source) {
+            return Err((Refused::Rate, "too many handshakes in a short time".to_owned()));
+        }
         let speaking = self.speaking.open(source).0;
         drop(silent);
         let stream = tokio::select! {
@@ -173,6 +171,19 @@ impl Handshakes {
         self.speaking.has_authenticated(source);
         Ok(stream)
     }
+}
+
+/// Returns the ClientHello of a client; `None` if the connection was evicted before it arrived. Many connections may be
+/// accepted before the runtime looks at their sockets, so that an evicted one is read from once more after that.
+async fn client_hello(stream: TcpStream, silent: &OpenConnection) -> Option<io::Result<StartHandshake<TcpStream>>> {
+    let mut hello = pin!(LazyConfigAcceptor::new(Acceptor::default(), stream));
+    tokio::select! {
+        biased;
+        hello = hello.as_mut() => return Some(hello),
+        () = silent.excess.cancelled() => {}
+    }
+    yield_now().await;
+    hello.now_or_never()
 }
 
 /// The log of refused clients: the first one of an address and reason is logged immediately, and those that follow

@@ -48,7 +48,7 @@ pub(super) enum Refused {
     Protocol,
     /// It was evicted, since there were too many handshakes.
     TooMany,
-    /// It was one of too many connections in a short time.
+    /// It was one of too many handshakes in a short time.
     Rate,
 }
 

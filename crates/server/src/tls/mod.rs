@@ -15,7 +15,10 @@ use std::path::PathBuf;
 
 pub(super) use self::accept::{Handshakes, accept};
 #[cfg(test)]
-pub(super) use self::names::client_of;
+pub(super) use self::{
+    accept::{HANDSHAKE, HANDSHAKES_AT_ONCE, OF_ONE_ADDRESS},
+    names::client_of,
+};
 pub use self::{
     certificates::{Certificates, TlsStanding},
     error::TlsError,
