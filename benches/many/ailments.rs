@@ -53,6 +53,9 @@ struct Ill<'w> {
     cluster: &'w ClusterOf,
     /// The faults that are its ailment.
     faults: Vec<FaultHandle>,
+    /// True if nobody watched its Nodes at the end of a turn with the ailment: a Secret that has become a bad one may be
+    /// read before the first request meets the fault.
+    was_lost: bool,
     changing: Option<Changing>,
 }
 
@@ -64,7 +67,8 @@ impl<'w> Ailing<'w> {
             _ => may_be_ill(number),
         };
         let all = world.clusters().iter().enumerate().filter(|(number, _)| is_ill(*number));
-        let ill = all.map(|(number, cluster)| Ill { number, cluster, faults: Vec::new(), changing: None });
+        let ill =
+            all.map(|(number, cluster)| Ill { number, cluster, faults: Vec::new(), was_lost: false, changing: None });
         Self { world, part, ill: ill.collect(), changes: 0 }
     }
 
@@ -92,7 +96,8 @@ impl<'w> Ailing<'w> {
         if self.part == Part::Annotations {
             return usize::from(!self.ill.is_empty() && self.changes == 0);
         }
-        self.ill.iter().filter(|ill| ill.faults.iter().all(|fault| fault.hits() == 0)).count()
+        let is_unnoticed = |ill: &&Ill<'_>| !ill.was_lost && ill.faults.iter().all(|fault| fault.hits() == 0);
+        self.ill.iter().filter(is_unnoticed).count()
     }
 
     /// Returns the number of requests that met an ailment, or that of changes.
@@ -133,6 +138,7 @@ impl Ill<'_> {
 
     /// Ends the ailment, and returns the number of changes.
     fn end(&mut self, part: Part, management: &Api) -> usize {
+        self.was_lost |= part == Part::Secret && !self.is_watched();
         self.cluster.workload.faults().clear();
         if part == Part::Secret {
             self.set_kubeconfig(management, &self.cluster.workload.kubeconfig());
