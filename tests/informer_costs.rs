@@ -14,6 +14,7 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context as TaskContext, Poll},
+    time::Duration,
 };
 
 use allocation_counter::measure;
@@ -359,4 +360,76 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     assert!(each <= 11, "an event takes {each} allocations");
     // The informer's task is polled once more, since it yields to other tasks of its thread.
     assert!(polls <= 3 * ROUNDS, "{polls} polls of two tasks for {ROUNDS} parts of a watch");
+}
+
+/// Returns a page of four Machines with providerIDs of 16 KiB that no other page has, which announces another page.
+fn long_page(number: usize, next: &str) -> String {
+    let machine = |place: usize| {
+        format!(
+            r#"{{"metadata":{{"namespace":"team-a","name":"m-{number}-{place}","uid":"u","resourceVersion":"1"}},"spec":{{"clusterName":"prod","providerID":"cloud:///{number:08}{place:08}{}"}}}}"#,
+            "x".repeat(16_000)
+        )
+    };
+    let machines = (0..4).map(machine).collect::<Vec<_>>().join(",");
+    format!(r#"{{"metadata":{{"resourceVersion":"10","continue":"{next}"}},"items":[{machines}]}}"#)
+}
+
+/// The server's lists have no end, and other Machines each time. Texts that nobody uses any more count as well.
+#[test]
+fn a_list_that_is_given_up_leaves_no_bytes_behind() {
+    const MOST_BYTES: usize = 1 << 20;
+    const SLACK: i64 = 64 << 10;
+    let (asked, go, numbers) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let shared = (Arc::clone(&asked), Arc::clone(&go));
+    let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let query = request.uri().query().unwrap_or_default();
+        let (is_watch, is_later_page) = (query.contains("watch=true"), query.contains("continue="));
+        let ((asked, go), number) = (shared.clone(), numbers.fetch_add(1, Ordering::Relaxed));
+        async move {
+            // The first list, which ends, is what is known.
+            let is_known = number == 0;
+            if !is_known && !is_later_page {
+                asked.notify_one();
+                go.notified().await;
+            }
+            let body = if is_watch {
+                "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n".to_owned()
+            } else {
+                long_page(number, &if is_known { String::new() } else { number.to_string() })
+            };
+            Ok::<_, Infallible>(Response::new(Body::from(body)))
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _entered = runtime.enter();
+    let short = Duration::from_millis(5);
+    let settings = Settings {
+        streaming_lists: false,
+        max_bytes: MOST_BYTES,
+        backoff_min: short,
+        backoff_max: short,
+        ..Settings::default()
+    };
+    let context = Context::new(DEFAULT_GROUP);
+    let factory = Factory::new(Client::new(server, "default"), runtime.handle(), settings)
+        .with_texts(Arc::clone(&context.interner));
+    let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
+    let machines = ApiResource::from_gvk_with_plural(&kind, "machines");
+    let informer = factory.informer(Query::all(machines), Machine::projection(&context));
+    let registration = informer.add_handler(|_: Event<Machine>| {});
+    runtime.block_on(registration.synced());
+    // Each watch and each list waits for its turn.
+    runtime.block_on(asked.notified());
+    let next = || {
+        go.notify_one();
+        runtime.block_on(asked.notified());
+    };
+    next();
+    let first = measure(next);
+    assert!(first.bytes_max > MOST_BYTES as u64, "{} bytes are no full list", first.bytes_max);
+    assert!(first.bytes_current <= SLACK, "{} bytes are left of a list", first.bytes_current);
+    let later = measure(|| (0..8).for_each(|_| next()));
+    assert!(later.bytes_max <= 2 * MOST_BYTES as u64, "{} bytes at once", later.bytes_max);
+    assert!(later.bytes_current <= SLACK, "{} bytes are left of eight lists", later.bytes_current);
+    assert_eq!(informer.store().len(), 4, "what is known stays");
 }

@@ -39,20 +39,39 @@ const CORE: [&str; 4] = ["Cluster", "MachineDeployment", "MachineSet", "Machine"
 /// The number of events of one watch that may be queued.
 const WAITING: usize = 8;
 
-/// The resource for which an API server misbehaves.
-const ODD: &str = "machines";
+/// The length of a providerID of the most bytes that are read of one.
+const LONG: usize = 16 << 10;
+/// The number of objects with such providerIDs on a page: less than 8 MiB.
+const LONG_PER_PAGE: u64 = 400;
+/// The number of their pages that are less than the 96 MiB that are kept of a kind.
+const KEPT_PAGES: u64 = 14;
 
-/// The misbehaviour of lists and watches of Machines.
+/// The misbehaviour of lists and watches of one resource.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Misbehaviour {
     #[default]
     None,
     /// Each page announces another one.
     EndlessPages,
+    /// The same of Machines as large as they are read, after as many as are kept.
+    LongMachines,
+    /// The same of Nodes.
+    LongNodes,
     /// The body of a page never ends.
     GrowingBody,
     /// A watch repeats its events again and again.
     RepeatingWatch,
+}
+
+impl Misbehaviour {
+    fn resource(self) -> &'static str {
+        match self {
+            Self::LongNodes => "nodes",
+            Self::None | Self::EndlessPages | Self::LongMachines | Self::GrowingBody | Self::RepeatingWatch => {
+                "machines"
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -60,6 +79,8 @@ pub(crate) struct Api {
     watches: Mutex<HashMap<String, Vec<mpsc::Sender<Bytes>>>>,
     misbehaviour: Mutex<Misbehaviour>,
     version: AtomicU64,
+    /// The number of lists of long objects.
+    long_lists: AtomicU64,
     discoveries: AtomicUsize,
     requests: AtomicUsize,
 }
@@ -92,7 +113,7 @@ impl Api {
     /// Begins or ends a misbehaviour, and cuts the watches.
     pub(crate) fn misbehave(&self, misbehaviour: Misbehaviour) {
         *self.misbehaviour.lock() = misbehaviour;
-        self.watches.lock().remove(ODD);
+        self.watches.lock().remove(misbehaviour.resource());
     }
 
     /// Returns the number of requests so far, and of discovery requests among them.
@@ -103,16 +124,23 @@ impl Api {
     fn answer(self: Arc<Self>, plural: &str, uri: &Uri) -> Response {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let query = uri.query().unwrap_or_default();
-        let misbehaviour = if plural == ODD { *self.misbehaviour.lock() } else { Misbehaviour::None };
+        let misbehaviour = *self.misbehaviour.lock();
+        let misbehaviour = if plural == misbehaviour.resource() { misbehaviour } else { Misbehaviour::None };
         let is_watch = query.contains("watch=");
         let is_streamed = query.contains("sendInitialEvents");
         match misbehaviour {
-            Misbehaviour::EndlessPages | Misbehaviour::GrowingBody if is_streamed => {
-                StatusCode::UNPROCESSABLE_ENTITY.into_response()
+            Misbehaviour::EndlessPages
+            | Misbehaviour::LongMachines
+            | Misbehaviour::LongNodes
+            | Misbehaviour::GrowingBody
+                if is_watch =>
+            {
+                // Refuses streamed lists, and forces a new list.
+                let code = if is_streamed { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::GONE };
+                code.into_response()
             }
-            // Forces a new list.
-            Misbehaviour::EndlessPages | Misbehaviour::GrowingBody if is_watch => StatusCode::GONE.into_response(),
             Misbehaviour::EndlessPages => self.endless_page().into_response(),
+            Misbehaviour::LongMachines | Misbehaviour::LongNodes => self.long_page(plural, query).into_response(),
             Misbehaviour::GrowingBody => growing_body(),
             Misbehaviour::RepeatingWatch if is_watch => self.repeating_watch(is_streamed),
             Misbehaviour::None | Misbehaviour::RepeatingWatch if is_watch => self.watch(plural, is_streamed),
@@ -138,6 +166,29 @@ impl Api {
         self.list(&(0..500).map(machine).collect::<Vec<_>>().join(","), "more")
     }
 
+    /// Returns a page of the fleet's objects, and of others as large as they are read, with new texts each time. Every
+    /// other list ends below the limit of bytes, so that the next one comes beside as many as may be known.
+    fn long_page(&self, plural: &str, query: &str) -> String {
+        let number = |text: &str| text.parse::<u64>().expect("a number of this server");
+        let token = query.split('&').find_map(|parameter| parameter.strip_prefix("continue="));
+        let (list, page) = token.and_then(|token| token.split_once('.')).map_or_else(
+            || (self.long_lists.fetch_add(1, Ordering::Relaxed), 0),
+            |(list, page)| (number(list), number(page)),
+        );
+        let (from, filler) = (self.next_version(), "x".repeat(LONG - 30));
+        let namespace = if plural == "nodes" { String::new() } else { format!(r#""namespace":"{NAMESPACE}","#) };
+        let long = |number| {
+            format!(
+                r#"{{"metadata":{{{namespace}"name":"long-{from}-{number}","uid":"u","resourceVersion":"1"}},"spec":{{"clusterName":"prod","providerID":"cloud:///{from:010}/{number:010}{filler}"}}}}"#
+            )
+        };
+        let own = if page == 0 { objects(plural) } else { Vec::new() };
+        let items: Vec<_> = own.into_iter().chain((0..LONG_PER_PAGE).map(long)).collect();
+        let ends = list.is_multiple_of(2) && page + 1 == KEPT_PAGES;
+        let next = if ends { String::new() } else { format!("{list}.{}", page + 1) };
+        self.list(&items.join(","), &next)
+    }
+
     fn initial(&self, plural: &str, is_streamed: bool) -> Vec<Result<Bytes, Infallible>> {
         if !is_streamed {
             return Vec::new();
@@ -158,8 +209,9 @@ impl Api {
     }
 
     fn repeating_watch(&self, is_streamed: bool) -> Response {
-        let initial = self.initial(ODD, is_streamed);
-        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", objects(ODD).swap_remove(0));
+        let odd = Misbehaviour::RepeatingWatch.resource();
+        let initial = self.initial(odd, is_streamed);
+        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", objects(odd).swap_remove(0));
         let event = Bytes::from(event.repeat(100));
         let events = stream::repeat_with(move || Ok::<_, Infallible>(event.clone()));
         Body::from_stream(stream::iter(initial).chain(events)).into_response()

@@ -49,18 +49,22 @@ pub(crate) enum Attack {
     Connections,
     Scrapes,
     EndlessPages,
+    LongMachines,
+    LongNodes,
     GrowingBody,
     RepeatingWatch,
 }
 
 impl Attack {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Objects,
         Self::Kinds,
         Self::Template,
         Self::Connections,
         Self::Scrapes,
         Self::EndlessPages,
+        Self::LongMachines,
+        Self::LongNodes,
         Self::GrowingBody,
         Self::RepeatingWatch,
     ];
@@ -100,7 +104,11 @@ impl World {
             Attack::Kinds => format!("{done} events naming a kind each, {discoveries} requests of discovery"),
             Attack::Template => format!("{done} events of {} groups and the template of all", self.count(SHARING)),
             Attack::Connections | Attack::Scrapes => format!("{done} connections opened"),
-            Attack::EndlessPages | Attack::GrowingBody | Attack::RepeatingWatch => {
+            Attack::EndlessPages
+            | Attack::LongMachines
+            | Attack::LongNodes
+            | Attack::GrowingBody
+            | Attack::RepeatingWatch => {
                 format!("{requests} lists and watches asked for")
             }
         }
@@ -125,6 +133,8 @@ impl World {
                 ended.run_until_cancelled(self.scrapes()).await;
             }
             Attack::EndlessPages => self.misbehave(Misbehaviour::EndlessPages, &ended).await,
+            Attack::LongMachines => self.misbehave(Misbehaviour::LongMachines, &ended).await,
+            Attack::LongNodes => self.misbehave(Misbehaviour::LongNodes, &ended).await,
             Attack::GrowingBody => self.misbehave(Misbehaviour::GrowingBody, &ended).await,
             Attack::RepeatingWatch => self.misbehave(Misbehaviour::RepeatingWatch, &ended).await,
         }

@@ -115,6 +115,18 @@ impl<T: Types> Log<T> {
         self
     }
 
+    /// Adds an entry, in a time that doesn't grow with the log.
+    ///
+    /// # Errors
+    /// The entry, if its Machine has one already.
+    pub fn try_push(&mut self, entry: Entry<T>) -> Result<(), Entry<T>> {
+        if self.get(&entry.uid).is_some() {
+            return Err(entry);
+        }
+        self.push(entry);
+        Ok(())
+    }
+
     /// Adds the entry of a Machine that has none.
     pub fn push(&mut self, entry: Entry<T>) {
         debug_assert!(self.get(&entry.uid).is_none(), "{:?} is in the log already", entry.name);

@@ -11,6 +11,7 @@ use rstest::rstest;
 use self::finish::Machine;
 use super::*;
 
+mod costs;
 mod failing;
 mod finish;
 mod properties;

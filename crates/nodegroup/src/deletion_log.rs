@@ -222,19 +222,17 @@ impl LogAnnotation for DeletionLog {
         for acceptance in written {
             for (name, uid) in acceptance.machines {
                 check(&name, &uid, &acceptance.ticket).map_err(foreign)?;
-                let uid = Uid::from(uid);
-                if log.get(&uid).is_some() {
-                    return Err(foreign(format!("the Machine {name} with uid {uid:?} is named twice")));
-                }
-                log.push(Entry {
+                let entry = Entry {
                     name: name.into(),
-                    uid,
+                    uid: Uid::from(uid),
                     ticket: acceptance.ticket.clone(),
                     phase: acceptance.phase,
                     soft: acceptance.soft,
                     counted: acceptance.counted,
                     pending: acceptance.pending,
-                });
+                };
+                let twice = |Entry { name, uid, .. }| format!("the Machine {name} with uid {uid:?} is named twice");
+                log.try_push(entry).map_err(|entry| foreign(twice(entry)))?;
             }
         }
         Ok(log)

@@ -13,6 +13,7 @@ mod handle;
 mod hook;
 mod index;
 mod lister;
+mod listing;
 mod memory;
 mod progress;
 mod query;

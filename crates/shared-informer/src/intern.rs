@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 
 /// The estimated memory in bytes below which a sweep isn't worth its time.
 const SWEEP_FLOOR: usize = 128 << 10;
+/// The maximum estimated memory in bytes of unused texts beside many used ones.
+const MOST_UNUSED: usize = 8 << 20;
 /// The estimated memory of a text besides its bytes: its header and its slot in the table.
 const TEXT_WEIGHT: usize = 64;
 
@@ -54,13 +56,19 @@ impl Interner {
         if let Some(known) = texts.known.get(text) {
             return known.clone();
         }
-        if texts.weight >= SWEEP_FLOOR.max(texts.kept * 2) {
+        if texts.weight >= SWEEP_FLOOR.max(texts.kept + texts.kept.min(MOST_UNUSED)) {
             texts.sweep();
         }
         texts.weight += weight(text);
         let text = ArcStr::from(text);
         texts.known.insert(text.clone());
         text
+    }
+
+    /// Drops the unused texts, as after many objects were dropped.
+    #[cfg(feature = "client")]
+    pub(super) fn sweep(&self) {
+        self.texts.lock().sweep();
     }
 }
 
@@ -86,13 +94,37 @@ mod tests {
         assert!(ArcStr::ptr_eq(&held, &interner.intern("held")));
     }
 
+    /// Returns a text of this weight.
+    fn long(index: usize) -> String {
+        format!("{index:0width$}", width = LONG - TEXT_WEIGHT)
+    }
+
+    const LONG: usize = 16 << 10;
+
     #[test]
     fn long_texts_that_nobody_holds_are_swept_by_their_bytes() {
         let interner = Interner::default();
-        let bytes = || interner.texts.lock().known.iter().map(ArcStr::len).sum::<usize>();
-        for index in 0..1000 {
-            interner.intern(&format!("{index:016384}"));
-            assert!(bytes() <= 256 << 10, "{} bytes after {index} texts", bytes());
+        for index in 0..100 {
+            interner.intern(&long(index));
+            let bytes: usize = interner.texts.lock().known.iter().map(|text| weight(text)).sum();
+            assert!(bytes <= SWEEP_FLOOR, "{bytes} bytes after {index} texts");
+        }
+    }
+
+    #[test]
+    fn as_many_bytes_are_unused_as_are_used_and_never_more_than_a_bound() {
+        for used in [64, 1_024] {
+            let interner = Interner::default();
+            let weight = || interner.texts.lock().weight;
+            let held: Vec<_> = (0..used).map(|index| interner.intern(&long(index))).collect();
+            assert_eq!(weight(), used * LONG);
+            let most = weight() + weight().min(MOST_UNUSED);
+            let weights = (used..used * 4).map(|index| {
+                interner.intern(&long(index));
+                weight()
+            });
+            assert_eq!(weights.max(), Some(most));
+            assert_eq!(held.len(), used);
         }
     }
 }

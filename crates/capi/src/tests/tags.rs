@@ -38,6 +38,8 @@ fn a_machine_names_its_cluster_decoded_or_not(#[case] spec: Value, #[case] label
 #[rstest]
 #[case::labelled(json!({"labels": {"autoscaler": "fleet"}}), true)]
 #[case::another_value(json!({"labels": {"autoscaler": "own"}}), false)]
+#[case::beside_a_long_label(json!({"labels": {"autoscaler": "fleet", "other": "x".repeat(200_000)}}), true)]
+#[case::a_long_value(json!({"labels": {"autoscaler": "fleet".repeat(40_000)}}), false)]
 #[case::no_labels(json!({}), false)]
 #[case::an_annotation(json!({"annotations": {"autoscaler": "fleet"}}), false)]
 fn a_cluster_is_selected_by_its_labels(#[case] mut metadata: Value, #[case] expected: bool) {
@@ -65,6 +67,7 @@ fn a_cluster_is_selected_by_its_labels(#[case] mut metadata: Value, #[case] expe
 #[case::without_a_zone("2026-01-02T03:04:05", Some("2099-01-01T00:00:00Z"), true)]
 #[case::empty("", Some("2099-01-01T00:00:00Z"), true)]
 #[case::no_time("tomorrow", Some("2099-01-01T00:00:00Z"), true)]
+#[case::a_long_text("9".repeat(200_000).leak(), Some("2099-01-01T00:00:00Z"), true)]
 fn an_annotation_of_a_cluster_excludes_certificates(
     #[case] text: &str,
     #[case] valid_from: Option<&str>,

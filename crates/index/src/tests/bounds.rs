@@ -2,8 +2,8 @@
 
 use arcstr::ArcStr;
 use capi::{
-    Cluster, Context, InfrastructureTemplate, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, Meta, ObjectKey,
-    ScalableKind, ScalableResource,
+    Cluster, Context, InfrastructureTemplate, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, Machine, Meta,
+    ObjectKey, ScalableKind, ScalableResource,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -117,6 +117,115 @@ fn names_and_amounts_are_kept_up_to_their_bound(#[case] bytes: usize, #[case] ke
     assert_eq!((own.labels["team"].len(), of_machines.template_labels["team"].len()), (kept, kept));
 }
 
+/// Returns the fields of an object that a MachineDeployment with this name owns.
+fn owned_by(name: &str) -> Value {
+    let owner = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": name});
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
+#[rstest]
+#[case::cluster_name(
+    |text: &str| json!({"spec": {"clusterName": text}}),
+    |set: &ScalableResource| set.cluster_name.len()
+)]
+#[case::owner(owned_by, |set: &ScalableResource| set.deployment.as_ref().map_or(0, ArcStr::len))]
+#[case::failure_domain(
+    |text: &str| json!({"spec": {"template": {"spec": {"failureDomain": text}}}}),
+    |set: &ScalableResource| set.failure_domain.as_ref().map_or(0, ArcStr::len)
+)]
+#[case::version(
+    |text: &str| json!({"spec": {"template": {"spec": {"version": text}}}}),
+    |set: &ScalableResource| set.version.as_ref().map_or(0, ArcStr::len)
+)]
+#[case::a_provider_id_of_a_list(
+    |text: &str| json!({"spec": {"providerIDList": [text]}}),
+    |set: &ScalableResource| set.provider_ids[0].len()
+)]
+#[case::a_node_of_a_list(
+    |text: &str| json!({"status": {"nodeRefs": [{"name": text}]}}),
+    |set: &ScalableResource| set.node_names[0].len()
+)]
+fn each_name_of_a_group_is_kept_up_to_its_bound(
+    #[case] with: fn(&str) -> Value,
+    #[case] length: fn(&ScalableResource) -> usize,
+) {
+    let kept = |bytes: usize| {
+        let (kind, object) = (ScalableKind::MachineSet, with(&"n".repeat(bytes)));
+        length(&ScalableResource::decode(kind, meta_of("set"), &object, &Context::new("cluster.x-k8s.io")).unwrap())
+    };
+    assert_eq!((kept(LONGEST_VALUE), kept(LONGEST_VALUE + 1)), (LONGEST_VALUE, UNREAD.len()));
+}
+
+#[rstest]
+#[case::at_their_bound(LONGEST_VALUE, LONGEST_VALUE)]
+#[case::beyond(LONGEST_VALUE + 1, UNREAD.len())]
+fn names_of_machines_templates_and_topologies_are_kept_up_to_their_bound(#[case] bytes: usize, #[case] kept: usize) {
+    let text = "n".repeat(bytes);
+    let more = json!({"spec": {"clusterName": text}});
+    let Change::Machine(machine) = machine(&format!("MachineSet/{text}"), "a", &more) else { panic!() };
+    assert_eq!(machine.owner.as_ref().map(|(_, name)| name.len()), Some(kept));
+    assert_eq!(machine.cluster_name.len(), kept);
+    let info = json!({"status": {"nodeInfo": {"architecture": text, "operatingSystem": text}}});
+    let template = InfrastructureTemplate::decode(meta_of("t"), &info).unwrap();
+    assert_eq!(template.architecture.as_ref().map(ArcStr::len), Some(kept));
+    assert_eq!(template.operating_system.as_ref().map(ArcStr::len), Some(kept));
+    let annotations = json!({"topology.cluster.x-k8s.io/defer-upgrade": ""});
+    let worker = json!({"name": text, "version": text, "replicas": 1, "metadata": {"annotations": annotations}});
+    let topology = json!({"spec": {"topology": {"version": text, "workers": {"machineDeployments": [worker]}}}});
+    let topology = Cluster::decode(meta_of("stage"), &topology).unwrap().topology.unwrap();
+    let (name, version) = &topology.pinned[0];
+    let texts = [name, version, &topology.version, &topology.held_back[0], &topology.sized[0]];
+    assert_eq!(texts.map(ArcStr::len), [kept; 5]);
+}
+
+#[rstest]
+#[case::at_the_bound_of_others(LONGEST_VALUE)]
+#[case::beyond(200_000)]
+fn of_phases_authorities_and_the_words_of_conditions_no_text_is_kept(#[case] bytes: usize) {
+    let status = |text: &str| {
+        let of_type = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastTransitionTime": text});
+        let conditions = [of_type(text, text), of_type("InfrastructureReady", "False"), of_type("RollingOut", "True")];
+        json!({"status": {"phase": text, "authoritativeAPI": text, "conditions": conditions}})
+    };
+    let machine = |text: &str| -> Machine {
+        let Change::Machine(machine) = machine("MachineSet/workers-1", "a", &status(text)) else { panic!() };
+        (*machine).clone()
+    };
+    let group = |text: &str| -> ScalableResource {
+        let Change::Scalable(group) = deployment("workers", 3, ("1", "10"), &status(text)) else { panic!() };
+        (*group).clone()
+    };
+    let long = "x".repeat(bytes);
+    assert_eq!((machine(&long), group(&long)), (machine("x"), group("x")));
+    assert!(group(&long).handed_over && group(&long).rolling_out_since.is_none());
+}
+
+#[rstest]
+#[case::of_its_size(|number: u64| json!({"spec": {"replicas": number}}), 2_147_483_647)]
+#[case::of_its_reported_size(|number: u64| json!({"status": {"replicas": number}}), 2_147_483_647)]
+#[case::of_its_observed_generation(
+    |number: u64| json!({"status": {"observedGeneration": number}}),
+    9_223_372_036_854_775_807
+)]
+fn a_number_of_a_group_is_read_up_to_its_bound(#[case] with: fn(u64) -> Value, #[case] at_bound: u64) {
+    let decoded = |number: u64| {
+        let kind = ScalableKind::MachineDeployment;
+        ScalableResource::decode(kind, meta_of("workers"), &with(number), &Context::new("cluster.x-k8s.io"))
+    };
+    assert!(decoded(at_bound).is_ok() && decoded(at_bound + 1).is_err());
+}
+
+#[rstest]
+#[case::at_its_bound(LONGEST_MESSAGE)]
+#[case::beyond(LONGEST_MESSAGE + 1)]
+fn of_the_reasons_that_hold_a_set_back_the_beginning_is_kept(#[case] bytes: usize) {
+    let message = format!("Scaling up from 1 to 2 replicas is blocked because:\n* {}", "m".repeat(bytes));
+    let condition = json!({"type": "ScalingUp", "status": "True", "message": message});
+    let more = json!({"status": {"conditions": [condition]}});
+    let Change::Scalable(set) = set_of_with("workers", "workers-1", &more) else { panic!() };
+    assert_eq!(set.held_back.as_ref().map(ArcStr::len), Some(LONGEST_MESSAGE));
+}
+
 fn meta_of(name: &str) -> Meta {
     Meta { key: ObjectKey::new(NAMESPACE, name), uid: "uid".into(), resource_version: "1".into() }
 }
@@ -216,7 +325,8 @@ fn of_a_node_that_shows_more_resources_than_any_none_is_taken() {
         let Change::Node(node) = node("a", &status) else { panic!() };
         node.resources.as_ref().map(|resources| resources.iter().count())
     };
-    assert_eq!((resources(700), resources(900)), (Some(702), None));
+    // All of them are a text of as many bytes as are kept.
+    assert_eq!((resources(779), resources(780)), (Some(781), None));
 }
 
 #[rstest]

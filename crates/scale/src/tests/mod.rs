@@ -9,6 +9,7 @@ mod hostile;
 mod joined;
 mod joins;
 mod left_out;
+mod many_entries;
 mod placeholders;
 mod read_only;
 mod replaced;

@@ -11,14 +11,14 @@ use super::{
     backoff::{Backoff, shorten},
     failure::Failure,
     hook::{Phase, WatchError},
-    memory::{Amount, memory_of},
+    memory::Amount,
     progress::{ListCause, Progress},
     query::Scope,
     settings::Settings,
-    store::{Listing, Store},
+    store::Store,
     wire::{Decoder, Frame, Frames, Page},
 };
-use crate::{identity::ResourceVersion, object::Object};
+use crate::identity::ResourceVersion;
 
 /// The maximum `Retry-After` of a server that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -30,8 +30,6 @@ const MAX_EXPIRED_TOKENS: u32 = 2;
 const MAX_WATCH_ERRORS: u32 = 3;
 /// The number of consecutive repeated events, in addition to two per stored object, after which a watch is closed.
 const MAX_REPEATS: usize = 10_000;
-/// The maximum number of a list's objects that are left out of their namespaces, as a multiple of those that are kept.
-const MAX_LEFT_OUT: usize = 16;
 /// The exponent of the maximum number of watches between two lists that find if namespaces are within their limit.
 const MAX_RECOUNTS: u32 = 2;
 
@@ -111,7 +109,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return listed;
             }
             let limit = (expired < MAX_EXPIRED_TOKENS).then_some(self.page_size());
-            match self.pages(limit).await {
+            match self.pages(limit).await.inspect_err(|_| self.release()) {
                 Ok(version) => {
                     self.list_completed(&version);
                     return Listed { version, open: None };
@@ -199,38 +197,6 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         };
         let max_wait = self.settings.list_timeout;
         timeout(max_wait, answer).await.unwrap_or(Err(Failure::Timeout(max_wait)))
-    }
-
-    pub(super) fn begin_list(&self) -> Listing {
-        let namespace = self.scope.namespace.as_deref();
-        if self.store.amount().check(&self.settings).is_err() {
-            self.store.drop_unlisted(namespace);
-        }
-        self.store.begin_list(self.first, namespace)
-    }
-
-    /// Returns the memory of these objects.
-    pub(super) fn bytes_of<'a>(&self, objects: impl IntoIterator<Item = &'a Object<T>>) -> usize {
-        let bytes_of = self.decoder.projection.bytes_of;
-        let bytes = |object: &Object<T>| memory_of(&object.metadata, object.content.as_deref(), bytes_of);
-        objects.into_iter().map(bytes).sum()
-    }
-
-    /// Fails a list that exceeds a limit, repeated objects included. The store may hold as much again: the objects that
-    /// the list hasn't come to. What is left out has a limit of its own, so that no list is endless.
-    pub(super) fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
-        received.without(left_out).check(&self.settings)?;
-        Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)?;
-        Amount { objects: 0, bytes: self.store.amount().bytes / 2 }.check(&self.settings)
-    }
-
-    pub(super) fn end_list(&mut self, listing: Listing) {
-        self.progress.list_ended(self.position);
-        self.first = false;
-        let namespace = self.scope.namespace.as_deref();
-        if self.store.end_list(listing, namespace) {
-            tracing::debug!(resource = self.progress.resource(), objects = self.store.len(), "informer synced");
-        }
     }
 
     /// Watches, and resumes where the last watch ended, until a list is needed; returns the cause of the list.
@@ -483,6 +449,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
         self.report(phase, failure, pause);
         tokio::time::sleep(pause).await;
+        // By now the handlers have released the objects that were dropped.
+        if failure.is_beyond_limit() {
+            self.decoder.texts.sweep();
+        }
     }
 
     /// Calls the error hooks.

@@ -28,7 +28,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if !self.streams_lists {
                 return None;
             }
-            let failure = match self.stream_once().await {
+            let failure = match self.stream_once().await.inspect_err(|_| self.release()) {
                 Ok(listed) => return Some(listed),
                 Err(failure) => failure,
             };
