@@ -11,7 +11,6 @@ mod commands;
 mod counting;
 mod counts;
 mod deleted_groups;
-mod deletions;
 mod evaluate;
 mod failed_deletes;
 mod feed;
@@ -71,13 +70,12 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     commands::{DeletionView, ScaleView},
-    deletions::DeletionSums,
     feed::{FedKeys, Feed},
     freshness::Freshness,
     group::Served,
     index_feed::IndexFeed,
     members::Member,
-    metrics::{GroupMetrics, GroupSeries, encode_groups},
+    metrics::{DeletionSums, GroupMetrics, GroupSeries, encode_groups},
     notices::Notice,
     own_size::Overwritten,
     pinned::PinnedGroup,

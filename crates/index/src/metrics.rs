@@ -1,6 +1,7 @@
 //! Metrics of the node groups, computed on each scrape: sums over all of them, which are always present, and series per
 //! group. A scrape must never block the writer for long: the index is copied group by group, and evaluated afterwards.
 
+mod deletions;
 mod values;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -8,6 +9,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use jiff::Timestamp;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
+pub use self::deletions::DeletionSums;
 use self::values::{Deletions, GroupNumbers, Values};
 use super::{Index, Stats};
 use metric_families::{count, gauge, single};

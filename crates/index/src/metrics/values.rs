@@ -3,10 +3,8 @@
 use jiff::Timestamp;
 use nodegroup::{InstanceCounts, NodeTemplate, Source};
 
-use crate::{
-    Detail, GroupSnapshot, Index, Stats,
-    deletions::{are_counted, oldest},
-};
+use super::deletions::{are_counted, oldest};
+use crate::{Detail, GroupSnapshot, Index, Stats};
 use metric_families::count;
 
 /// The metrics of a node group.

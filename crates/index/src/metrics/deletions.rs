@@ -5,7 +5,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use nodegroup::{DeletionLog, Exclusion};
 
-use super::Index;
+use crate::Index;
 
 /// The deletions of an index in progress.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
