@@ -390,7 +390,11 @@ impl<T> State<T> {
         let stored = match names.entry(hash, |stored| stored.has_name(name, identity), rehash) {
             hash_table::Entry::Occupied(place) => place.into_mut(),
             hash_table::Entry::Vacant(place) => {
-                place.insert(Stored::new(&object, Lists { last: number, since: number }, identity));
+                // A watch goes on after the last complete list of its scope, whatever other scopes have listed since.
+                let of = |scope| self.complete.get(&scope).copied();
+                let complete = || of(Some(namespace.clone())).or_else(|| of(None)).unwrap_or(NonZeroU32::MIN);
+                let since = listing.map_or_else(complete, |listing| listing.number);
+                place.insert(Stored::new(&object, Lists { last: number, since }, identity));
                 self.count += 1;
                 self.index(&object);
                 self.emit(Event::Added { object, initial }, progress);

@@ -51,6 +51,8 @@ enum Step {
     List(u8, usize),
     /// Lists a scope, but ends after the first page.
     TornList(u8, usize),
+    /// Lists a scope, but fails after the first page, and drops what is new of it.
+    GiveUpList(u8, usize),
     /// Lists a scope object by object, while the cluster changes.
     Stream(u8, Vec<(u8, Option<i64>)>),
     /// Adds a handler in a free slot, or removes the one there.
@@ -72,6 +74,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<bool>().prop_map(Step::Uninstall),
         1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::List(scope, page)),
         1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::TornList(scope, page)),
+        1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::GiveUpList(scope, page)),
         1 => (0..2_u8, meanwhile).prop_map(|(scope, meanwhile)| Step::Stream(scope, meanwhile)),
         1 => (0..3_u8).prop_map(Step::Handler),
         2 => (0..3_u8, 0..4_u8).prop_map(|(place, n)| Step::Drain(place, n)),
@@ -209,6 +212,24 @@ impl World {
         }
     }
 
+    /// Fails after the first page of a list, and drops what is new. What was known before, by whichever watch, stays.
+    fn give_up_list(&mut self, scope: u8, page: usize) {
+        let number = usize::from(scope) % self.scopes.len();
+        let is_known = self.scopes[number].watching;
+        let of_scope = |world: &Self| -> Vec<_> {
+            let all = world.store.list().into_iter().map(|object| object.key());
+            all.filter(|key| world.scope_of(key) == number).collect()
+        };
+        let before = of_scope(self);
+        self.list(scope, page, 1);
+        if self.scopes[number].watching {
+            return;
+        }
+        self.store.drop_unlisted(self.namespace_of(number));
+        let after = of_scope(self);
+        assert!(!is_known || before.iter().all(|key| after.contains(key)), "of {before:?} only {after:?} are left");
+    }
+
     /// Streams a list: the objects that the cluster had when the stream began arrive one by one; later changes arrive
     /// as on a watch, after the objects that they concern.
     fn stream(&mut self, scope: u8, meanwhile: &[(u8, Option<i64>)]) {
@@ -320,6 +341,7 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
         Step::Uninstall(is_reported) => world.uninstall(is_reported),
         Step::List(scope, page) => world.list(scope, page, usize::MAX),
         Step::TornList(scope, page) => world.list(scope, page, 1),
+        Step::GiveUpList(scope, page) => world.give_up_list(scope, page),
         Step::Stream(scope, meanwhile) => world.stream(scope, &meanwhile),
         Step::Handler(place) => {
             let place = &mut listeners[usize::from(place)];
