@@ -79,12 +79,14 @@ impl Playing {
         Self::of(Process::new(std::env::current_exe().expect("the bench")).arg("--callers").arg(folder))
     }
 
-    /// Starts attackers with the lowest priority: elsewhere they have processors of their own, so that here they may
+    /// Starts attackers. A single one has the lowest priority: elsewhere it has processors of its own, so that here it may
     /// keep none from the measured autoscalers.
     fn start_attack(world: &World<'_>, plan: &Plan) -> Self {
         let folder = world.write("endless", plan);
         let bench = std::env::current_exe().expect("the bench");
-        Self::of(Process::new("chrt").args(["--idle", "0"]).arg(bench).arg("--callers").arg(folder))
+        let mut command = Process::new("chrt");
+        command.args([if plan.callers.len() == 1 { "--idle" } else { "--other" }, "0"]);
+        Self::of(command.arg(bench).arg("--callers").arg(folder))
     }
 
     fn of(command: &mut Process) -> Self {
@@ -203,7 +205,7 @@ impl<'w> Turns<'w> {
     pub(crate) fn with_endless(&mut self, count: usize, clients: usize) -> Compared {
         let last = self.plan.callers.iter().rev().take(clients).cloned();
         let endless = last.map(|caller| Autoscaler { is_endless: true, is_measured: false, ..caller });
-        let plan = Plan { callers: endless.collect(), ..self.plan.clone() };
+        let plan = Plan { callers: endless.collect(), pause: SHORTEST, ..self.plan.clone() };
         let (mut playing, mut attack) = (None::<Playing>, 0.0);
         let (turn, world) = (self.turn, self.world);
         let (program, others) = (self.program.id(), [self.callers.process.process().id(), std::process::id()]);
