@@ -53,8 +53,8 @@ struct Ill<'w> {
     cluster: &'w ClusterOf,
     /// The faults that are its ailment.
     faults: Vec<FaultHandle>,
-    /// True if nobody watched its Nodes at the end of a turn with the ailment: a Secret that has become a bad one may be
-    /// read before the first request meets the fault.
+    /// True if nobody watched its Nodes at the end of a turn with the ailment: a Secret that has become a bad one may
+    /// be read before the first request meets the fault.
     was_lost: bool,
     changing: Option<Changing>,
 }

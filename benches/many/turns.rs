@@ -79,8 +79,8 @@ impl Playing {
         Self::of(Process::new(std::env::current_exe().expect("the bench")).arg("--callers").arg(folder))
     }
 
-    /// Starts attackers. A single one has the lowest priority: elsewhere it has processors of its own, so that here it may
-    /// keep none from the measured autoscalers.
+    /// Starts attackers. A single one has the lowest priority: elsewhere it has processors of its own, so that here it
+    /// may keep none from the measured autoscalers.
     fn start_attack(world: &World<'_>, plan: &Plan) -> Self {
         let folder = world.write("endless", plan);
         let bench = std::env::current_exe().expect("the bench");
