@@ -286,10 +286,9 @@ async fn page_debug_state_and_subcommands_show_all_clusters_and_each_one() {
     assert!(caller.serial.is_some() && caller.certificate_until.is_some(), "{caller:?}");
     assert!(fleet.tls.is_some() && of_stage.calls.last_refresh_ago.is_some());
 
-    let url = format!("http://{admin}");
-    let of_two = says(admin, &["clusters", "-o", "json", "--server", &url]).await.unwrap();
-    let of_two: state::FleetState = serde_json::from_str(&of_two).unwrap();
-    assert_eq!(of_two.clusters.len(), fleet.clusters.len(), "a Cluster of several copies is one");
+    let beside_one_that_is_down = says(admin, &["clusters", "-o", "json", "--server", "127.0.0.1:1"]).await.unwrap();
+    let beside_one_that_is_down: state::FleetState = serde_json::from_str(&beside_one_that_is_down).unwrap();
+    assert_eq!(beside_one_that_is_down.clusters.len(), fleet.clusters.len());
 
     let table = says(admin, &["clusters"]).await.unwrap();
     assert!(

@@ -65,10 +65,14 @@ impl Interner {
         text
     }
 
-    /// Drops the unused texts, as after many objects were dropped.
+    /// Drops the unused texts, as after many objects were dropped, if enough texts have come since the last sweep: it
+    /// looks at those of all who share them, so that whoever provokes it must bring something each time.
     #[cfg(feature = "client")]
     pub(super) fn sweep(&self) {
-        self.texts.lock().sweep();
+        let mut texts = self.texts.lock();
+        if texts.weight >= texts.kept + SWEEP_FLOOR {
+            texts.sweep();
+        }
     }
 }
 

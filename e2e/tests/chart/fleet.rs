@@ -313,13 +313,15 @@ fn node_groups_of_a_fleet_have_series_of_their_own_on_demand() {
     assert!(flags_of("serve").contains("--fleet-group-metrics"));
     let said = helm().refuse(&base().set("fleet.groupMetrics", json!(true))).unwrap();
     assert!(said.contains("set fleet.selector, such as autoscaler=fleet"), "{said}");
+    let said = helm().refuse(&everywhere().set("extraArgs", json!({ "fleet-group-metrics": true }))).unwrap();
+    assert!(said.contains("set fleet.groupMetrics to true, and leave this out"), "{said}");
 }
 
 #[test]
 fn the_notes_name_the_limit_of_memory_and_its_size_for_a_fleet() {
-    let notes = |memory: &str| helm().notes(&everywhere().set("resources.limits.memory", json!(memory))).unwrap();
-    for memory in ["256Mi", "1Gi"] {
-        let said = notes(memory);
+    let notes = |memory: Value| helm().notes(&everywhere().set("resources.limits.memory", memory)).unwrap();
+    for (memory, value) in [("256Mi", json!("256Mi")), ("1Gi", json!("1Gi")), ("536870912", json!(536_870_912))] {
+        let said = notes(value);
         let expected =
             format!("Its memory limit is {memory} (resources.limits.memory): give it 128 MiB, 0.25 MiB for each");
         assert!(said.contains(&expected), "{said}");

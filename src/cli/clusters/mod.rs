@@ -5,10 +5,10 @@ mod copies;
 #[cfg(test)]
 mod tests;
 
-use std::{io, time::Duration};
+use std::{collections::HashSet, io, time::Duration};
 
 use clap::Args;
-use futures::future::try_join_all;
+use futures::future::join_all;
 
 use super::{
     UsageError,
@@ -69,31 +69,51 @@ impl TryFrom<ClustersArgs> for ClustersConfig {
 fn servers(values: &[String]) -> Result<Vec<ServerUrl>, UsageError> {
     let urls: Vec<_> = values.iter().flat_map(|value| value.split_whitespace()).collect();
     let urls = if urls.is_empty() { vec![DEFAULT_SERVER] } else { urls };
-    urls.into_iter().map(ServerUrl::of_flag).collect()
+    let mut servers = urls.into_iter().map(ServerUrl::of_flag).collect::<Result<Vec<_>, _>>()?;
+    // A copy that was named twice would count its callers twice.
+    let mut known = HashSet::new();
+    servers.retain(|server| known.insert(server.to_string()));
+    Ok(servers)
 }
 
 impl ClustersConfig {
     /// Asks and prints.
     ///
     /// # Errors
-    /// If a server can't be asked, or serves no fleet.
+    /// If no server can be asked, or none serves a fleet.
     pub(super) fn run(self) -> Result<(), GroupsError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let state = self.chosen(runtime.block_on(self.ask())?);
-        for warning in self.warnings(&state) {
+        let (state, unasked) = runtime.block_on(self.ask())?;
+        let state = self.chosen(state);
+        let missing = unasked.iter().map(|error| format!("a copy is missing: {error}"));
+        for warning in missing.chain(self.warnings(&state)) {
             eprintln!("warning: {warning}");
         }
         printing::print(&mut io::stdout().lock(), &self.render(&state)?)?;
         Ok(())
     }
 
-    /// Returns the state of all servers together.
-    async fn ask(&self) -> Result<FleetState, ClientError> {
+    /// Returns the state of all servers that answer together, and the errors of the others. One that is being replaced
+    /// must not hide what its fellows say.
+    async fn ask(&self) -> Result<(FleetState, Vec<ClientError>), ClientError> {
         let asked = self.servers.iter().map(|server| async move {
             let client = Client::new(server.clone(), self.timeout);
             client.clusters().await
         });
-        Ok(copies::merged(try_join_all(asked).await?))
+        let (mut states, mut errors) = (Vec::new(), Vec::new());
+        for answer in join_all(asked).await {
+            match answer {
+                Ok(state) => states.push(state),
+                Err(error) => errors.push(error),
+            }
+        }
+        match errors.pop() {
+            Some(error) if states.is_empty() => Err(error),
+            last => {
+                errors.extend(last);
+                Ok((copies::merged(states), errors))
+            }
+        }
     }
 
     /// Returns the state with the Clusters and the denied callers of the namespace alone.

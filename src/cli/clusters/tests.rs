@@ -213,6 +213,7 @@ fn of_several_copies_each_cluster_has_the_calls_of_the_one_that_it_called_last()
 #[case::unset(&["-s", ""], &["http://127.0.0.1:8081"])]
 #[case::repeated(&["-s", "a:1", "--server", "http://b:2"], &["http://a:1", "http://b:2"])]
 #[case::by_spaces(&["-s", "a:1 b:2"], &["http://a:1", "http://b:2"])]
+#[case::twice(&["-s", "a:1", "-s", "http://a:1"], &["http://a:1"])]
 fn each_copy_is_named_by_its_url(#[case] flags: &[&str], #[case] expected: &[&str]) {
     let servers: Vec<_> = config(flags).unwrap().servers.iter().map(ToString::to_string).collect();
     assert_eq!(servers, expected);

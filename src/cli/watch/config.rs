@@ -86,9 +86,9 @@ fn workload(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<WorkloadSo
             Err(refused(&"--target workload needs the kubeconfig of a Secret, or --workload-kubeconfig"))
         }
         (None, Some(cluster)) => Ok(nodes.of(cluster)),
-        (None, None) if is_target && text.is_some() => {
-            Err(refused(&"a Secret belongs to a Cluster: give --cluster, or leave it out"))
-        }
+        (None, None) if is_target && text.is_some() => Err(refused(
+            &"a Secret belongs to a Cluster: give --cluster, or leave out CAPI_AUTOSCALER_WORKLOAD_NODES too",
+        )),
         (None, None) => Ok(WorkloadSource::Management),
     }
 }

@@ -113,7 +113,7 @@ async fn a_connection_whose_answer_is_being_read_is_not_silent() {
 
 #[tokio::test]
 async fn a_call_without_end_is_cut_after_the_age_of_its_connection() {
-    let limits = aging(Duration::from_millis(100));
+    let limits = aging(Duration::from_secs(2));
     let connections = Limits { last_request: Duration::from_millis(100), ..limits.connections };
     let running = serve(GrpcLimits { connections, overtime: Duration::ZERO, ..limits });
     let (mut old, waits) = Client::with_a_waiting_call(&running).await;

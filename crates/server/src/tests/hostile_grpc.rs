@@ -157,7 +157,7 @@ impl Client {
     pub(super) async fn with_a_waiting_call(running: &Running) -> (Self, h2::client::ResponseFuture) {
         let client = Self::connect(running, 65_535).await;
         let waits = client.begins_call("/waits").await;
-        running.served.waiting.notified().await;
+        timeout(LIMIT, running.served.waiting.notified()).await.unwrap();
         (client, waits)
     }
 
