@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 
 /// The maximum length of an annotation, label or field that is read, in bytes.
 pub const LONGEST_VALUE: usize = 16 * 1024;
@@ -23,6 +24,18 @@ const ENTRY: usize = 128;
 /// The estimated memory of a text in a list or map besides its bytes: the informers' limit is for large fleets, and
 /// mustn't count more than there is.
 const LISTED: usize = 32;
+
+/// The begin of the year 0000.
+const FIRST_YEAR: Timestamp = Timestamp::constant(-62_167_219_200, 0);
+
+/// Returns a time in the form of RFC 3339, whose years have four digits. jiff also reads signed ones of six, and the
+/// earliest of those fail a debug assertion there.
+#[must_use]
+pub fn time(text: &str) -> Option<Timestamp> {
+    let is_signed = !text.starts_with(|first: char| first.is_ascii_digit());
+    let time = if is_signed { None } else { text.parse().ok() };
+    time.filter(|time| *time >= FIRST_YEAR)
+}
 
 /// The end of the placeholder for a value that is too long.
 const UNREAD: &str = "bytes; no more than 16384 are read)";

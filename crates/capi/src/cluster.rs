@@ -37,7 +37,7 @@ pub enum NotBefore {
 
 impl NotBefore {
     fn of(text: &str) -> Self {
-        text.parse().map_or(Self::Unreadable, Self::Time)
+        bounded::time(text).map_or(Self::Unreadable, Self::Time)
     }
 
     /// Returns true if a certificate that is valid from this time is excluded; one of an unknown time always is.

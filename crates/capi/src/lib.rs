@@ -18,7 +18,7 @@ mod template;
 mod tests;
 mod wire;
 
-pub use bounded::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread};
+pub use bounded::{LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread, time};
 pub use cluster::{Cluster, NotBefore, Topology};
 pub use keys::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, CLIENT_NOT_BEFORE, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,

@@ -194,7 +194,7 @@ impl Metadata<'_> {
 
     /// Returns the creation time, if it can be parsed.
     pub(super) fn created(&self) -> Option<Timestamp> {
-        self.creation_timestamp.as_ref()?.parse().ok()
+        bounded::time(self.creation_timestamp.as_ref()?)
     }
 
     /// Returns a label's value.
@@ -293,7 +293,7 @@ pub(super) struct Condition<'a> {
 impl Condition<'_> {
     /// Returns the time of the last transition, if it can be parsed.
     pub(super) fn since(&self) -> Option<Timestamp> {
-        self.last_transition_time.as_ref()?.parse().ok()
+        bounded::time(self.last_transition_time.as_ref()?)
     }
 }
 

@@ -39,7 +39,7 @@ impl Ticket {
     #[must_use]
     pub fn time(&self) -> Option<Timestamp> {
         let (time, _) = self.0.rsplit_once('-')?;
-        time.parse().ok()
+        capi::time(time)
     }
 
     /// Returns the value of the delete-machine annotation that is set under this ticket.

@@ -114,7 +114,7 @@ impl FromStr for Replaced {
         let (Some(at), Some(count), Some(uid), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
             return Err(NotReplaced);
         };
-        let at = at.parse().map_err(|_| NotReplaced)?;
+        let at = capi::time(at).ok_or(NotReplaced)?;
         let count = count.parse().map_err(|_| NotReplaced)?;
         if uid.is_empty() || uid.len() > LONGEST_UID {
             Err(NotReplaced)
@@ -236,6 +236,9 @@ mod tests {
     #[case("1970-01-01T16:40:00Z 3 ")]
     #[case("1970-01-01T16:40:00Z -3 old")]
     #[case("yesterday 3 old")]
+    #[case::of_the_earliest_time("-009999-01-02T01:59:58.02Z 3 old")]
+    #[case::of_a_year_before_0000("0000-01-01T00:00:00+01:00 3 old")]
+    #[case::of_a_signed_year("+001970-01-01T16:40:00Z 3 old")]
     #[case("1970-01-01T16:40:00Z 3 old and more")]
     fn a_foreign_value_of_the_replacement_annotation_is_no_replacement(#[case] text: &str) {
         assert_eq!(text.parse::<Replaced>(), Err(NotReplaced));

@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use arcstr::ArcStr;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde::Deserialize;
 use shared_informer::Interner;
 
-use crate::{LONGEST_VALUE, wire};
+use crate::{LONGEST_VALUE, bounded, wire};
 
 /// The time for which a Node must be ready before its extended resources count as complete: device plugins start after
 /// the kubelet.
@@ -48,7 +48,7 @@ struct Condition<'a> {
 impl Condition<'_> {
     /// Returns true if the condition had kept its status for [`SETTLED`] when the kubelet last wrote it.
     fn is_settled(&self) -> bool {
-        let time = |text: &Option<wire::Text<'_>>| text.as_ref()?.parse::<Timestamp>().ok();
+        let time = |text: &Option<wire::Text<'_>>| bounded::time(text.as_ref()?);
         match (time(&self.last_transition_time), time(&self.last_heartbeat_time)) {
             (Some(since), Some(seen)) => seen.duration_since(since) >= SETTLED,
             (Some(_) | None, Some(_) | None) => false,
