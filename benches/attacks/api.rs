@@ -57,6 +57,8 @@ pub(crate) enum Misbehaviour {
     LongMachines,
     /// The same of Nodes.
     LongNodes,
+    /// The same of both at once.
+    LongBoth,
     /// The body of a page never ends.
     GrowingBody,
     /// A watch repeats its events again and again.
@@ -64,11 +66,12 @@ pub(crate) enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    fn resource(self) -> &'static str {
+    fn resources(self) -> &'static [&'static str] {
         match self {
-            Self::LongNodes => "nodes",
+            Self::LongNodes => &["nodes"],
+            Self::LongBoth => &["machines", "nodes"],
             Self::None | Self::EndlessPages | Self::LongMachines | Self::GrowingBody | Self::RepeatingWatch => {
-                "machines"
+                &["machines"]
             }
         }
     }
@@ -113,7 +116,7 @@ impl Api {
     /// Begins or ends a misbehaviour, and cuts the watches.
     pub(crate) fn misbehave(&self, misbehaviour: Misbehaviour) {
         *self.misbehaviour.lock() = misbehaviour;
-        self.watches.lock().remove(misbehaviour.resource());
+        self.watches.lock().retain(|resource, _| !misbehaviour.resources().contains(&resource.as_str()));
     }
 
     /// Returns the number of requests so far, and of discovery requests among them.
@@ -125,13 +128,14 @@ impl Api {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let query = uri.query().unwrap_or_default();
         let misbehaviour = *self.misbehaviour.lock();
-        let misbehaviour = if plural == misbehaviour.resource() { misbehaviour } else { Misbehaviour::None };
+        let misbehaviour = if misbehaviour.resources().contains(&plural) { misbehaviour } else { Misbehaviour::None };
         let is_watch = query.contains("watch=");
         let is_streamed = query.contains("sendInitialEvents");
         match misbehaviour {
             Misbehaviour::EndlessPages
             | Misbehaviour::LongMachines
             | Misbehaviour::LongNodes
+            | Misbehaviour::LongBoth
             | Misbehaviour::GrowingBody
                 if is_watch =>
             {
@@ -140,7 +144,9 @@ impl Api {
                 code.into_response()
             }
             Misbehaviour::EndlessPages => self.endless_page().into_response(),
-            Misbehaviour::LongMachines | Misbehaviour::LongNodes => self.long_page(plural, query).into_response(),
+            Misbehaviour::LongMachines | Misbehaviour::LongNodes | Misbehaviour::LongBoth => {
+                self.long_page(plural, query).into_response()
+            }
             Misbehaviour::GrowingBody => growing_body(),
             Misbehaviour::RepeatingWatch if is_watch => self.repeating_watch(is_streamed),
             Misbehaviour::None | Misbehaviour::RepeatingWatch if is_watch => self.watch(plural, is_streamed),
@@ -209,7 +215,7 @@ impl Api {
     }
 
     fn repeating_watch(&self, is_streamed: bool) -> Response {
-        let odd = Misbehaviour::RepeatingWatch.resource();
+        let odd = Misbehaviour::RepeatingWatch.resources()[0];
         let initial = self.initial(odd, is_streamed);
         let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", objects(odd).swap_remove(0));
         let event = Bytes::from(event.repeat(100));

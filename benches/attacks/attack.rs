@@ -51,12 +51,13 @@ pub(crate) enum Attack {
     EndlessPages,
     LongMachines,
     LongNodes,
+    LongBoth,
     GrowingBody,
     RepeatingWatch,
 }
 
 impl Attack {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Objects,
         Self::Kinds,
         Self::Template,
@@ -65,6 +66,7 @@ impl Attack {
         Self::EndlessPages,
         Self::LongMachines,
         Self::LongNodes,
+        Self::LongBoth,
         Self::GrowingBody,
         Self::RepeatingWatch,
     ];
@@ -107,6 +109,7 @@ impl World {
             Attack::EndlessPages
             | Attack::LongMachines
             | Attack::LongNodes
+            | Attack::LongBoth
             | Attack::GrowingBody
             | Attack::RepeatingWatch => {
                 format!("{requests} lists and watches asked for")
@@ -135,6 +138,7 @@ impl World {
             Attack::EndlessPages => self.misbehave(Misbehaviour::EndlessPages, &ended).await,
             Attack::LongMachines => self.misbehave(Misbehaviour::LongMachines, &ended).await,
             Attack::LongNodes => self.misbehave(Misbehaviour::LongNodes, &ended).await,
+            Attack::LongBoth => self.misbehave(Misbehaviour::LongBoth, &ended).await,
             Attack::GrowingBody => self.misbehave(Misbehaviour::GrowingBody, &ended).await,
             Attack::RepeatingWatch => self.misbehave(Misbehaviour::RepeatingWatch, &ended).await,
         }

@@ -25,7 +25,6 @@ pub(crate) struct Figures {
     pub(crate) peak: u64,
     pub(crate) watches: Watches,
     pub(crate) plain: Calls,
-    pub(crate) event: Duration,
 }
 
 /// The targets of a size.
@@ -51,7 +50,8 @@ pub(crate) fn is_full(args: &Args) -> bool {
     targets(args).is_some()
 }
 
-pub(crate) fn print(args: &Args, one: &Figures, all: &Figures) {
+/// Prints the figures of one Cluster and of all, with the processor times of an event.
+pub(crate) fn print(args: &Args, [one, all]: [&Figures; 2], events: [Duration; 2]) {
     let targets = targets(args);
     let target = |text: &dyn Fn(&Targets) -> String| targets.as_ref().map(text).unwrap_or_default();
     let row = |name: &str, one: String, all: String, target: String| {
@@ -74,9 +74,9 @@ pub(crate) fn print(args: &Args, one: &Figures, all: &Figures) {
     let micros = |micros: u32| format!("{micros} µs");
     row("median", micros(one.plain.median), micros(all.plain.median), String::new());
     row("p99", micros(one.plain.p99), micros(all.plain.p99), target(&|it| micros(it.p99)));
-    let event = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6);
-    let ratio = format!("{:.2} of {EVENT}", event_ratio(one, all));
-    row("processor time of an event", event(one.event), event(all.event), ratio);
+    let ratio = format!("{:.2} of {EVENT}", event_ratio(events));
+    let [of_one, of_all] = events.map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
+    row("processor time of an event", of_one, of_all, ratio);
 }
 
 /// Prints the heading of the rows of attacks and ailments.
@@ -133,12 +133,12 @@ pub(crate) fn missed_in_turns(args: &Args, part: Part, compared: &Compared) -> V
     missed
 }
 
-fn event_ratio(one: &Figures, all: &Figures) -> f64 {
-    all.event.as_secs_f64() / one.event.as_secs_f64().max(f64::EPSILON)
+fn event_ratio([of_one, of_all]: [Duration; 2]) -> f64 {
+    of_all.as_secs_f64() / of_one.as_secs_f64().max(f64::EPSILON)
 }
 
 /// Returns the violated limits. Times and memory have targets at full size only; counts at any.
-pub(crate) fn missed(args: &Args, one: &Figures, all: &Figures) -> Vec<String> {
+pub(crate) fn missed(args: &Args, [one, all]: [&Figures; 2], events: [Duration; 2]) -> Vec<String> {
     let mut missed = Vec::new();
     let mut check = |is_met: bool, what: &str| {
         if !is_met {
@@ -152,7 +152,7 @@ pub(crate) fn missed(args: &Args, one: &Figures, all: &Figures) -> Vec<String> {
         check(all.ready <= targets.ready, "the time until it is ready");
         check(all.nodes <= targets.nodes, "the time until all Nodes are in sync");
         check(all.plain.p99 <= targets.p99, "the p99");
-        check(event_ratio(one, all) <= EVENT, "the cost of an event");
+        check(event_ratio(events) <= EVENT, "the cost of an event");
     }
     missed
 }

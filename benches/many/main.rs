@@ -40,6 +40,8 @@ mod ailments;
 mod callers;
 #[path = "../../examples/sandbox/certificates.rs"]
 mod certificates;
+#[path = "../serving/environment.rs"]
+mod environment;
 mod figures;
 mod parts;
 mod processes;
@@ -111,15 +113,9 @@ fn main() {
         runtime.block_on(callers::process(folder)).expect("the autoscalers play");
         return;
     }
-    let has_size = args.has(Part::Size);
-    let one = has_size.then(|| {
-        let args = Args { clusters: 1, ..args.clone() };
-        let fleet = Fleet::start(&runtime, &args);
-        fleet.size(&args)
-    });
     let mut missed = Vec::new();
-    if has_size || args.has_turns() || args.has(Part::Reconnect) {
-        missed.extend(with_a_fleet(&runtime, &args, one.as_ref()));
+    if args.has(Part::Size) || args.has_turns() || args.has(Part::Reconnect) {
+        missed.extend(with_a_fleet(&runtime, &args));
     }
     if args.has(Part::Processes) && args.processes > 0 {
         missed.extend(processes::compare(&runtime, &args));
@@ -142,13 +138,21 @@ impl Args {
 }
 
 /// Measures the parts that share a fleet, prints them, and returns the violated limits.
-fn with_a_fleet(runtime: &Runtime, args: &Args, one: Option<&Figures>) -> Vec<String> {
+fn with_a_fleet(runtime: &Runtime, args: &Args) -> Vec<String> {
+    let one = args.has(Part::Size).then(|| {
+        let args = Args { clusters: 1, ..args.clone() };
+        let fleet = Fleet::start(runtime, &args);
+        let figures = fleet.size(&args);
+        (fleet, figures)
+    });
     let fleet = Fleet::start(runtime, args);
     let mut missed = Vec::new();
-    if let Some(one) = one {
+    if let Some((fleet_of_one, one)) = one {
         let all = fleet.size(args);
-        figures::print(args, one, &all);
-        missed.extend(figures::missed(args, one, &all));
+        let events = runtime.block_on(program::events_in_turns([&fleet_of_one, &fleet], args));
+        drop(fleet_of_one);
+        figures::print(args, [&one, &all], events);
+        missed.extend(figures::missed(args, [&one, &all], events));
     }
     if args.has_turns() {
         missed.extend(fleet.in_turns(args));
@@ -165,9 +169,9 @@ fn with_a_fleet(runtime: &Runtime, args: &Args, one: Option<&Figures>) -> Vec<St
 }
 
 /// A fleet whose Nodes are all in sync.
-struct Fleet<'a> {
-    world: World<'a>,
-    program: Program,
+pub(crate) struct Fleet<'a> {
+    pub(crate) world: World<'a>,
+    pub(crate) program: Program,
     ready: Duration,
     nodes: Duration,
 }
@@ -188,9 +192,7 @@ impl<'a> Fleet<'a> {
         std::thread::sleep(Duration::from_secs(args.rest));
         let (resident, peak) = (program.memory("VmRSS"), program.memory("VmHWM"));
         let watches = world.watches();
-        drop(turns);
-        let event = world.block_on(program.event(world, args));
-        Figures { ready: *ready, nodes: *nodes, served, resident, peak, watches, plain, event }
+        Figures { ready: *ready, nodes: *nodes, served, resident, peak, watches, plain }
     }
 
     /// Measures in turns without and with each attack and ailment, prints that, and returns the violated limits.

@@ -25,9 +25,10 @@ use tokio::{
 };
 
 use crate::{
-    Args,
+    Args, Fleet,
     callers::{self, Client, Plan},
     certificates::{FILES, TRUST_DOMAIN},
+    environment,
     world::{SELECTOR, World},
 };
 
@@ -77,6 +78,7 @@ impl Program {
     pub(crate) fn start(world: &World<'_>, served: Served<'_>) -> Self {
         let sandbox = world.sandbox();
         let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
+        command.envs(environment::of_image());
         command.args(["serve", "--no-events", "--admin-listen=none", "--log-format=json"]);
         command.args(["--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"]);
         command.arg(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
@@ -182,18 +184,6 @@ impl Program {
         callers::connect(&plan, &world.plan.callers[number]).await.expect("a connection")
     }
 
-    /// Returns the processor time of a Machine's event, the least of several turns: all else that runs only adds to it.
-    pub(crate) async fn event(&self, world: &World<'_>, args: &Args) -> Duration {
-        let events = Events::of(world, args);
-        // The connections of the autoscalers that have ended are closed first.
-        sleep(IDLE).await;
-        let mut least = Duration::MAX;
-        for turn in 0..args.turns {
-            least = least.min(self.event_in_turn(world, args, (&events, turn)).await);
-        }
-        least
-    }
-
     async fn event_in_turn(&self, world: &World<'_>, args: &Args, (events, turn): (&Events, usize)) -> Duration {
         let mut client = self.client(world, events.last_cluster(args.events)).await;
         let before = self.processor_time();
@@ -212,6 +202,21 @@ impl Program {
         let idle = idle.mul_f64(began.elapsed().as_secs_f64() / IDLE.as_secs_f64());
         busy.saturating_sub(idle) / args.events as u32
     }
+}
+
+/// Returns the processor time of a Machine's event in each of two fleets, the least of several turns: all else that runs
+/// only adds to it. The turns of one alternate with those of the other, so that what lasts for minutes meets both.
+pub(crate) async fn events_in_turns(fleets: [&Fleet<'_>; 2], args: &Args) -> [Duration; 2] {
+    let events = fleets.map(|fleet| Events::of(&fleet.world, args));
+    // The connections of the autoscalers that have ended are closed first.
+    sleep(IDLE).await;
+    let mut least = [Duration::MAX; 2];
+    for turn in 0..args.turns {
+        for ((Fleet { world, program, .. }, events), least) in fleets.into_iter().zip(&events).zip(&mut least) {
+            *least = program.event_in_turn(world, args, (events, turn)).await.min(*least);
+        }
+    }
+    least
 }
 
 /// The looks at a program's readiness, which end when this is dropped.

@@ -1,5 +1,7 @@
 //! The release binary in a process of its own, which follows an API server of the bench.
 
+mod environment;
+
 use std::{
     fs,
     net::SocketAddr,
@@ -29,6 +31,7 @@ impl Serving {
         fs::write(&config, kubeconfig(&format!("http://{api}"))).expect("a kubeconfig");
         let process = Process::start(
             Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+                .envs(environment::of_image())
                 .args(["serve", "--all-clusters", "--http-listen", &http.to_string()])
                 .args(arguments)
                 .arg("--management-kubeconfig")

@@ -4,10 +4,14 @@
 use std::time::Duration;
 
 use nodegroup::Rules;
-use shared_informer::{Settings, Spawner};
+use shared_informer::{Settings, SharedLimit, Spawner};
 
 use cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
 use connect::{Clients, WorkloadSource};
+
+/// The limit of the memory of all objects that are kept, in bytes: as many Machines and Nodes as there may be. With what
+/// else the process needs it is less than the chart's limit.
+const MAX_BYTES: usize = 192 << 20;
 
 /// The options for reading the clusters.
 #[derive(Clone, Debug)]
@@ -36,7 +40,7 @@ impl Clusters {
     #[must_use]
     pub fn start(management: Clients, options: ClusterOptions, tasks: &Spawner) -> Self {
         let ClusterOptions { rules, workload, capi_version, max_staleness } = options;
-        let informers = Settings::default();
+        let informers = Settings { shared_limit: Some(SharedLimit::new(MAX_BYTES)), ..Settings::default() };
         let group = rules.keys.group.clone();
         let of_management = ManagementOptions { group, version: capi_version, informers: informers.clone() };
         let management = Management::start(management, of_management, tasks);

@@ -17,6 +17,9 @@ use discovery::{CoreResources, discover_core};
 const REDISCOVER: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The part of the informers' shared limit of bytes that infrastructure templates may use: whoever may write templates
+/// must leave place for all other kinds.
+const OF_TEMPLATES: usize = 32 << 20;
 
 /// The options for reading a management cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +42,8 @@ struct Inner {
     clients: Clients,
     context: Arc<Context>,
     factory: Factory,
+    /// The same for infrastructure templates.
+    of_templates: Factory,
     options: ManagementOptions,
     resources: Arc<ArcSwapOption<CoreResources>>,
     announced: watch::Sender<Option<Arc<CoreResources>>>,
@@ -54,9 +59,12 @@ impl Management {
     pub fn start(clients: Clients, options: ManagementOptions, runtime: impl Into<Spawner>) -> Self {
         let runtime = runtime.into();
         let context = Context::new(&options.group);
+        let factory = Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone())
+            .with_texts(Arc::clone(&context.interner));
+        let of_templates = options.informers.shared_limit.as_ref().map(|limit| limit.part(OF_TEMPLATES));
         let inner = Arc::new(Inner {
-            factory: Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone())
-                .with_texts(Arc::clone(&context.interner)),
+            of_templates: factory.clone().with_shared_limit(of_templates),
+            factory,
             context,
             clients,
             options,
@@ -156,6 +164,11 @@ impl Management {
     #[must_use]
     pub fn factory(&self) -> &Factory {
         &self.inner.factory
+    }
+
+    /// Returns the factory of the informers of infrastructure templates. Both have the same informers.
+    pub(super) fn factory_of_templates(&self) -> &Factory {
+        &self.inner.of_templates
     }
 
     /// Stops discovery and all informers, and waits for their tasks.

@@ -315,7 +315,7 @@ impl<S: TemplateSink> Templates<S> {
         match previous {
             Some(followed) if *followed.resource() == resource => followed,
             previous => Followed::start(
-                self.management.factory(),
+                self.management.factory_of_templates(),
                 resource,
                 self.namespaces.clone(),
                 InfrastructureTemplate::projection(),

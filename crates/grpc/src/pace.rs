@@ -1,9 +1,13 @@
-//! The pace of one caller among many: what comes faster waits, so that others are answered. It refuses nothing.
+//! The pace of one caller among many: what comes faster waits, so that others are answered, and comes after theirs then.
+//! It refuses nothing.
 
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
 
 /// The time between two calls at the highest pace: 12,500 a second, half of what a thread answers, and about as fast as
 /// a client that makes one call after another.
@@ -30,6 +34,8 @@ impl Pace {
         let pause = self.pause(Instant::now());
         if pause >= SHORTEST {
             sleep(pause).await;
+            // Many of them are due at once. The thread is done with all others first that are ready.
+            yield_now().await;
         }
     }
 
@@ -45,6 +51,28 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_beyond_the_pace_come_after_those_of_others_that_are_ready() {
+        let (pace, order) = (Pace::of_one_of_many(), Arc::new(Mutex::new(Vec::new())));
+        while pace.pause(Instant::now()) < SHORTEST {}
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let (pace, order) = (pace.clone(), Arc::clone(&order));
+            calls.spawn(async move {
+                pace.keep().await;
+                order.lock().push("beyond the pace");
+            });
+        }
+        let others = Arc::clone(&order);
+        calls.spawn(async move {
+            // They are due in the same millisecond, and one that came last.
+            sleep(SHORTEST + EVERY * 3).await;
+            others.lock().push("of others");
+        });
+        calls.join_all().await;
+        assert_eq!(*order.lock(), ["of others", "beyond the pace", "beyond the pace", "beyond the pace"]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_without_end_is_answered_at_the_highest_pace() {

@@ -12,7 +12,10 @@ use std::{
 };
 
 use futures::poll;
-use tokio::sync::{Notify, Semaphore};
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::yield_now,
+};
 
 /// The number of calls that are answered in a turn: some share a write to the socket.
 pub(super) const CALLS_IN_A_TURN: usize = 4;
@@ -36,10 +39,15 @@ impl Default for Turns {
 
 impl Turns {
     /// Begins a turn whenever it is polled after an answer. It has to run in the connection's own task, which the
-    /// thread comes to after the tasks of all others.
+    /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and what
+    /// others have sent by then comes first as well.
     pub(super) async fn begin_each(&self) -> Infallible {
         loop {
             self.has_answered.notified().await;
+            if self.answered.load(Ordering::Relaxed) >= CALLS_IN_A_TURN {
+                // After all that the thread can do meanwhile, and what has arrived by then.
+                yield_now().await;
+            }
             self.calls.add_permits(self.answered.swap(0, Ordering::Relaxed));
         }
     }
@@ -101,6 +109,39 @@ mod tests {
         }
         let last = order.lock().iter().position(|connection| *connection == 10);
         assert!(last.is_some_and(|place| place <= 10 * CALLS_IN_A_TURN), "{last:?}");
+    }
+
+    /// A call of another client leads to three steps, one after the other, as those of reading, answering and writing.
+    #[tokio::test]
+    async fn all_steps_of_others_come_before_the_next_of_whole_turns() {
+        let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
+        let (steps, turns) = (Arc::new(Semaphore::new(0)), Arc::new(Turns::default()));
+        for step in 1..=3 {
+            let (steps, order) = (Arc::clone(&steps), Arc::clone(&order));
+            tasks.spawn(async move {
+                steps.acquire_many(step).await.expect("it stays open").forget();
+                order.lock().push("a step of another");
+                steps.add_permits(2 * usize::try_from(step).expect("a small number") + 1);
+            });
+        }
+        for call in 0..CALLS_IN_A_TURN * 2 {
+            let (turns, order, steps) = (Arc::clone(&turns), Arc::clone(&order), Arc::clone(&steps));
+            let answer = async move {
+                order.lock().push("a call");
+                if call == 0 {
+                    steps.add_permits(1);
+                }
+            };
+            tasks.spawn(async move { turns.carry_out(answer).await });
+        }
+        tasks.spawn(async move {
+            turns.begin_each().await;
+        });
+        while order.lock().len() < CALLS_IN_A_TURN * 2 + 3 {
+            yield_now().await;
+        }
+        let steps: Vec<_> = order.lock().split(|it| *it == "a step of another").map(<[_]>::len).collect();
+        assert_eq!(steps, [CALLS_IN_A_TURN, 0, 0, CALLS_IN_A_TURN]);
     }
 
     /// A write waits for an API server, and the reads behind it don't wait for the write.

@@ -43,6 +43,7 @@ pub use self::{
     hook::{ErrorHook, Phase, WatchError},
     index::UnknownIndex,
     lister::{AsOf, Lister, NamespaceLister},
+    memory::SharedLimit,
     query::{Namespaces, Query},
     settings::{NamespaceLimit, Settings},
     slot::HandlerOptions,

@@ -13,6 +13,6 @@ pub use self::{
     captured_log::CapturedLog,
     certificate::Certificate,
     http::{free_address, get, receiver, serve, serve_at, try_get},
-    process::{Piped, Process, Program, memory_of},
+    process::{Piped, Process, Program, give_way, memory_of},
     wait::{PATIENCE, Wait, soon, until, until_true},
 };

@@ -9,6 +9,7 @@ use kube::Client;
 use super::{
     backoff::Backoff,
     handle::{Informer, Shared},
+    memory::SharedLimit,
     progress::Progress,
     query::Query,
     reflector::Reflector,
@@ -54,6 +55,12 @@ impl Factory {
         Self { texts, ..self }
     }
 
+    /// Sets the limit of bytes that the informers share which are started from here on, with others that have it.
+    #[must_use]
+    pub fn with_shared_limit(self, shared_limit: Option<SharedLimit>) -> Self {
+        Self { settings: Arc::new(Settings { shared_limit, ..Settings::clone(&self.settings) }), ..self }
+    }
+
     /// Returns the informer for this query, this type and this projection's name, and starts it if there is none yet.
     /// After [`Factory::shutdown`] the returned informer never syncs.
     #[must_use = "an informer that nobody holds ends"]
@@ -74,7 +81,7 @@ impl Factory {
         let namespaces = scopes.iter().map(|scope| scope.namespace.clone());
         let content = (projection.identity, projection.bytes_of);
         let store = Store::new(namespaces, content, Arc::clone(&progress));
-        let store = Arc::new(store.with_limit(self.settings.max_of_namespace));
+        let store = Arc::new(store.with_limits(&self.settings));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             let reflector = Reflector {

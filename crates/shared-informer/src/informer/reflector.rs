@@ -175,7 +175,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             // Empty pages must not make a list endless.
             received += Amount { objects: page.objects.len().max(1), bytes: self.bytes_of(&page.objects) };
             left_out += self.store.apply_page(listing, page.objects);
-            self.check(received, left_out)?;
+            self.check(listing, received, left_out)?;
             // Larger pages may fit again, if the next objects are shorter.
             if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));

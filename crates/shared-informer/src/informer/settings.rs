@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use super::{failure::Failure, memory::SharedLimit};
+
 /// The settings of an informer's lists, watches and pauses. The defaults suit a production API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -42,6 +44,9 @@ pub struct Settings {
     /// The limit of the objects of one namespace. Further ones are left out, and the other namespaces go on. Default
     /// `None`: the limits of the kind are the only ones.
     pub max_of_namespace: Option<NamespaceLimit>,
+    /// The limit of bytes that informers of several kinds share. It holds during lists too, whose new objects come beside
+    /// the known ones, and a list or watch with more is aborted likewise. Default `None`.
+    pub shared_limit: Option<SharedLimit>,
 }
 
 /// The limit of a kind's objects in one namespace, below those of the kind.
@@ -70,6 +75,16 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Checks that so many more bytes are within the shared limit.
+    ///
+    /// # Errors
+    /// The limit that is exceeded.
+    pub(super) fn check_shared(&self, more: usize) -> Result<(), Failure> {
+        self.shared_limit.as_ref().map_or(Ok(()), |shared| shared.check(more))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -86,6 +101,7 @@ impl Default for Settings {
             max_objects: 150_000,
             max_bytes: 96 << 20,
             max_of_namespace: None,
+            shared_limit: None,
         }
     }
 }

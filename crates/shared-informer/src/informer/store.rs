@@ -20,9 +20,9 @@ use self::shares::Shares;
 use super::{
     event::Event,
     index::{Index, UnknownIndex},
-    memory::{Amount, memory_of},
+    memory::{Amount, Kept, memory_of},
     progress::Progress,
-    settings::NamespaceLimit,
+    settings::Settings,
     slot::Slot,
     stored::{Lists, Stored},
     tombstones::Tombstones,
@@ -48,6 +48,8 @@ pub(super) struct Listing {
     number: NonZeroU32,
     /// True if it is the first one of its scope.
     first: bool,
+    /// The memory of the objects that were stored when it began.
+    pub(super) bytes_before: usize,
 }
 
 struct State<T> {
@@ -61,7 +63,7 @@ struct State<T> {
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
     /// The estimated memory of all objects.
-    bytes: usize,
+    kept: Kept,
     shares: Shares,
     undecodable: usize,
     /// The number of the last list that has begun; the least one before the first.
@@ -96,7 +98,7 @@ impl<T> Store<T> {
                 indexes: HashMap::new(),
                 handlers: Vec::new(),
                 count: 0,
-                bytes: 0,
+                kept: Kept::default(),
                 shares: Shares::default(),
                 undecodable: 0,
                 listings: NonZeroU32::MIN,
@@ -109,9 +111,11 @@ impl<T> Store<T> {
         }
     }
 
-    /// Sets the limit of each namespace of an empty store.
-    pub(super) fn with_limit(mut self, limit: Option<NamespaceLimit>) -> Self {
-        self.state.get_mut().shares = Shares::new(limit);
+    /// Sets the limits of an empty store: those of each namespace, and the one that it shares with other kinds.
+    pub(super) fn with_limits(mut self, settings: &Settings) -> Self {
+        let state = self.state.get_mut();
+        state.shares = Shares::new(settings.max_of_namespace);
+        state.kept = Kept::new(settings.shared_limit.clone());
         self
     }
 
@@ -157,7 +161,7 @@ impl<T> Store<T> {
     /// Returns the number of objects and their memory.
     pub(super) fn amount(&self) -> Amount {
         let state = self.state.read();
-        Amount { objects: state.count, bytes: state.bytes }
+        Amount { objects: state.count, bytes: state.kept.bytes() }
     }
 
     /// Returns the objects of one namespace; `""` for cluster-scoped ones.
@@ -274,7 +278,7 @@ impl<T> Store<T> {
         let mut state = self.state.write();
         state.listings = state.listings.saturating_add(1);
         state.tombstones.forget(namespace);
-        Listing { number: state.listings, first }
+        Listing { number: state.listings, first, bytes_before: state.kept.bytes() }
     }
 
     /// Removes the objects that were added since the last complete list of a scope: a server whose lists never end,
@@ -463,7 +467,7 @@ impl<T> State<T> {
 
     fn index(&mut self, object: &Arc<Object<T>>) {
         let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
-        self.bytes += bytes;
+        self.kept.add(bytes);
         self.shares.add(&object.metadata.key.namespace, bytes);
         self.undecodable += usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {
@@ -473,7 +477,7 @@ impl<T> State<T> {
 
     fn unindex(&mut self, object: &Object<T>) {
         let bytes = memory_of(&object.metadata, object.content.as_deref(), self.bytes_of);
-        self.bytes -= bytes;
+        self.kept.subtract(bytes);
         self.shares.subtract(&object.metadata.key.namespace, bytes);
         self.undecodable -= usize::from(object.content.is_err());
         for index in self.indexes.values_mut() {

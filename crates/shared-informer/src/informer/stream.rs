@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if let Some(version) = self.take_page(page, listing, &mut left_out)? {
                 return Ok(version);
             }
-            self.check(received, left_out)?;
+            self.check(listing, received, left_out)?;
             self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
             if !has_objects {

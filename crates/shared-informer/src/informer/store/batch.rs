@@ -37,8 +37,10 @@ impl<T> Batch<'_, T> {
             return Ok(());
         }
         let (objects, before) = before.map_or((state.count + 1, 0), |before| (0, before));
-        let bytes = if after > before { state.bytes + after - before } else { 0 };
-        Amount { objects, bytes }.check(settings)
+        let more = after.saturating_sub(before);
+        let bytes = if more > 0 { state.kept.bytes() + more } else { 0 };
+        Amount { objects, bytes }.check(settings)?;
+        if more > 0 { settings.check_shared(more) } else { Ok(()) }
     }
 
     /// Applies a state that a watch reports; returns false if it is out of date or already stored.

@@ -15,10 +15,6 @@ fn page_of(begin: usize, count: usize) -> Vec<Value> {
     (begin..begin + count).map(|n| widget(&format!("team-a/w{n}"), 10, 1)).collect()
 }
 
-fn reason(informer: &Informer<Widget>) -> String {
-    informer.scopes().into_iter().find_map(|scope| scope.broken).map(|broken| broken.reason).unwrap_or_default()
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_list_without_end_is_given_up_and_nothing_of_it_piles_up() {
     let (factory, mut api) = factory_with(bounded());

@@ -10,6 +10,7 @@ mod namespaces;
 mod outages;
 mod replays;
 mod resyncs;
+mod shared_limit;
 mod stores;
 mod streams;
 mod watchers;
@@ -355,6 +356,11 @@ fn shown(event: &Event<Widget>) -> String {
 fn held(informer: &Informer<Widget>) -> Vec<String> {
     let held = informer.store().list();
     held.iter().map(|o| shown(&Event::Added { object: Arc::clone(o), initial: false })[1..].to_owned()).collect()
+}
+
+/// Returns the reason why an informer is broken; an empty one if it isn't.
+fn reason(informer: &Informer<Widget>) -> String {
+    informer.scopes().into_iter().find_map(|scope| scope.broken).map(|broken| broken.reason).unwrap_or_default()
 }
 
 fn key(key: &str) -> ObjectKey {

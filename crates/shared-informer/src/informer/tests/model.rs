@@ -382,7 +382,8 @@ proptest! {
         let identity: fn(&Widget) -> &Metadata = if alone { identity_of } else { no_identity };
         let bytes = |widget: &Widget| usize::from(widget.size % 2 == 0) * 100;
         let limit = limited.then_some(NamespaceLimit { objects: usize::MAX, bytes: usize::MAX });
-        let store = Store::new(scopes.clone(), (identity, Some(bytes)), Arc::clone(&progress)).with_limit(limit);
+        let store = Store::new(scopes.clone(), (identity, Some(bytes)), Arc::clone(&progress))
+            .with_limits(&Settings { max_of_namespace: limit, ..Settings::default() });
         let store = Arc::new(store);
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();

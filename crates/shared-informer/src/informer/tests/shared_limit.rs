@@ -1,0 +1,150 @@
+//! Tests of the limit of bytes that informers of several kinds share.
+
+use super::{
+    super::memory::{Kept, SharedLimit},
+    *,
+};
+
+/// The bytes of all.
+const MOST: usize = 10_000;
+
+/// An informer of a kind of its own, for which the size of a widget is its number of bytes.
+struct Kind {
+    api: Api,
+    informer: Informer<Widget>,
+    factory: Factory,
+}
+
+impl Kind {
+    fn start(limit: &SharedLimit) -> Self {
+        let (factory, api) = factory_with(Settings { page_size: 10, ..paged() });
+        let factory = factory.with_shared_limit(Some(limit.clone()));
+        let bytes = |widget: &Widget| usize::try_from(widget.spec.size).unwrap();
+        let informer = factory.informer(Query::all(widgets()), Projection::serde().with_bytes(bytes));
+        Self { api, informer, factory }
+    }
+
+    fn bytes(&self) -> usize {
+        self.informer.store().amount().bytes
+    }
+
+    fn is_beyond(&self) -> bool {
+        let of_all = format!("the kept fields of all objects, other kinds' included, have more than {MOST} bytes");
+        reason(&self.informer).contains(&of_all)
+    }
+}
+
+/// Counts so many bytes of another kind in a limit.
+fn kept(limit: &SharedLimit, bytes: usize) -> Kept {
+    let mut kept = Kept::new(Some(limit.clone()));
+    kept.add(bytes);
+    kept
+}
+
+/// The size with which a widget takes the rest of a limit.
+fn rest_of(limit: &SharedLimit) -> i64 {
+    i64::try_from(MOST - limit.used()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_share_a_limit_of_bytes_and_each_keeps_what_it_knows() {
+    let limit = SharedLimit::new(MOST);
+    let (mut large, mut small) = (Kind::start(&limit), Kind::start(&limit));
+    large.api.list().await.page(10, &[widget("team-a/l", 10, 0)], None);
+    small.api.list().await.page(10, &[widget("team-a/s", 10, 0)], None);
+    let of_large = large.api.watch_from(10).await.open();
+    let of_small = small.api.watch_from(10).await.open();
+    until("both", || large.informer.store().len() + small.informer.store().len() == 2).await;
+    let rest = rest_of(&limit);
+    of_large.put(&widget("team-a/l", 11, rest));
+    until("the limit", || limit.used() == MOST).await;
+    assert_eq!(limit.used(), large.bytes() + small.bytes());
+
+    of_small.put(&widget("team-a/s", 11, 1));
+    until("the reason", || small.is_beyond()).await;
+    assert_eq!(held(&small.informer), ["team-a/s=0"]);
+    assert_eq!(reason(&large.informer), "", "the others go on");
+    // It may take what the other one leaves.
+    of_large.put(&widget("team-a/l", 12, rest - 1));
+    until("less", || limit.used() < MOST).await;
+    let of_small = small.api.watch_from(10).await.open();
+    of_small.put(&widget("team-a/s", 11, 1));
+    until("the change", || held(&small.informer) == ["team-a/s=1"]).await;
+    assert_eq!(reason(&small.informer), "");
+    assert_eq!(limit.used(), MOST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_a_list_both_what_is_known_and_what_is_new_count_and_the_new_goes_first() {
+    let limit = SharedLimit::new(MOST);
+    let (mut listed, mut other) = (Kind::start(&limit), Kind::start(&limit));
+    listed.api.list().await.page(10, &[widget("team-a/a", 10, 6_000)], None);
+    other.api.list().await.page(10, &[widget("team-a/o", 10, 0)], None);
+    let watch = listed.api.watch_from(10).await.open();
+    let _watch_of_other = other.api.watch_from(10).await.open();
+    until("both", || listed.informer.store().len() + other.informer.store().len() == 2).await;
+    let before = limit.used();
+
+    watch.error(410, "too old");
+    listed.api.list().await.page(20, &[widget("team-a/b", 20, 6_000)], Some("more"));
+    // The list is given up, so that another one begins.
+    let call = listed.api.list().await;
+    assert!(listed.is_beyond(), "{}", reason(&listed.informer));
+    assert_eq!((held(&listed.informer), limit.used()), (vec!["team-a/a=6000".to_owned()], before));
+    // A list of known objects needs no place beside them.
+    call.page(30, &[widget("team-a/a", 30, 6_001)], None);
+    let _watch = listed.api.watch_from(30).await.open();
+    until("the change", || held(&listed.informer) == ["team-a/a=6001"]).await;
+    assert_eq!(reason(&listed.informer), "");
+}
+
+/// Another kind may be beyond the limit by a page.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_brings_nothing_new_is_complete_whatever_others_have() {
+    let limit = SharedLimit::new(MOST);
+    let mut listed = Kind::start(&limit);
+    listed.api.list().await.page(10, &[widget("team-a/a", 10, 100), widget("team-a/b", 10, 100)], None);
+    let watch = listed.api.watch_from(10).await.open();
+    until("both", || listed.informer.store().len() == 2).await;
+    let others = kept(&limit, MOST);
+    assert!(limit.used() > MOST);
+    watch.error(410, "too old");
+    listed.api.list().await.page(20, &[widget("team-a/a", 20, 90)], Some("more"));
+    listed.api.page("more").await.page(20, &[widget("team-a/b", 20, 80)], None);
+    let _watch = listed.api.watch_from(20).await.open();
+    until("both", || held(&listed.informer) == ["team-a/a=90", "team-a/b=80"]).await;
+    assert_eq!(reason(&listed.informer), "");
+    drop(others);
+    assert_eq!(limit.used(), listed.bytes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_ends_leaves_its_place_to_others() {
+    let limit = SharedLimit::new(MOST);
+    let mut kind = Kind::start(&limit);
+    kind.api.list().await.page(10, &[widget("team-a/a", 10, 6_000)], None);
+    until("it", || limit.used() > 6_000).await;
+    let Kind { informer, factory, .. } = kind;
+    drop(informer);
+    factory.shutdown().await;
+    assert_eq!(limit.used(), 0);
+}
+
+#[test]
+fn a_part_counts_in_the_whole_and_has_a_limit_of_its_own() {
+    let whole = SharedLimit::new(10);
+    let part = whole.part(4);
+    let mut of_part = kept(&part, 3);
+    assert_eq!((part.used(), whole.used()), (3, 3));
+    assert!(part.check(1).is_ok());
+    assert!(part.check(2).is_err(), "of the part only one is left");
+    assert!(whole.check(7).is_ok());
+    assert!(whole.check(8).is_err());
+    let of_others = kept(&whole, 7);
+    assert!(part.check(0).is_ok());
+    assert!(part.check(1).is_err(), "the whole is full");
+    of_part.subtract(1);
+    assert_eq!((part.used(), whole.used()), (2, 9));
+    drop((of_part, of_others));
+    assert_eq!((part.used(), whole.used()), (0, 0));
+}
