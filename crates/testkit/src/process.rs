@@ -65,20 +65,6 @@ impl Process {
         Duration::from_nanos(nanos)
     }
 
-    /// Returns the nice values of its threads whose names begin with `prefix`. Linux only.
-    #[must_use]
-    pub fn nice_values(&self, prefix: &str) -> Vec<i32> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
-        let nice = |task: &Path| {
-            // After the name, which is in parentheses, the 17th field.
-            let stat = fs::read_to_string(task.join("stat")).ok()?;
-            let (before, after) = stat.rsplit_once(") ")?;
-            let is_named = before.split_once('(')?.1.starts_with(prefix);
-            after.split(' ').nth(16).filter(|_| is_named)?.parse().ok()
-        };
-        tasks.filter_map(|task| nice(&task.ok()?.path())).collect()
-    }
-
     /// Waits until it has ended, with its standard input closed.
     #[must_use]
     pub fn wait(mut self) -> ExitStatus {
@@ -227,10 +213,6 @@ mod tests {
         until_true("it is busy", || busy.processor_time() > Duration::from_millis(50)).await;
         let (now, peak) = (busy.memory("VmRSS"), busy.memory("VmHWM"));
         assert!(now > 0 && now <= peak, "{now} KiB, at most {peak} KiB");
-        assert_eq!(busy.nice_values("s"), [0]);
-        assert_eq!(busy.nice_values("other"), [0; 0]);
-        let nice = Process::start(Command::new("nice").args(["-n", "3", "sleep", "600"]));
-        until_true("it is nice", || nice.nice_values("sleep") == [3]).await;
     }
 
     #[test]

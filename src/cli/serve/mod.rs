@@ -9,7 +9,6 @@ mod socket;
 mod tls;
 
 use anyhow::Context as _;
-use tokio::runtime::Builder;
 
 pub(super) use self::config::OneCluster;
 pub use self::{
@@ -23,15 +22,9 @@ use super::usage::Flag;
 use app::{App, FleetApp};
 use server::Shutdown;
 
-/// The difference by which the threads that follow clusters, write and serve pages are nicer than those that answer
-/// Cluster Autoscaler, which get a processor first where there are too few.
-const NICER: i32 = 5;
-
 /// Serves until the program is asked to end.
 pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
-    let nice = rustix::process::getpriority_process(None).unwrap_or_default() + NICER;
-    let runtime = Builder::new_multi_thread().enable_all().on_thread_start(move || give_way(nice)).build();
-    let runtime = runtime.context("can't start the runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
         match config {
@@ -43,14 +36,6 @@ pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
     // Tasks that are still running had their time.
     runtime.shutdown_background();
     result
-}
-
-/// Lets other threads go before this one, by its nice value. On Linux alone each thread has one of its own.
-fn give_way(nice: i32) {
-    if cfg!(target_os = "linux") {
-        // Everybody may raise it. Where a sandbox denies that, all threads are equal.
-        let _ = rustix::process::setpriority_process(None, nice);
-    }
 }
 
 /// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.

@@ -131,17 +131,6 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     program.stop().await;
 }
 
-#[cfg(target_os = "linux")]
-#[tokio::test(flavor = "multi_thread")]
-async fn threads_that_answer_calls_get_a_processor_before_those_that_follow_clusters() {
-    let program = serving::Program::start(1, 1).await;
-    let (answering, others) = (program.nice_values("grpc"), program.nice_values("tokio-rt-worker"));
-    assert_eq!(answering.len(), 1);
-    assert!(!others.is_empty());
-    assert!(others.iter().all(|nice| *nice == (answering[0] + 5).min(19)), "{answering:?} {others:?}");
-    program.stop().await;
-}
-
 /// Returns true for requests that the program makes without a call: discovery and the Secret with the workload
 /// cluster's kubeconfig once a minute, and watches that replace ended ones.
 fn comes_by_itself(request: &Request) -> bool {

@@ -59,11 +59,6 @@ impl Program {
         }
     }
 
-    /// Returns the nice values of its threads whose names begin with `prefix`.
-    pub(crate) fn nice_values(&self, prefix: &str) -> Vec<i32> {
-        self.process.process().nice_values(prefix)
-    }
-
     /// Returns a field of the memory of the process, in KiB.
     pub(crate) fn memory(&self, field: &str) -> u64 {
         self.process.process().memory(field)
