@@ -204,8 +204,8 @@ impl Program {
     }
 }
 
-/// Returns the processor time of a Machine's event in each of two fleets, the least of several turns: all else that runs
-/// only adds to it. The turns of one alternate with those of the other, so that what lasts for minutes meets both.
+/// Returns the processor time of a Machine's event in each of two fleets, the least of several turns: all else that
+/// runs only adds to it. The turns of one alternate with those of the other, so that what lasts for minutes meets both.
 pub(crate) async fn events_in_turns(fleets: [&Fleet<'_>; 2], args: &Args) -> [Duration; 2] {
     let events = fleets.map(|fleet| Events::of(&fleet.world, args));
     // The connections of the autoscalers that have ended are closed first.

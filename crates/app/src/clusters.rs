@@ -9,8 +9,8 @@ use shared_informer::{Settings, SharedLimit, Spawner};
 use cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
 use connect::{Clients, WorkloadSource};
 
-/// The limit of the memory of all objects that are kept, in bytes: as many Machines and Nodes as there may be. With what
-/// else the process needs it is less than the chart's limit.
+/// The limit of the memory of all objects that are kept, in bytes: as many Machines and Nodes as there may be. With
+/// what else the process needs it is less than the chart's limit.
 const MAX_BYTES: usize = 192 << 20;
 
 /// The options for reading the clusters.

@@ -1,5 +1,5 @@
-//! The pace of one caller among many: what comes faster waits, so that others are answered, and comes after theirs then.
-//! It refuses nothing.
+//! The pace of one caller among many: what comes faster waits, so that others are answered, and then comes after
+//! theirs. It refuses nothing.
 
 use std::{sync::Arc, time::Duration};
 

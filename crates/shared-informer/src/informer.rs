@@ -21,6 +21,7 @@ mod queue;
 mod reflector;
 mod registry;
 mod settings;
+mod shared_limit;
 mod slot;
 mod status;
 mod store;
@@ -43,9 +44,9 @@ pub use self::{
     hook::{ErrorHook, Phase, WatchError},
     index::UnknownIndex,
     lister::{AsOf, Lister, NamespaceLister},
-    memory::SharedLimit,
     query::{Namespaces, Query},
     settings::{NamespaceLimit, Settings},
+    shared_limit::SharedLimit,
     slot::HandlerOptions,
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
     store::Store,

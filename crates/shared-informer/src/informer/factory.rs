@@ -9,12 +9,12 @@ use kube::Client;
 use super::{
     backoff::Backoff,
     handle::{Informer, Shared},
-    memory::SharedLimit,
     progress::Progress,
     query::Query,
     reflector::Reflector,
     registry::{Key, Registry, Tasks},
     settings::Settings,
+    shared_limit::SharedLimit,
     status::{NotSynced, Status},
     store::Store,
     tasks::Spawner,

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{failure::Failure, memory::SharedLimit};
+use super::{failure::Failure, shared_limit::SharedLimit};
 
 /// The settings of an informer's lists, watches and pauses. The defaults suit a production API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub struct Settings {
     /// The limit of the objects of one namespace. Further ones are left out, and the other namespaces go on. Default
     /// `None`: the limits of the kind are the only ones.
     pub max_of_namespace: Option<NamespaceLimit>,
-    /// The limit of bytes that informers of several kinds share. It holds during lists too, whose new objects come beside
-    /// the known ones, and a list or watch with more is aborted likewise. Default `None`.
+    /// The limit of bytes that informers of several kinds share. It holds during lists too, whose new objects come
+    /// beside the known ones, and a list or watch with more is aborted likewise. Default `None`.
     pub shared_limit: Option<SharedLimit>,
 }
 

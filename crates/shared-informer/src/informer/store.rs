@@ -20,9 +20,10 @@ use self::shares::Shares;
 use super::{
     event::Event,
     index::{Index, UnknownIndex},
-    memory::{Amount, Kept, memory_of},
+    memory::{Amount, memory_of},
     progress::Progress,
     settings::Settings,
+    shared_limit::Kept,
     slot::Slot,
     stored::{Lists, Stored},
     tombstones::Tombstones,
