@@ -66,12 +66,13 @@ impl Authority {
     }
 }
 
-/// Returns the release of the fleet, with a Role in each of these namespaces.
+/// Returns the release of the fleet, with a Role in each of these namespaces, or else with a ClusterRole.
 fn fleet(namespaces: &[&str]) -> Values {
     Values::new(
         FLEET,
         json!({
             "fleet": { "selector": "autoscaler=fleet", "trustDomain": "fleet.example", "namespaces": namespaces },
+            "rbac": { "clusterScoped": namespaces.is_empty() },
             "tls": { "certificates": "existing", "serverSecret": "fleet-server" },
         }),
     )
@@ -115,6 +116,19 @@ async fn is_refused(caller: &Caller, code: Code, says: &str) -> Result<()> {
     .await
 }
 
+/// Ensures that an account may get none of these Secrets.
+async fn are_refused(account: Value, secrets: &[(&str, String)]) -> Result<()> {
+    let account: Kubeconfig = serde_json::from_value(account)?;
+    let account = Config::from_custom_kubeconfig(account, &KubeConfigOptions::default()).await?;
+    let account = Client::try_from(account)?;
+    for (namespace, secret) in secrets {
+        let secrets: Api<Secret> = Api::namespaced(account.clone(), namespace);
+        let refused = secrets.get(secret).await.err().with_context(|| format!("it gets {namespace}/{secret}"))?;
+        ensure!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{namespace}/{secret}: {refused}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_those_that_consent() -> Result<()> {
     let (components, program): (_, PathBuf) = (Arc::new(go::components()?), program::build()?);
@@ -147,18 +161,15 @@ async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_
     let files = installed.secret_in(&other.namespace, &format!("{OF_CLUSTER}-client")).await?;
     let caller = prepared.call_with(&provider, &files)?;
     is_refused(&caller, Code::Unavailable, "kubeconfig").await.with_context(|| programs.log_tails())?;
-    let account: Kubeconfig = serde_json::from_value(own)?;
-    let account = Config::from_custom_kubeconfig(account, &KubeConfigOptions::default()).await?;
-    let account = Client::try_from(account)?;
-    for (namespace, secret) in [
-        (&other.namespace, format!("{}-kubeconfig", other.cluster)),
-        (&other.namespace, format!("{OF_CLUSTER}-client")),
-        (&world.namespace, format!("{OF_CLUSTER}-client")),
-    ] {
-        let secrets: Api<Secret> = Api::namespaced(account.clone(), namespace);
-        let refused = secrets.get(&secret).await.err().with_context(|| format!("it gets {namespace}/{secret}"))?;
-        ensure!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{namespace}/{secret}: {refused}");
-    }
+    are_refused(
+        own,
+        &[
+            (&other.namespace, format!("{}-kubeconfig", other.cluster)),
+            (&other.namespace, format!("{OF_CLUSTER}-client")),
+            (&world.namespace, format!("{OF_CLUSTER}-client")),
+        ],
+    )
+    .await?;
     helm.apply("upgrade", &of_cluster(&other, true))?;
     caller.shows(&[&others.id]).await.with_context(|| programs.log_tails())?;
 
@@ -169,11 +180,34 @@ async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_
     provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())?;
 
     // The chart's own Jobs opt it in and out.
-    let labelled = Labelled { helm, plane: &plane, world: &other, release: OF_CLUSTER };
+    let labelled = Labelled { helm: Arc::clone(&helm), plane: &plane, world: &other, release: OF_CLUSTER };
     let label = json!({ "enabled": true, "labels": { "autoscaler": "fleet" } });
     let values = of_cluster(&other, true).set("label", label);
     labelled.upgrade(values, async || caller.shows(&[&others.id]).await).await.with_context(|| programs.log_tails())?;
     let opted_out = async || is_refused(&caller, Code::PermissionDenied, "isn't served any more").await;
     labelled.uninstall(opted_out).await.with_context(|| programs.log_tails())?;
-    provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())
+    provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())?;
+
+    // With a ClusterRole it serves Clusters of any namespace, and reads no more Secrets.
+    let late = world.neighbour().await?;
+    let lates = cluster(&late, &authority, &administrator).await?;
+    helm.apply("install", &of_cluster(&late, true))?;
+    helm.apply("upgrade", &fleet(&[]))?;
+    drop(provider);
+    let installed = Installed::read(&plane, FLEET).await?;
+    let own = installed.kubeconfig(&plane).await?;
+    let directory = tempfile::tempdir()?;
+    let prepared = installed.prepare_for(directory.path(), &own, (&late.namespace, OF_CLUSTER)).await?;
+    let mut provider = prepared.serve(&programs, &[])?;
+    provider.ready().await.with_context(|| programs.log_tails())?;
+    provider.shows(&[&lates.id]).await.with_context(|| programs.log_tails())?;
+    are_refused(
+        own,
+        &[
+            (&other.namespace, format!("{}-kubeconfig", other.cluster)),
+            (&late.namespace, format!("{OF_CLUSTER}-client")),
+            (FLEET, "fleet-server".to_owned()),
+        ],
+    )
+    .await
 }
