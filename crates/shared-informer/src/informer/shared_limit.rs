@@ -8,8 +8,8 @@ use std::sync::{
 
 use super::failure::Failure;
 
-/// A limit of the memory of several informers' objects in bytes, estimated as for [`Settings::max_bytes`]. A clone is
-/// the same limit.
+/// A limit of the memory of several informers' objects in bytes, estimated as for
+/// [`Settings::max_bytes`](crate::Settings::max_bytes). A clone is the same limit.
 ///
 /// ```
 /// use shared_informer::{Settings, SharedLimit};
