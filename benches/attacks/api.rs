@@ -82,8 +82,8 @@ pub(crate) struct Api {
     watches: Mutex<HashMap<String, Vec<mpsc::Sender<Bytes>>>>,
     misbehaviour: Mutex<Misbehaviour>,
     version: AtomicU64,
-    /// The number of lists of long objects.
-    long_lists: AtomicU64,
+    /// The number of lists of long objects of each resource.
+    long_lists: Mutex<HashMap<String, u64>>,
     discoveries: AtomicUsize,
     requests: AtomicUsize,
 }
@@ -178,7 +178,12 @@ impl Api {
         let number = |text: &str| text.parse::<u64>().expect("a number of this server");
         let token = query.split('&').find_map(|parameter| parameter.strip_prefix("continue="));
         let (list, page) = token.and_then(|token| token.split_once('.')).map_or_else(
-            || (self.long_lists.fetch_add(1, Ordering::Relaxed), 0),
+            || {
+                let mut lists = self.long_lists.lock();
+                let count = lists.entry(plural.to_owned()).or_default();
+                *count += 1;
+                (*count, 0)
+            },
             |(list, page)| (number(list), number(page)),
         );
         let (from, filler) = (self.next_version(), "x".repeat(LONG - 30));

@@ -9,9 +9,9 @@ use shared_informer::{Settings, SharedLimit, Spawner};
 use cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
 use connect::{Clients, WorkloadSource};
 
-/// The limit of the memory of all objects that are kept, in bytes: as many Machines and Nodes as there may be. With
+/// The limit of the memory of all objects that are kept, in bytes: 100,000 Machines and Nodes need at most 128 MiB. With
 /// what else the process needs it is less than the chart's limit.
-const MAX_BYTES: usize = 192 << 20;
+const MAX_BYTES: usize = 160 << 20;
 
 /// The options for reading the clusters.
 #[derive(Clone, Debug)]
@@ -40,7 +40,8 @@ impl Clusters {
     #[must_use]
     pub fn start(management: Clients, options: ClusterOptions, tasks: &Spawner) -> Self {
         let ClusterOptions { rules, workload, capi_version, max_staleness } = options;
-        let informers = Settings { shared_limit: Some(SharedLimit::new(MAX_BYTES)), ..Settings::default() };
+        let informers =
+            Settings { shared_limit: Some(SharedLimit::new("all objects", MAX_BYTES)), ..Settings::default() };
         let group = rules.keys.group.clone();
         let of_management = ManagementOptions { group, version: capi_version, informers: informers.clone() };
         let management = Management::start(management, of_management, tasks);

@@ -17,9 +17,9 @@ use discovery::{CoreResources, discover_core};
 const REDISCOVER: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The part of the informers' shared limit of bytes that infrastructure templates may use: whoever may write templates
-/// must leave place for all other kinds.
-const OF_TEMPLATES: usize = 32 << 20;
+/// The part of the informers' shared limit of bytes that infrastructure templates may use, as its divisor: whoever may
+/// write templates must leave place for all other kinds.
+const OF_TEMPLATES: usize = 5;
 
 /// The options for reading a management cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,7 +61,9 @@ impl Management {
         let context = Context::new(&options.group);
         let factory = Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone())
             .with_texts(Arc::clone(&context.interner));
-        let of_templates = options.informers.shared_limit.as_ref().map(|limit| limit.part(OF_TEMPLATES));
+        let of_templates = options.informers.shared_limit.as_ref();
+        let of_templates =
+            of_templates.map(|limit| limit.part("all infrastructure templates", limit.max_bytes() / OF_TEMPLATES));
         let inner = Arc::new(Inner {
             of_templates: factory.clone().with_shared_limit(of_templates),
             factory,

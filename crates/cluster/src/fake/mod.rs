@@ -15,7 +15,7 @@ use std::time::Duration;
 use capi::Keys;
 use nodegroup::Rules;
 use serde_json::{Value, json};
-use shared_informer::Settings;
+use shared_informer::{Settings, SharedLimit};
 use testkit::Wait;
 use tokio::runtime::Handle;
 
@@ -31,6 +31,9 @@ pub const PATIENCE: Duration = Duration::from_secs(600);
 pub const MOST_OBJECTS: usize = 2_000;
 /// The maximum memory of a kind's objects in these tests.
 pub const MOST_BYTES: usize = 4 << 20;
+
+/// The number of bytes that all kinds have together, and templates a fifth of it.
+pub const MOST_OF_ALL: usize = 10 << 20;
 pub const WORKERS: &str = "MachineDeployment/team-a/workers";
 
 pub struct World {
@@ -75,6 +78,7 @@ impl World {
             backoff_max: Duration::from_secs(1),
             max_objects: MOST_OBJECTS,
             max_bytes: MOST_BYTES,
+            shared_limit: Some(SharedLimit::new("all objects", MOST_OF_ALL)),
             ..Settings::default()
         };
         let runtime = Handle::current();

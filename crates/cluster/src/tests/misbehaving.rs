@@ -231,6 +231,39 @@ async fn a_template_kind_that_misbehaves_concerns_its_own_groups(#[case] how: Mi
     world.shutdown().await;
 }
 
+/// Each kind has fewer bytes than a kind may have.
+#[tokio::test(start_paused = true)]
+async fn templates_share_a_limit_that_leaves_other_kinds_their_place() {
+    let api = FakeApi::with_capi();
+    api.serve_group(GROUP, &["v1beta1"]);
+    for kind in ["Bad", "Good"] {
+        api.install(GROUP, &format!("{kind}Template"), &format!("{}templates", kind.to_lowercase()));
+    }
+    for number in 0..150 {
+        api.put("badtemplates", &format!("t{number}"), &template(&"1".repeat(16_000)));
+        let mut machine = object(number);
+        machine["spec"] = json!({"clusterName": "prod", "providerID": format!("cloud:///{number:016000}")});
+        api.put("machines", &format!("m{number}"), &machine);
+    }
+    api.put("goodtemplates", "t", &template("8"));
+    api.put("machinedeployments", "workers", &uses("BadTemplate"));
+    api.put("machinedeployments", "others", &uses("GoodTemplate"));
+    let world = World::synced(&api).await;
+    let reason = format!("the kept fields of all infrastructure templates have more than {} bytes", MOST_OF_ALL / 5);
+    let bad = "templates/BadTemplate.infrastructure.cluster.x-k8s.io";
+    let says =
+        |world: &World| matches!(world.check(bad), Some(CheckState::Informational(why)) if why.contains(&reason));
+    world.until(&reason, says).await;
+    let good = "templates/GoodTemplate.infrastructure.cluster.x-k8s.io";
+    world.until("the other kind", |world| world.check(good) == Some(CheckState::Ready)).await;
+    assert_eq!(
+        (world.problems_of(WORKERS), world.problems_of(OTHERS)),
+        (vec![ProblemKind::Template.as_str()], Vec::new())
+    );
+    assert!(world.is_ready());
+    world.shutdown().await;
+}
+
 /// Refresh fails for a core kind, with its name and the reason. The known objects stay, and changes of the other
 /// kinds are applied.
 #[rstest]

@@ -24,21 +24,18 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         objects.into_iter().map(bytes).sum()
     }
 
-    /// Fails a list that exceeds a limit, repeated objects included. The store may hold as much again: the objects that
-    /// the list hasn't come to. What is left out has a limit of its own, so that no list is endless.
-    pub(super) fn check(&self, listing: Listing, received: Amount, left_out: Amount) -> Result<(), Failure> {
+    /// Fails a list that exceeds a limit, repeated objects included. What is left out has a limit of its own, so that no
+    /// list is endless. The store checks by itself what it holds besides.
+    pub(super) fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
         received.without(left_out).check(&self.settings)?;
-        Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)?;
-        let Amount { bytes, .. } = self.store.amount();
-        Amount { objects: 0, bytes: bytes / 2 }.check(&self.settings)?;
-        // A list that has brought nothing beside the known objects isn't the one that others' bytes are due to.
-        if bytes > listing.bytes_before { self.settings.check_shared(0) } else { Ok(()) }
+        Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)
     }
 
-    /// Drops the new objects of a list that has failed, if more are stored than may be: before the pause that follows,
-    /// and not at the next list.
-    pub(super) fn release(&self) {
-        if self.store.amount().check(&self.settings).and_then(|()| self.settings.check_shared(0)).is_err() {
+    /// Drops the new objects of a list that has failed, if more are stored than may be, or if the limit that it has
+    /// reached is shared: before the pause that follows, and not at the next list.
+    pub(super) fn release(&self, failure: &Failure) {
+        let is_shared = failure.is_beyond_limit() && self.settings.shared_limit.is_some();
+        if is_shared || self.store.amount().check(&self.settings).is_err() {
             self.store.drop_unlisted(self.scope.namespace.as_deref());
         }
     }

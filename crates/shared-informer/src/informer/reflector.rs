@@ -109,7 +109,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return listed;
             }
             let limit = (expired < MAX_EXPIRED_TOKENS).then_some(self.page_size());
-            match self.pages(limit).await.inspect_err(|_| self.release()) {
+            match self.pages(limit).await.inspect_err(|failure| self.release(failure)) {
                 Ok(version) => {
                     self.list_completed(&version);
                     return Listed { version, open: None };
@@ -174,8 +174,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             self.progress.set_remaining(self.position, page.remaining);
             // Empty pages must not make a list endless.
             received += Amount { objects: page.objects.len().max(1), bytes: self.bytes_of(&page.objects) };
-            left_out += self.store.apply_page(listing, page.objects);
-            self.check(listing, received, left_out)?;
+            left_out += self.store.apply_page(listing, page.objects)?;
+            self.check(received, left_out)?;
             // Larger pages may fit again, if the next objects are shorter.
             if self.max_per_page.is_some() && page.bytes < self.settings.max_page_bytes / 4 {
                 limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{failure::Failure, shared_limit::SharedLimit};
+use super::shared_limit::SharedLimit;
 
 /// The settings of an informer's lists, watches and pauses. The defaults suit a production API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,16 +72,6 @@ impl Settings {
         let one = Self::default();
         let of_one = NamespaceLimit { objects: one.max_objects, bytes: one.max_bytes };
         Self { max_objects: 1_000_000, max_bytes: 1 << 30, max_of_namespace: Some(of_one), ..one }
-    }
-}
-
-impl Settings {
-    /// Checks that so many more bytes are within the shared limit.
-    ///
-    /// # Errors
-    /// The limit that is exceeded.
-    pub(super) fn check_shared(&self, more: usize) -> Result<(), Failure> {
-        self.shared_limit.as_ref().map_or(Ok(()), |shared| shared.check(more))
     }
 }
 

@@ -8,15 +8,20 @@ use std::sync::{
 
 use super::failure::Failure;
 
+/// The part of a limit that each informer has whatever the others use, so that a large kind stops no small ones.
+const OF_EACH: usize = 128;
+
 /// A limit of the memory of several informers' objects in bytes, estimated as for
-/// [`Settings::max_bytes`](crate::Settings::max_bytes). A clone is the same limit.
+/// [`Settings::max_bytes`](crate::Settings::max_bytes). Beyond it each informer still has a 128th of it. A clone is the
+/// same limit.
 ///
 /// ```
 /// use shared_informer::{Settings, SharedLimit};
 ///
-/// let all = SharedLimit::new(128 << 20);
+/// let all = SharedLimit::new("all objects", 128 << 20);
 /// // Of these, templates have a quarter, so that they take no more from the other kinds.
-/// let templates = Settings { shared_limit: Some(all.part(32 << 20)), ..Settings::default() };
+/// let of_templates = all.part("all templates", all.max_bytes() / 4);
+/// let templates = Settings { shared_limit: Some(of_templates), ..Settings::default() };
 /// let others = Settings { shared_limit: Some(all), ..Settings::default() };
 /// # let _ = (templates, others);
 /// ```
@@ -25,6 +30,8 @@ pub struct SharedLimit(Arc<Limit>);
 
 #[derive(Debug)]
 struct Limit {
+    /// The objects that share it, for messages.
+    name: String,
     max_bytes: usize,
     used: AtomicUsize,
     whole: Option<SharedLimit>,
@@ -39,16 +46,23 @@ impl PartialEq for SharedLimit {
 impl Eq for SharedLimit {}
 
 impl SharedLimit {
-    /// Creates a limit.
+    /// Creates a limit of the objects that messages call `name`.
     #[must_use]
-    pub fn new(max_bytes: usize) -> Self {
-        Self(Arc::new(Limit { max_bytes, used: AtomicUsize::new(0), whole: None }))
+    pub fn new(name: impl Into<String>, max_bytes: usize) -> Self {
+        Self(Arc::new(Limit { name: name.into(), max_bytes, used: AtomicUsize::new(0), whole: None }))
     }
 
     /// Creates a limit of a part of this one: what it counts counts in both.
     #[must_use]
-    pub fn part(&self, max_bytes: usize) -> Self {
-        Self(Arc::new(Limit { max_bytes, used: AtomicUsize::new(0), whole: Some(self.clone()) }))
+    pub fn part(&self, name: impl Into<String>, max_bytes: usize) -> Self {
+        let whole = Some(self.clone());
+        Self(Arc::new(Limit { name: name.into(), max_bytes, used: AtomicUsize::new(0), whole }))
+    }
+
+    /// Returns the limit.
+    #[must_use]
+    pub fn max_bytes(&self) -> usize {
+        self.0.max_bytes
     }
 
     /// Returns the bytes that are in use.
@@ -72,30 +86,36 @@ impl SharedLimit {
     }
 
     /// Checks that so many more bytes are within the limit, and within the whole.
-    ///
-    /// # Errors
-    /// The limit that is exceeded.
-    pub(super) fn check(&self, more: usize) -> Result<(), Failure> {
-        let Limit { max_bytes, whole, .. } = &*self.0;
+    fn check(&self, more: usize) -> Result<(), Failure> {
+        let Limit { name, max_bytes, whole, .. } = &*self.0;
         if self.used().saturating_add(more) > *max_bytes {
-            let what =
-                format!("the kept fields of all objects, other kinds' included, have more than {max_bytes} bytes");
-            return Err(Failure::BeyondLimit(what));
+            return Err(beyond(name, *max_bytes));
         }
         whole.as_ref().map_or(Ok(()), |whole| whole.check(more))
     }
 }
 
-/// The memory of the objects of one store. It counts in the shared limit until the store is dropped.
-#[derive(Debug, Default)]
+fn beyond(name: &str, max_bytes: usize) -> Failure {
+    Failure::BeyondLimit(format!("the kept fields of {name} have more than {max_bytes} bytes"))
+}
+
+/// The memory of the objects of one store, with its limits. It counts in the shared limit until the store is dropped.
+#[derive(Debug)]
 pub(super) struct Kept {
     bytes: usize,
+    max_bytes: usize,
     shared: Option<SharedLimit>,
 }
 
+impl Default for Kept {
+    fn default() -> Self {
+        Self { bytes: 0, max_bytes: usize::MAX, shared: None }
+    }
+}
+
 impl Kept {
-    pub(super) fn new(shared: Option<SharedLimit>) -> Self {
-        Self { bytes: 0, shared }
+    pub(super) fn new(max_bytes: usize, shared: Option<SharedLimit>) -> Self {
+        Self { bytes: 0, max_bytes, shared }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -110,6 +130,31 @@ impl Kept {
     pub(super) fn subtract(&mut self, bytes: usize) {
         self.bytes -= bytes;
         self.shared.iter().for_each(|shared| shared.subtract(bytes));
+    }
+
+    /// Checks that the objects of a list may take so many more bytes: as many again as are kept otherwise, since they
+    /// come beside those that the list hasn't come to.
+    ///
+    /// # Errors
+    /// The limit that is exceeded.
+    pub(super) fn check_list(&self, more: usize) -> Result<(), Failure> {
+        if more > 0 && self.bytes.saturating_add(more) > self.max_bytes.saturating_mul(2) {
+            return Err(beyond("all objects", self.max_bytes));
+        }
+        self.check_shared(more)
+    }
+
+    /// Checks that so many more bytes are within the shared limit.
+    ///
+    /// # Errors
+    /// The limit that is exceeded.
+    pub(super) fn check_shared(&self, more: usize) -> Result<(), Failure> {
+        match &self.shared {
+            Some(shared) if more > 0 && self.bytes.saturating_add(more) > shared.max_bytes() / OF_EACH => {
+                shared.check(more)
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }
 

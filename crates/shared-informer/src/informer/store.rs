@@ -2,6 +2,7 @@
 //! lock, so that all handlers see the same order. No other file may change objects. It never calls a handler.
 
 mod batch;
+mod lists;
 mod shares;
 
 use std::{
@@ -49,8 +50,6 @@ pub(super) struct Listing {
     number: NonZeroU32,
     /// True if it is the first one of its scope.
     first: bool,
-    /// The memory of the objects that were stored when it began.
-    pub(super) bytes_before: usize,
 }
 
 struct State<T> {
@@ -116,7 +115,7 @@ impl<T> Store<T> {
     pub(super) fn with_limits(mut self, settings: &Settings) -> Self {
         let state = self.state.get_mut();
         state.shares = Shares::new(settings.max_of_namespace);
-        state.kept = Kept::new(settings.shared_limit.clone());
+        state.kept = Kept::new(settings.max_bytes, settings.shared_limit.clone());
         self
     }
 
@@ -272,58 +271,6 @@ impl<T> Store<T> {
     pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
         let mut state = self.state.write();
         state.handlers.retain(|handler| !Arc::ptr_eq(handler, slot));
-    }
-
-    /// Begins a list of one scope (one namespace, or all).
-    pub(super) fn begin_list(&self, first: bool, namespace: Option<&str>) -> Listing {
-        let mut state = self.state.write();
-        state.listings = state.listings.saturating_add(1);
-        state.tombstones.forget(namespace);
-        Listing { number: state.listings, first, bytes_before: state.kept.bytes() }
-    }
-
-    /// Removes the objects that were added since the last complete list of a scope: a server whose lists never end,
-    /// or contain other objects each time, must not fill the memory.
-    pub(super) fn drop_unlisted(&self, namespace: Option<&str>) {
-        let mut batch = self.batch();
-        let state = &mut *batch.state;
-        let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or(NonZeroU32::MIN);
-        for object in state.covered(namespace, |lists| lists.since > complete) {
-            state.remove(&object);
-            state.emit(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
-        }
-    }
-
-    /// Applies one page. A list is the API server's most recent state: it overrules the stored objects, even if its
-    /// versions are smaller, as after a restored backup. It doesn't overrule a newer state from the same list: a
-    /// streamed list may contain several states of an object. Returns the amount of the objects that were left out.
-    pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) -> Amount {
-        let mut batch = self.batch();
-        let before = batch.state.shares.left_out;
-        for object in objects {
-            if !batch.state.is_outdated_within(listing, &object) {
-                batch.state.put(Arc::new(object), Some(listing), &self.progress);
-            }
-        }
-        batch.state.shares.left_out.without(before)
-    }
-
-    /// Ends a list: objects in its scope (one namespace, or all) that it didn't contain are deleted. Returns true if it
-    /// was the last awaited first list, so that the informer is synced now.
-    pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
-        for namespace in self.progress.list_left_out(namespace, listing.number) {
-            let resource = self.progress.resource();
-            tracing::info!(resource, %namespace, "nothing of the namespace is left out any more");
-        }
-        let mut batch = self.batch();
-        let state = &mut *batch.state;
-        state.complete.insert(namespace.map(ArcStr::from), listing.number);
-        for object in state.covered(namespace, |lists| lists.last < listing.number) {
-            state.remove(&object);
-            let last = object;
-            state.emit(Event::Deleted { last, found_by_relist: true }, &self.progress);
-        }
-        listing.first && state.stop_waiting_for(namespace, &self.progress)
     }
 
     /// Stops waiting for the first list of a namespace.

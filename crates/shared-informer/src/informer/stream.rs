@@ -28,7 +28,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if !self.streams_lists {
                 return None;
             }
-            let failure = match self.stream_once().await.inspect_err(|_| self.release()) {
+            let failure = match self.stream_once().await.inspect_err(|failure| self.release(failure)) {
                 Ok(listed) => return Some(listed),
                 Err(failure) => failure,
             };
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             if let Some(version) = self.take_page(page, listing, &mut left_out)? {
                 return Ok(version);
             }
-            self.check(listing, received, left_out)?;
+            self.check(received, left_out)?;
             self.let_handlers_catch_up(&mut wait_left).await;
             // A plain watch has bookmarks too, so they are no evidence of a list.
             if !has_objects {
@@ -109,12 +109,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             match frame {
                 Frame::Put(object) => objects.push(object),
                 Frame::Delete(object) => {
-                    *left_out += self.store.apply_page(listing, objects.drain(..));
+                    *left_out += self.store.apply_page(listing, objects.drain(..))?;
                     self.store.batch().delete(object);
                 }
                 Frame::Nameless => self.skip_nameless(1),
                 Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
-                    *left_out += self.store.apply_page(listing, objects.drain(..));
+                    *left_out += self.store.apply_page(listing, objects.drain(..))?;
                     self.progress.bookmark_received();
                     if initial_events_end {
                         let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             self.progress.event_received();
         }
-        *left_out += self.store.apply_page(listing, objects);
+        *left_out += self.store.apply_page(listing, objects)?;
         Ok(None)
     }
 }

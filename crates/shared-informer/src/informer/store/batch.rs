@@ -29,18 +29,32 @@ impl<T> Batch<'_, T> {
     /// # Errors
     /// The limit that it exceeds.
     pub(in crate::informer) fn check(&self, object: &Object<T>, settings: &Settings) -> Result<(), Failure> {
+        let Some((is_new, more)) = self.growth(object) else { return Ok(()) };
         let state = &*self.state;
-        let after = memory_of(&object.metadata, object.content.as_deref(), state.bytes_of);
-        let before = state.stored(&object.metadata.key);
-        let before = before.map(|it| memory_of(it.metadata(state.identity), it.content(), state.bytes_of));
-        if !state.shares.have_place(&object.metadata.key.namespace, before, after) {
-            return Ok(());
-        }
-        let (objects, before) = before.map_or((state.count + 1, 0), |before| (0, before));
-        let more = after.saturating_sub(before);
+        let objects = if is_new { state.count + 1 } else { 0 };
         let bytes = if more > 0 { state.kept.bytes() + more } else { 0 };
         Amount { objects, bytes }.check(settings)?;
-        if more > 0 { settings.check_shared(more) } else { Ok(()) }
+        state.kept.check_shared(more)
+    }
+
+    /// Checks the same of an object of a list, which has limits of its own.
+    ///
+    /// # Errors
+    /// The limit that it exceeds.
+    pub(super) fn check_list(&self, object: &Object<T>) -> Result<(), Failure> {
+        self.growth(object).map_or(Ok(()), |(_, more)| self.state.kept.check_list(more))
+    }
+
+    /// Returns true if an object is new, and the memory that it takes beside the stored state; `None` if its namespace
+    /// has no place for it.
+    fn growth(&self, object: &Object<T>) -> Option<(bool, usize)> {
+        let state = &*self.state;
+        let key = &object.metadata.key;
+        let after = memory_of(&object.metadata, object.content.as_deref(), state.bytes_of);
+        let before = state.stored(key);
+        let before = before.map(|it| memory_of(it.metadata(state.identity), it.content(), state.bytes_of));
+        let has_place = state.shares.have_place(&key.namespace, before, after);
+        has_place.then(|| (before.is_none(), after.saturating_sub(before.unwrap_or_default())))
     }
 
     /// Applies a state that a watch reports; returns false if it is out of date or already stored.

@@ -205,7 +205,7 @@ impl World {
         let scope = usize::from(scope) % self.scopes.len();
         let (listing, all) = self.begin_list(scope);
         for page in all.chunks(page).take(pages) {
-            self.store.apply_page(listing, page.iter().map(|(key, content)| object(key, *content)));
+            self.store.apply_page(listing, page.iter().map(|(key, content)| object(key, *content))).unwrap();
         }
         if pages.saturating_mul(page) >= all.len() {
             self.end_list(scope, listing);
@@ -236,7 +236,7 @@ impl World {
         let scope = usize::from(scope) % self.scopes.len();
         let (listing, all) = self.begin_list(scope);
         for (key, content) in all {
-            self.store.apply_page(listing, [object(&key, content)]);
+            self.store.apply_page(listing, [object(&key, content)]).unwrap();
         }
         for (n, size) in meanwhile {
             let key = Self::key(*n);
@@ -251,7 +251,7 @@ impl World {
             }
             match (self.cluster.get(&key), before) {
                 (Some(now), _) => {
-                    self.store.apply_page(listing, [object(&key, *now)]);
+                    self.store.apply_page(listing, [object(&key, *now)]).unwrap();
                 }
                 (None, Some((uid, _, size))) => {
                     self.store.batch().delete(object(&key, (uid, self.version, size)));
@@ -260,7 +260,7 @@ impl World {
             }
             // The earlier state arrives once more, out of date.
             if let Some(old) = old {
-                self.store.apply_page(listing, [old]);
+                self.store.apply_page(listing, [old]).unwrap();
             }
         }
         self.end_list(scope, listing);
