@@ -50,7 +50,7 @@ EOF
 
 # glibc, libgcc and the usual certificate authorities; no shell. The same Debian as above, so that glibc fits.
 FROM ${RUNTIME}
-# What one thread has freed, others take: with an arena for each thread, lists of large objects hold half as much again.
+# What one thread has freed, others take: with an arena for each thread, lists of large objects take half as much again.
 ENV MALLOC_ARENA_MAX=1
 # The first three are for scanners and people; version, revision and source belong to a build.
 ARG VERSION=""
