@@ -9,8 +9,8 @@ use shared_informer::{Settings, SharedLimit, Spawner};
 use cluster::{Management, ManagementOptions, Workload, WorkloadOptions};
 use connect::{Clients, WorkloadSource};
 
-/// The limit of the memory of all objects that are kept, in bytes: 100,000 Machines and Nodes need at most 128 MiB. With
-/// what else the process needs it is less than the chart's limit.
+/// The limit of the memory of all objects that are kept, in bytes: 100,000 Machines and Nodes need at most 128 MiB.
+/// With what else the process needs it is less than the chart's limit.
 const MAX_BYTES: usize = 160 << 20;
 
 /// The options for reading the clusters.

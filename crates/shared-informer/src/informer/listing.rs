@@ -24,8 +24,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         objects.into_iter().map(bytes).sum()
     }
 
-    /// Fails a list that exceeds a limit, repeated objects included. What is left out has a limit of its own, so that no
-    /// list is endless. The store checks by itself what it holds besides.
+    /// Fails a list that exceeds a limit, repeated objects included. What is left out has a limit of its own, so that
+    /// no list is endless. The store checks by itself what it holds besides.
     pub(super) fn check(&self, received: Amount, left_out: Amount) -> Result<(), Failure> {
         received.without(left_out).check(&self.settings)?;
         Amount { objects: left_out.objects / MAX_LEFT_OUT, bytes: 0 }.check(&self.settings)
