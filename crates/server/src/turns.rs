@@ -39,13 +39,13 @@ impl Default for Turns {
 
 impl Turns {
     /// Begins a turn whenever it is polled after an answer. It has to run in the connection's own task, which the
-    /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and what
-    /// others have sent by then comes first as well.
+    /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and as
+    /// a rule what others have sent by then comes first too.
     pub(super) async fn begin_each(&self) -> Infallible {
         loop {
             self.has_answered.notified().await;
             if self.answered.load(Ordering::Relaxed) >= CALLS_IN_A_TURN {
-                // After all that the thread can do meanwhile, and what has arrived by then.
+                // After all others that are ready and what has arrived by then, unless its own connection has more to read.
                 yield_now().await;
             }
             self.calls.add_permits(self.answered.swap(0, Ordering::Relaxed));

@@ -98,7 +98,7 @@ async fn during_a_list_both_what_is_known_and_what_is_new_count_and_the_new_goes
     assert_eq!(reason(&listed.informer), "");
 }
 
-/// Another kind may be beyond the limit by a page.
+/// Kinds that are checked at the same moment may exceed the limit together.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_brings_nothing_new_is_complete_whatever_others_have() {
     let limit = SharedLimit::new("all objects of this test", MOST);
@@ -151,7 +151,7 @@ async fn known_objects_that_grow_in_lists_have_the_limits_too() {
         assert_eq!(held(&kind.informer), [format!("team-a/a={half}"), "team-a/b=0".to_owned()], "in round {round}");
         assert!(limit.used() <= MOST, "{} bytes in round {round}", limit.used());
     }
-    // What others leave is enough.
+    // Both objects fit into the place that others leave.
     drop(others);
     call.page(50, &[widget("team-a/a", 50, half), widget("team-a/b", 50, half + 2)], None);
     let _watch = kind.api.watch_from(50).await.open();
