@@ -45,7 +45,7 @@ impl Turns {
         loop {
             self.has_answered.notified().await;
             if self.answered.load(Ordering::Relaxed) >= CALLS_IN_A_TURN {
-                // After all others that are ready and what has arrived by then, unless its own connection has more to read.
+                // After all others that are ready and what has arrived, unless its own connection has more to read.
                 yield_now().await;
             }
             self.calls.add_permits(self.answered.swap(0, Ordering::Relaxed));

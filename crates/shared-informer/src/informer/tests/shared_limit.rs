@@ -24,6 +24,15 @@ impl Kind {
         Self { api, informer, factory }
     }
 
+    /// Starts an informer that knows one widget of this size, and watches.
+    async fn holding(limit: &SharedLimit, name: &str, size: i64) -> (Self, Watch) {
+        let mut kind = Self::start(limit);
+        kind.api.list().await.page(10, &[widget(name, 10, size)], None);
+        let watch = kind.api.watch_from(10).await.open();
+        until("it", || kind.informer.store().len() == 1).await;
+        (kind, watch)
+    }
+
     fn bytes(&self) -> usize {
         self.informer.store().amount().bytes
     }
@@ -49,12 +58,8 @@ fn rest_of(limit: &SharedLimit) -> i64 {
 #[tokio::test(start_paused = true)]
 async fn kinds_share_a_limit_of_bytes_and_each_keeps_what_it_knows() {
     let limit = SharedLimit::new("all objects of this test", MOST);
-    let (mut large, mut small) = (Kind::start(&limit), Kind::start(&limit));
-    large.api.list().await.page(10, &[widget("team-a/l", 10, 0)], None);
-    small.api.list().await.page(10, &[widget("team-a/s", 10, 0)], None);
-    let of_large = large.api.watch_from(10).await.open();
-    let of_small = small.api.watch_from(10).await.open();
-    until("both", || large.informer.store().len() + small.informer.store().len() == 2).await;
+    let (large, of_large) = Kind::holding(&limit, "team-a/l", 0).await;
+    let (mut small, of_small) = Kind::holding(&limit, "team-a/s", 0).await;
     let rest = rest_of(&limit);
     of_large.put(&widget("team-a/l", 11, rest));
     until("the limit", || limit.used() == MOST).await;
@@ -77,12 +82,8 @@ async fn kinds_share_a_limit_of_bytes_and_each_keeps_what_it_knows() {
 #[tokio::test(start_paused = true)]
 async fn during_a_list_both_what_is_known_and_what_is_new_count_and_the_new_goes_first() {
     let limit = SharedLimit::new("all objects of this test", MOST);
-    let (mut listed, mut other) = (Kind::start(&limit), Kind::start(&limit));
-    listed.api.list().await.page(10, &[widget("team-a/a", 10, 6_000)], None);
-    other.api.list().await.page(10, &[widget("team-a/o", 10, 0)], None);
-    let watch = listed.api.watch_from(10).await.open();
-    let _watch_of_other = other.api.watch_from(10).await.open();
-    until("both", || listed.informer.store().len() + other.informer.store().len() == 2).await;
+    let (mut listed, watch) = Kind::holding(&limit, "team-a/a", 6_000).await;
+    let _other = Kind::holding(&limit, "team-a/o", 0).await;
     let before = limit.used();
 
     watch.error(410, "too old");
@@ -162,10 +163,7 @@ async fn known_objects_that_grow_in_lists_have_the_limits_too() {
 async fn a_small_kind_grows_whatever_others_have() {
     let limit = SharedLimit::new("all objects of this test", 128 * 1_000);
     let _others = kept(&limit, 128 * 1_000);
-    let mut kind = Kind::start(&limit);
-    kind.api.list().await.page(10, &[widget("team-a/a", 10, 0)], None);
-    let watch = kind.api.watch_from(10).await.open();
-    until("it", || held(&kind.informer) == ["team-a/a=0"]).await;
+    let (kind, watch) = Kind::holding(&limit, "team-a/a", 0).await;
     let rest = i64::try_from(1_000 - kind.bytes()).unwrap();
     watch.put(&widget("team-a/a", 11, rest));
     until("the change", || kind.bytes() == 1_000).await;
