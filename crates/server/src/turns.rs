@@ -4,14 +4,14 @@
 
 use std::{
     convert::Infallible,
-    future::poll_fn,
+    future::{pending, poll_fn},
     mem,
     pin::pin,
     sync::atomic::{AtomicUsize, Ordering},
     task::Poll,
 };
 
-use futures::poll;
+use futures::{StreamExt, poll, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, Semaphore},
     task::yield_now,
@@ -39,13 +39,22 @@ impl Default for Turns {
 
 impl Turns {
     /// Begins a turn whenever it is polled after an answer. It has to run in the connection's own task, which the
-    /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and as
-    /// a rule what others have sent by then comes first too.
+    /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and what
+    /// others have sent by then comes first too.
     pub(super) async fn begin_each(&self) -> Infallible {
+        // It is polled for its own wakes alone: what its connection has to read doesn't end its wait for others.
+        let mut begin = FuturesUnordered::from_iter([self.begin()]);
+        match begin.next().await {
+            Some(never) => never,
+            None => pending().await,
+        }
+    }
+
+    async fn begin(&self) -> Infallible {
         loop {
             self.has_answered.notified().await;
             if self.answered.load(Ordering::Relaxed) >= CALLS_IN_A_TURN {
-                // After all others that are ready and what has arrived, unless its own connection has more to read.
+                // After all others that are ready and what has arrived.
                 yield_now().await;
             }
             self.calls.add_permits(self.answered.swap(0, Ordering::Relaxed));
@@ -83,6 +92,7 @@ mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
+    use rstest::rstest;
     use tokio::{
         sync::oneshot,
         task::{JoinSet, yield_now},
@@ -112,8 +122,12 @@ mod tests {
     }
 
     /// A call of another client leads to three steps, one after the other, as those of reading, answering and writing.
+    /// The connection with whole turns has nothing to read, or more all the time.
+    #[rstest]
+    #[case::nothing_to_read(false)]
+    #[case::more_to_read_all_the_time(true)]
     #[tokio::test]
-    async fn all_steps_of_others_come_before_the_next_of_whole_turns() {
+    async fn all_steps_of_others_come_before_the_next_of_whole_turns(#[case] reads: bool) {
         let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
         let (steps, turns) = (Arc::new(Semaphore::new(0)), Arc::new(Turns::default()));
         for step in 1..=3 {
@@ -135,7 +149,16 @@ mod tests {
             tasks.spawn(async move { turns.carry_out(answer).await });
         }
         tasks.spawn(async move {
-            turns.begin_each().await;
+            let reading = poll_fn(|context| {
+                if reads {
+                    context.waker().wake_by_ref();
+                }
+                Poll::<()>::Pending
+            });
+            tokio::select! {
+                never = turns.begin_each() => match never {},
+                () = reading => {}
+            }
         });
         while order.lock().len() < CALLS_IN_A_TURN * 2 + 3 {
             yield_now().await;

@@ -26,15 +26,23 @@ impl Amount {
     /// The limit that is exceeded.
     pub(super) fn check(self, settings: &Settings) -> Result<(), Failure> {
         let Settings { max_objects, max_bytes, .. } = settings;
-        let exceeded = |what: String| Err(Failure::BeyondLimit(what));
         if self.objects > *max_objects {
-            return exceeded(format!("there are more than {max_objects} objects"));
+            return Err(Failure::BeyondLimit(format!(
+                "there are more than {max_objects} objects: delete some, or read fewer namespaces"
+            )));
         }
         if self.bytes > *max_bytes {
-            return exceeded(format!("the kept fields of all objects have more than {max_bytes} bytes"));
+            return Err(beyond("all objects", *max_bytes));
         }
         Ok(())
     }
+}
+
+/// Returns the failure of objects whose kept fields have too many bytes.
+pub(super) fn beyond(objects: &str, max_bytes: usize) -> Failure {
+    Failure::BeyondLimit(format!(
+        "the kept fields of {objects} have more than {max_bytes} bytes: delete or shorten some, or read fewer namespaces"
+    ))
 }
 
 impl Amount {

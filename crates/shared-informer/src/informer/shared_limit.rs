@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::failure::Failure;
+use super::{failure::Failure, memory::beyond};
 
 /// The part of a limit that each informer has whatever the others use, so that a large kind stops no small ones.
 const OF_EACH: usize = 128;
@@ -93,10 +93,6 @@ impl SharedLimit {
         }
         whole.as_ref().map_or(Ok(()), |whole| whole.check(more))
     }
-}
-
-fn beyond(name: &str, max_bytes: usize) -> Failure {
-    Failure::BeyondLimit(format!("the kept fields of {name} have more than {max_bytes} bytes"))
 }
 
 /// The memory of the objects of one store, with its limits. It counts in the shared limit until the store is dropped.
