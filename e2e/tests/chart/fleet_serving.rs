@@ -31,19 +31,22 @@ use tonic::Code;
 use crate::labels::Labelled;
 
 /// The namespace of the fleet's release.
-const FLEET: &str = "capi-autoscaler-system";
+pub(crate) const FLEET: &str = "capi-autoscaler-system";
 /// The release of the chart for a Cluster, in each Cluster's namespace.
-const OF_CLUSTER: &str = "stage-autoscaler";
-const HOST: &str = "capi-autoscaler-provider.capi-autoscaler-system.svc";
+pub(crate) const OF_CLUSTER: &str = "stage-autoscaler";
+pub(crate) const HOST: &str = "capi-autoscaler-provider.capi-autoscaler-system.svc";
+
+/// The label of all objects of the fleet's release.
+const OF_FLEET: &str = "app.kubernetes.io/name=capi-autoscaler-provider";
 
 /// The authority of the server and of its callers.
-struct Authority {
+pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -52,7 +55,7 @@ impl Authority {
     }
 
     /// Returns a Secret with a certificate for one name, as cert-manager writes it.
-    fn secret(&self, secret: &str, name: SanType) -> Result<Value> {
+    pub(crate) fn secret(&self, secret: &str, name: SanType) -> Result<Value> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![name];
@@ -67,7 +70,7 @@ impl Authority {
 }
 
 /// Returns the release of the fleet, with a Role in each of these namespaces, or else with a ClusterRole.
-fn fleet(namespaces: &[&str]) -> Values {
+pub(crate) fn fleet(namespaces: &[&str]) -> Values {
     Values::new(
         FLEET,
         json!({
@@ -79,7 +82,7 @@ fn fleet(namespaces: &[&str]) -> Values {
 }
 
 /// Returns the release of the chart for a Cluster.
-fn of_cluster(world: &World, consents: bool) -> Values {
+pub(crate) fn of_cluster(world: &World, consents: bool) -> Values {
     let values = json!({
         "cluster": { "name": world.cluster },
         "fleet": { "namespace": FLEET, "trustDomain": "fleet.example" },
@@ -90,7 +93,7 @@ fn of_cluster(world: &World, consents: bool) -> Values {
 }
 
 /// Creates a Cluster with the fleet's label, a group, its kubeconfig and the certificate of its Cluster Autoscaler.
-async fn cluster(world: &World, authority: &Authority, kubeconfig: &Value) -> Result<Group> {
+pub(crate) async fn cluster(world: &World, authority: &Authority, kubeconfig: &Value) -> Result<Group> {
     world.create_cluster().await?;
     let labels = json!({ "metadata": { "labels": { "autoscaler": "fleet" } } });
     world.objects.patch("Cluster", &world.cluster, labels).await?;
@@ -107,7 +110,7 @@ async fn cluster(world: &World, authority: &Authority, kubeconfig: &Value) -> Re
 }
 
 /// Waits until a Refresh is refused with this text.
-async fn is_refused(caller: &Caller, code: Code, says: &str) -> Result<()> {
+pub(crate) async fn is_refused(caller: &Caller, code: Code, says: &str) -> Result<()> {
     eventually("a refused Refresh", SOON, async || {
         let status = caller.refresh().await.err().context("it isn't refused")?;
         ensure!(status.code() == code && status.message().contains(says), "{status}");
@@ -117,7 +120,7 @@ async fn is_refused(caller: &Caller, code: Code, says: &str) -> Result<()> {
 }
 
 /// Ensures that an account may get none of these Secrets.
-async fn are_refused(account: Value, secrets: &[(&str, String)]) -> Result<()> {
+pub(crate) async fn are_refused(account: Value, secrets: &[(&str, String)]) -> Result<()> {
     let account: Kubeconfig = serde_json::from_value(account)?;
     let account = Config::from_custom_kubeconfig(account, &KubeConfigOptions::default()).await?;
     let account = Client::try_from(account)?;
@@ -147,6 +150,8 @@ async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_
     helm.apply("install", &fleet(&[&world.namespace, &other.namespace]))?;
     helm.apply("install", &of_cluster(&world, true))?;
     helm.apply("install", &of_cluster(&other, false))?;
+    let roles = plane.objects(&world.namespace).list("Role", OF_FLEET).await?;
+    ensure!(!roles.is_empty(), "no Role of the fleet");
 
     let directory = tempfile::tempdir()?;
     let programs = Programs::new(program, directory.path().to_owned());
@@ -193,6 +198,10 @@ async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_
     let lates = cluster(&late, &authority, &administrator).await?;
     helm.apply("install", &of_cluster(&late, true))?;
     helm.apply("upgrade", &fleet(&[]))?;
+    for namespace in [&world.namespace, &other.namespace] {
+        let roles = plane.objects(namespace).list("Role", OF_FLEET).await?;
+        ensure!(roles.is_empty(), "{namespace}: Roles stay beside the ClusterRole: {roles:?}");
+    }
     drop(provider);
     let installed = Installed::read(&plane, FLEET).await?;
     let own = installed.kubeconfig(&plane).await?;

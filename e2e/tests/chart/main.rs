@@ -9,6 +9,7 @@ mod capd;
 mod cluster;
 mod cluster_chart;
 mod fleet;
+mod fleet_nodes;
 mod fleet_serving;
 mod install;
 mod issuers;
