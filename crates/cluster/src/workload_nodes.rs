@@ -87,7 +87,9 @@ impl WorkloadNodes {
         .await;
         // Nodes and Machines contain the same names, so they share an interner.
         let texts = Arc::clone(&management.context().interner);
-        let factory = Factory::new(access.watches(), self.spawner.clone(), self.informers.clone()).with_texts(texts);
+        let clients = access.clone();
+        let factory = Factory::with_clients(move || clients.watches(), self.spawner.clone(), self.informers.clone());
+        let factory = factory.with_texts(texts);
         let nodes = Arc::new(Followed::start(
             &factory,
             ApiResource::erase::<core::Node>(&()),

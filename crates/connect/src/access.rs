@@ -141,7 +141,7 @@ impl Access {
         }
     }
 
-    /// Returns a client like [`Clients::watches`] alone.
+    /// Returns a new client like [`Clients::watches`].
     #[must_use]
     pub fn watches(&self) -> Client {
         match &self.0 {

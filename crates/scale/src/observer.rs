@@ -50,7 +50,8 @@ pub(super) async fn run(
             let Some(shared) = shared.upgrade() else { return };
             for id in groups {
                 let work = Work::new(Arc::clone(&shared), id);
-                let done = ended.run_until_cancelled(observe(&work, &mut observed)).await;
+                // A fleet has a thousand of these tasks, which have nothing to do for most of the time.
+                let done = ended.run_until_cancelled(Box::pin(observe(&work, &mut observed))).await;
                 if done.is_none() {
                     return;
                 }

@@ -168,6 +168,8 @@ pub(super) async fn serve_connections<S>(
             Some(Ok((stream, Peer { source, client, place }))) => {
                 let connection = listener.open(source, &client);
                 let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
+                // Otherwise each future that it is handed on to would have a place for it.
+                let stream = Box::new(stream);
                 connections.spawn(async move {
                     listener.serve(stream, client, routes, connection, shutdown).await;
                     drop(place);

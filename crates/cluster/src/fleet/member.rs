@@ -171,6 +171,8 @@ impl Member {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let ended = self.inner.ended.clone();
+        // Otherwise the task would have a place for it before it runs, and another one while it does.
+        let task = Box::pin(task);
         self.inner.common.spawner.spawn_tracked(&self.inner.tasks, async move {
             ended.run_until_cancelled(task).await;
         });

@@ -11,7 +11,7 @@ use super::{
     handle::{Informer, Shared},
     progress::Progress,
     query::Query,
-    reflector::Reflector,
+    reflector::{MakeClient, Reflector},
     registry::{Key, Registry, Tasks},
     settings::Settings,
     shared_limit::SharedLimit,
@@ -27,7 +27,7 @@ use crate::{intern::Interner, projection::Projection};
 /// It keeps no informer alive: the handles do. Dropping the factory stops nothing.
 #[derive(Clone)]
 pub struct Factory {
-    client: Client,
+    client: MakeClient,
     settings: Arc<Settings>,
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
@@ -40,8 +40,19 @@ impl Factory {
     /// informers.
     #[must_use]
     pub fn new(client: Client, runtime: impl Into<Spawner>, settings: Settings) -> Self {
+        Self::with_clients(move || client.clone(), runtime, settings)
+    }
+
+    /// Creates a factory like [`Factory::new`] that makes a client for each request, and drops it once the answer has
+    /// begun. A [`Client`] holds a queue of 10 KiB and a task: too much for thousands of watches.
+    #[must_use]
+    pub fn with_clients(
+        make: impl Fn() -> Client + Send + Sync + 'static,
+        runtime: impl Into<Spawner>,
+        settings: Settings,
+    ) -> Self {
         Self {
-            client,
+            client: Arc::new(make),
             settings: Arc::new(settings),
             tasks: Arc::new(Tasks::new(runtime.into())),
             registry: Arc::default(),
@@ -84,8 +95,9 @@ impl Factory {
         let store = Arc::new(store.with_limits(&self.settings));
         let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
-            let reflector = Reflector {
-                client: self.client.clone(),
+            // Otherwise each future that it is handed on to would have a place for it.
+            let reflector = Box::new(Reflector {
+                client: Arc::clone(&self.client),
                 settings: Arc::clone(&self.settings),
                 scope,
                 position,
@@ -99,7 +111,7 @@ impl Factory {
                 streams_lists: self.settings.streaming_lists,
                 max_per_page: None,
                 recounts: 0,
-            };
+            });
             let cancelled = cancel.clone();
             self.tasks.spawn(async move {
                 cancelled.run_until_cancelled(reflector.run()).await;

@@ -33,9 +33,12 @@ const MAX_REPEATS: usize = 10_000;
 /// The exponent of the maximum number of watches between two lists that find if namespaces are within their limit.
 const MAX_RECOUNTS: u32 = 2;
 
+/// Makes the client of a request.
+pub(super) type MakeClient = Arc<dyn Fn() -> Client + Send + Sync>;
+
 /// The list and watch of one scope.
 pub(super) struct Reflector<T> {
-    pub(super) client: Client,
+    pub(super) client: MakeClient,
     pub(super) settings: Arc<Settings>,
     pub(super) scope: Scope,
     /// The scope's position in the query.
@@ -91,10 +94,12 @@ struct Ended {
 
 impl<T: Send + Sync + 'static> Reflector<T> {
     /// Runs until dropped.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(mut self: Box<Self>) {
         let mut cause = ListCause::First;
         loop {
-            let listed = self.list(cause).await;
+            // A process may have thousands of these tasks, which mostly wait for the next event: futures of what
+            // doesn't last are boxed, and take their place for that time alone.
+            let listed = Box::pin(self.list(cause)).await;
             cause = self.watch(listed).await;
         }
     }
@@ -266,7 +271,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             Ok(open)
         } else {
             let requested = self.watch_time();
-            self.open(self.scope.watch(version, requested), requested, self.settings.watch_idle).await
+            Box::pin(self.open(self.scope.watch(version, requested), requested, self.settings.watch_idle)).await
         };
         let failure = match open {
             Ok(mut open) => {
@@ -394,7 +399,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     async fn request(&self, request: http::Request<Vec<u8>>) -> Result<impl AsyncBufRead + use<T>, Failure> {
-        let answer = self.client.request_stream(request).await;
+        let client = (self.client)();
+        let answer = client.request_stream(request).await;
         answer.map_err(|error| Failure::of_client(&error, self.progress.resource()))
     }
 

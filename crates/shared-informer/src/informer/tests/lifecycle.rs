@@ -1,5 +1,7 @@
 //! Tests of sharing and ending informers.
 
+use tower::ServiceExt as _;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -107,4 +109,30 @@ async fn an_informer_that_is_not_synced_is_named_with_the_reason() {
 async fn a_factory_without_informers_is_synced() {
     let (factory, _api) = factory();
     factory.wait_for_sync(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_are_made_for_requests_end_once_the_answer_has_begun() {
+    let (service, handle) = mock::pair::<Request<kube::client::Body>, Response<Body>>();
+    let mut api = Api { handle, early: Vec::new() };
+    let open = Arc::new(());
+    let counted = Arc::clone(&open);
+    let make = move || {
+        let its = Arc::clone(&counted);
+        let service = service.clone().map_request(move |request| {
+            let _ = &its;
+            request
+        });
+        Client::new(service, "default")
+    };
+    let factory = Factory::with_clients(make, tokio::runtime::Handle::current(), paged());
+    let informer = super::informer(&factory);
+    let list = api.list().await;
+    assert_eq!(Arc::strong_count(&open), 3, "a client waits for the answer");
+    list.page(10, &[widget("one/a", 1, 1)], None);
+    let watch = api.watch_from(10).await.open();
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    until("no client", || Arc::strong_count(&open) == 2).await;
+    watch.put(&widget("one/b", 11, 2));
+    until("the event", || informer.store().len() == 2).await;
 }
