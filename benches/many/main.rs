@@ -1,6 +1,6 @@
 //! A fleet at full size: the release binary serves many Clusters of a sandbox in this process, to autoscalers in a
 //! process of their own. One Cluster by the same code stands beside it, and processes that serve one Cluster each.
-//! Linux only, run by hand:
+//! Linux only, run by hand; it needs CAP_SYS_NICE, for measured processes in real time:
 //!
 //! ```console
 //! cargo bench --bench fleet                                      # 1,000 Clusters of 6 Nodes, some 8 minutes

@@ -199,6 +199,9 @@ impl Program {
         })
         .await;
         let busy = self.processor_time().saturating_sub(before);
+        if std::env::var_os("DEBUG_EVENTS").is_some() {
+            eprintln!("turn {turn}: busy {busy:?} in {:?}, idle {idle:?} in {IDLE:?}", began.elapsed());
+        }
         let idle = idle.mul_f64(began.elapsed().as_secs_f64() / IDLE.as_secs_f64());
         busy.saturating_sub(idle) / args.events as u32
     }

@@ -193,10 +193,14 @@ impl<'w> Turns<'w> {
         Compared { without: median(without), under: median(under), unready, peak, ..Compared::default() }
     }
 
-    /// Measures in turns without and with an ailment of some Clusters.
+    /// Measures in turns without and with an ailment of some Clusters. Program and callers come first meanwhile: the
+    /// APIs are servers of other machines elsewhere, and take no processor from them.
     pub(crate) fn with_ailment(&mut self, part: Part, count: usize) -> Compared {
         let mut ailing = Ailing::new(self.world, part);
+        let measured = [self.program.id(), self.callers.process.process().id()];
+        real_time(&measured, true);
         let compared = self.with(count, |is_on| ailing.set(is_on));
+        real_time(&measured, false);
         Compared { met: ailing.count(), unnoticed: ailing.unnoticed(), ..compared }
     }
 
@@ -214,7 +218,7 @@ impl<'w> Turns<'w> {
             run_on("0", &[program]);
             run_on(&format!("1-{last}"), &others);
         }
-        real_time(self.callers.process.process().id(), true);
+        real_time(&[self.callers.process.process().id()], true);
         let compared = self.with(count, |is_on| {
             if is_on {
                 playing = Some(Playing::start_attack(world, &plan));
@@ -222,19 +226,21 @@ impl<'w> Turns<'w> {
                 attack = playing.next().endless as f64 / turn.as_secs_f64();
             }
         });
-        real_time(self.callers.process.process().id(), false);
+        real_time(&[self.callers.process.process().id()], false);
         run_on(&format!("0-{last}"), &[&[program], others.as_slice()].concat());
         Compared { attack, ..compared }
     }
 }
 
-/// Lets all threads of a process run in real time, or like all others again. In real time they take a processor at once:
-/// Linux with `PREEMPT_LAZY` lets even a thread of idle priority go on for up to 4 ms first.
-fn real_time(process: u32, is_on: bool) {
-    let policy = if is_on { ["--rr", "1"] } else { ["--other", "0"] };
-    let mut command = Process::new("chrt");
-    command.arg("--all-tasks").arg(policy[0]).arg("--pid").arg(policy[1]).arg(process.to_string());
-    assert!(command.status().expect("chrt").success(), "real time needs CAP_SYS_NICE, which root has");
+/// Lets all threads of processes run in real time, or like all others again. In real time they take a processor at
+/// once: Linux with `PREEMPT_LAZY` lets even a thread of idle priority go on for up to 4 ms first.
+fn real_time(processes: &[u32], is_on: bool) {
+    let [policy, priority] = if is_on { ["--rr", "1"] } else { ["--other", "0"] };
+    for process in processes {
+        let mut command = Process::new("chrt");
+        command.args(["--all-tasks", policy, "--pid", priority, &process.to_string()]);
+        assert!(command.status().expect("chrt").success(), "{process} can't run in real time: that needs CAP_SYS_NICE");
+    }
 }
 
 /// Lets all threads of processes, and what they start, run on these processors alone.

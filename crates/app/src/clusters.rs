@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn all_kinds_of_one_cluster_share_a_limit_that_leaves_room_below_the_chart_s() {
         let values = include_str!("../../../charts/capi-autoscaler-provider/values.yaml");
-        let of_chart = values.lines().rev().find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));
+        let limits = values.lines().skip_while(|line| *line != "  limits:");
+        let of_chart = limits.skip(1).find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));
         let of_chart = of_chart.unwrap().parse::<usize>().unwrap() << 20;
         let shared = informers().shared_limit.unwrap();
         assert!(shared.max_bytes() * 3 / 2 < of_chart, "{} of {of_chart}", shared.max_bytes());

@@ -107,7 +107,7 @@ impl WorkloadSource {
         let mut pause = FIRST_PAUSE;
         loop {
             let connecting = pace.place().await;
-            match self.load(management, pace).await {
+            match self.load(management).await {
                 Ok(Found::Configuration(found)) => return (Access::new(found), connecting),
                 Ok(Found::Clients(clients)) => return (Access(Configuration::Others(clients)), connecting),
                 Err(error) => failed(&error),
@@ -141,7 +141,7 @@ impl Access {
         }
     }
 
-    /// Returns a new client like [`Clients::watches`].
+    /// Returns a client like [`Clients::watches`] alone.
     #[must_use]
     pub fn watches(&self) -> Client {
         match &self.0 {
@@ -219,7 +219,7 @@ impl Shared {
     async fn look(&self, origin: &Origin<'_>, reported: &mut Option<String>) {
         let found = match origin {
             Origin::Own(source) => source.load().await.map(Found::Configuration),
-            Origin::Workload(Following { source, management, pace, .. }) => source.load(management, pace).await,
+            Origin::Workload(Following { source, management, .. }) => source.load(management).await,
         };
         let found = match found {
             Ok(Found::Configuration(found)) => found,

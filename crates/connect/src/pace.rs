@@ -1,4 +1,4 @@
-//! The pace of connecting to workload clusters, of reading from them, and of reading their Secrets again. Of many clusters few may connect at
+//! The pace of connecting to workload clusters, and of reading their Secrets again. Of many clusters few may connect at
 //! a time, those first whose autoscaler waits for it. A cluster that is down must take nothing from the others.
 
 use std::{
@@ -22,9 +22,6 @@ const SELDOM: Duration = Duration::from_secs(600);
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE_OF_MANY: Duration = Duration::from_secs(60);
-/// The number of bytes that are read at once of one of many: its connection keeps a buffer of that size. An answer's
-/// headers have to fit in it.
-const READ_OF_MANY: usize = 8 << 10;
 /// The part of each time that is random, so that the requests for many clusters don't come together.
 const JITTER: f64 = 0.2;
 
@@ -94,12 +91,6 @@ impl Pace {
     /// Returns the longest pause between two attempts.
     pub(super) fn longest_pause(&self) -> Duration {
         if self.places.is_some() { LONGEST_PAUSE_OF_MANY } else { LONGEST_PAUSE }
-    }
-
-    /// Returns the number of bytes that are read at once; `None` for as many as come, so that what a busy watch brings
-    /// together is applied together.
-    pub(super) fn read_bytes(&self) -> Option<usize> {
-        self.places.is_some().then_some(READ_OF_MANY)
     }
 
     /// Returns the time until a Secret is read again.

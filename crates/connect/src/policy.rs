@@ -98,15 +98,10 @@ impl Policy {
     pub fn client(self, config: Config, proxies: Proxies) -> Result<Client, kube::Error> {
         let connector = connector_of(&config, proxies)?;
         let namespace = config.default_namespace.clone();
-        Ok(Client::new(self.stack(config, connector, None)?, namespace))
+        Ok(Client::new(self.stack(config, connector)?, namespace))
     }
 
-    fn stack(
-        self,
-        mut config: Config,
-        connector: HttpsConnector<Connector>,
-        read_bytes: Option<usize>,
-    ) -> Result<Stack, kube::Error> {
+    fn stack(self, mut config: Config, connector: HttpsConnector<Connector>) -> Result<Stack, kube::Error> {
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
         let mut connector = TimeoutConnector::new(connector);
         connector.set_connect_timeout(Some(self.connect));
@@ -114,12 +109,8 @@ impl Policy {
         connector.set_write_timeout(Some(self.silence));
         // Without this, the idle time of a connection would count against its next response.
         connector.set_reset_reader_on_write(true);
-        let mut builder = HttpClient::builder(TokioExecutor::new());
-        builder.pool_idle_timeout(self.idle);
-        if let Some(bytes) = read_bytes {
-            builder.http1_read_buf_exact_size(bytes);
-        }
-        let http: HttpClient<_, Body> = builder.build(connector);
+        let http: HttpClient<_, Body> =
+            HttpClient::builder(TokioExecutor::new()).pool_idle_timeout(self.idle).build(connector);
 
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -186,21 +177,20 @@ impl Clients {
     /// # Errors
     /// When certificates, key or credentials can't be used.
     pub fn new(config: Config, proxies: Proxies) -> Result<Self, kube::Error> {
-        Ok(Stacks::new(config, proxies, None)?.into_clients())
+        Ok(Stacks::new(config, proxies)?.into_clients())
     }
 }
 
 impl Stacks {
-    /// Builds both stacks from one configuration, as [`Policy::client`] does. They read so many bytes at once; `None`
-    /// for as many as come.
+    /// Builds both stacks from one configuration, as [`Policy::client`] does.
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.
-    pub(super) fn new(config: Config, proxies: Proxies, read_bytes: Option<usize>) -> Result<Self, kube::Error> {
+    pub(super) fn new(config: Config, proxies: Proxies) -> Result<Self, kube::Error> {
         let connector = connector_of(&config, proxies)?;
         let namespace = config.default_namespace.clone();
-        let watches = Policy::WATCHES.stack(config.clone(), connector.clone(), read_bytes)?;
-        Ok(Self { watches, writes: Policy::WRITES.stack(config, connector, read_bytes)?, namespace })
+        let watches = Policy::WATCHES.stack(config.clone(), connector.clone())?;
+        Ok(Self { watches, writes: Policy::WRITES.stack(config, connector)?, namespace })
     }
 
     pub(super) fn into_clients(self) -> Clients {

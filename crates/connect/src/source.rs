@@ -9,7 +9,7 @@ use kube::{
 };
 
 use super::{
-    ClientMaker, Clients, ClusterRef, ConnectError, Pace, Proxies, SecretRef, cause,
+    ClientMaker, Clients, ClusterRef, ConnectError, Proxies, SecretRef, cause,
     error::kubeconfig_reason,
     fingerprint::{Fingerprint, FingerprintBuilder},
     policy::Stacks,
@@ -78,7 +78,7 @@ impl Source {
             Self::Default if is_in_pod() => in_cluster()?,
             Self::Default => from_usual_places().await?,
         };
-        Ok(Loaded { fingerprint, has_token: false, stacks: build(config, None, || self.to_string())? })
+        Ok(Loaded { fingerprint, has_token: false, stacks: build(config, || self.to_string())? })
     }
 }
 
@@ -89,13 +89,13 @@ impl WorkloadSource {
     /// The errors of [`Source::connect`], and an error if the Secret can't be read or used. Only an operator can fix
     /// errors of the configuration. Errors of the Secret may be temporary: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
-        Ok(match self.load(management, &Pace::default()).await? {
+        Ok(match self.load(management).await? {
             Found::Configuration(loaded) => loaded.stacks.into_clients(),
             Found::Clients(clients) => clients,
         })
     }
 
-    pub(super) async fn load(&self, management: &Clients, pace: &Pace) -> Result<Found, ConnectError> {
+    pub(super) async fn load(&self, management: &Clients) -> Result<Found, ConnectError> {
         match self {
             Self::Management => Ok(Found::Clients(management.clone())),
             Self::Made(cluster, maker) => Ok(Found::Clients(maker.make(cluster))),
@@ -108,7 +108,7 @@ impl WorkloadSource {
                 let has_token = users.any(|user| user.token.is_some());
                 let invalid = |reason| ConnectError::SecretInvalid { secret: secret.clone(), reason };
                 let config = resolve(kubeconfig, invalid).await?;
-                let stacks = build(config, pace.read_bytes(), || self.to_string())?;
+                let stacks = build(config, || self.to_string())?;
                 Ok(Found::Configuration(Loaded { fingerprint, has_token, stacks }))
             }
         }
@@ -133,15 +133,15 @@ impl WorkloadSource {
     }
 }
 
-/// Builds the clients' stacks, which read so many bytes at once. A proxy in the kubeconfig takes precedence over the environment's.
-fn build(mut config: Config, read_bytes: Option<usize>, origin: impl Fn() -> String) -> Result<Stacks, ConnectError> {
+/// Builds the clients' stacks. A proxy in the kubeconfig takes precedence over the environment's.
+fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Stacks, ConnectError> {
     let own = config.proxy_url.take();
     let proxies = Proxies::of_environment().and_then(|proxies| match own {
         Some(url) => proxies.with_own(&url.to_string()),
         None => Ok(proxies),
     });
     let proxies = proxies.map_err(|error| ConnectError::Proxy { origin: origin(), error })?;
-    Stacks::new(config, proxies, read_bytes)
+    Stacks::new(config, proxies)
         .map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
 }
 

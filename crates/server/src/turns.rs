@@ -11,7 +11,7 @@ use std::{
     task::Poll,
 };
 
-use futures::{StreamExt, poll, stream::FuturesUnordered};
+use futures::{StreamExt, future::Either, poll, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, Semaphore},
     task::yield_now,
@@ -38,12 +38,14 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Begins a turn whenever it is polled after an answer. It has to run in the connection's own task, which the
+    /// Begins a turn after each answer. It has to run in the connection's own task, which the
     /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and what
     /// others have sent by then comes first too.
     pub(super) async fn begin_each(&self) -> Infallible {
         // It is polled for its own wakes alone: what its connection has to read doesn't end its wait for others.
-        let mut begin = FuturesUnordered::from_iter([self.begin()]);
+        // The second future, which is never woken, keeps the set from polling all of its futures: after that it would
+        // wake its task once more.
+        let mut begin = FuturesUnordered::from_iter([Either::Left(self.begin()), Either::Right(pending())]);
         match begin.next().await {
             Some(never) => never,
             None => pending().await,

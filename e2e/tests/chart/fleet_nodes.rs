@@ -1,7 +1,8 @@
-//! The recipe of examples/fleet for Secrets with rights on Nodes alone, run to the letter by a shell on a real API
-//! server, which is management and workload cluster in one. The test plays kube-controller-manager, which writes tokens.
+//! The recipe of examples/fleet for Secrets with rights on Nodes alone: a shell runs its commands for kubectl on a real
+//! API server, which is management and workload cluster in one, with the files of the example, but for the names and the
+//! address of the Cluster. The test plays kube-controller-manager, which writes tokens.
 
-use std::{ffi::OsString, fs, path::PathBuf, sync::Arc};
+use std::{ffi::OsString, fs, path::PathBuf, process::Command, sync::Arc};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -16,8 +17,15 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, ListParams},
+    config::KubeConfigOptions,
+};
 use rcgen::SanType;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use tonic::Code;
 
 use crate::fleet_serving::{Authority, FLEET, HOST, OF_CLUSTER, are_refused, cluster, fleet, is_refused, of_cluster};
@@ -61,16 +69,18 @@ impl Recipe {
     }
 
     /// Runs it, with kubectl and the management cluster at hand.
-    async fn run(&self) -> Result<()> {
+    fn run(&self) -> Result<()> {
         let kubectl = go::components()?.kubectl;
         let path: Vec<PathBuf> = kubectl.parent().map(PathBuf::from).into_iter().collect();
         let system = std::env::var_os("PATH").unwrap_or_default();
         let path: OsString = std::env::join_paths(path.into_iter().chain(std::env::split_paths(&system)))?;
-        let mut shell = tokio::process::Command::new("sh");
-        shell.args(["-euc", &self.commands]).current_dir(self.directory.path()).kill_on_drop(true);
+        // Its loop for the token ends, so that a test that fails leaves nothing behind.
+        let mut shell = Command::new("timeout");
+        let seconds = SOON.as_secs().to_string();
+        shell.args([&seconds, "sh", "-euc", &self.commands]).current_dir(self.directory.path());
         shell.env("PATH", path).env("HOME", self.directory.path());
         shell.env("KUBECONFIG", self.directory.path().join("prod.kubeconfig"));
-        let output = tokio::time::timeout(SOON, shell.output()).await.context("the recipe doesn't end")??;
+        let output = shell.output().context("running a shell")?;
         ensure!(output.status.success(), "{}\n{}", self.commands, String::from_utf8_lossy(&output.stderr));
         Ok(())
     }
@@ -88,6 +98,11 @@ async fn write_token(plane: &ControlPlane, authority: &str) -> Result<()> {
     let token = kubeconfig["users"][0]["user"]["token"].as_str().context("a token")?;
     let data = json!({ "token": base64(token.as_bytes()), "ca.crt": authority });
     system.patch("Secret", ACCOUNT, json!({ "data": data })).await
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "results hand it over")]
+fn is_forbidden(error: kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,16 +137,34 @@ async fn a_fleet_reads_nodes_by_the_recipe_s_account_which_reads_nothing_else() 
     let recipe = Recipe::of(&world, &administrator)?;
     let root =
         administrator["clusters"][0]["cluster"]["certificate-authority-data"].as_str().context("an authority")?;
-    tokio::try_join!(recipe.run(), write_token(&plane, root))?;
-    // The program looks for the Secret each minute; a restart looks at once.
+    let run = spawn_blocking(move || recipe.run());
+    write_token(&plane, root).await?;
+    run.await??;
+    // The program looks for the Secret again after a growing pause; a restart looks at once.
     drop(provider);
     let mut provider = prepared.serve(&programs, &[])?;
     provider.ready().await.with_context(|| programs.log_tails())?;
     provider.shows(&[&group.id]).await.with_context(|| programs.log_tails())?;
+    let in_sync = async || {
+        let (_, state) = provider.admin("/debug/clusters").await?;
+        let state: Value = serde_json::from_str(&state)?;
+        let own = &state["clusters"][0];
+        ensure!(own["nodesSynced"] == true && own["nodes"] == 1, "{own}");
+        Ok(())
+    };
+    eventually("its Nodes in sync", SOON, in_sync).await.with_context(|| programs.log_tails())?;
 
     let kubeconfig = format!("{}-kubeconfig", world.cluster);
     are_refused(own, &[(&world.namespace, kubeconfig.clone())]).await?;
     let account = installed.secret_in(&world.namespace, &nodes).await?;
-    let account = serde_yaml::from_slice(&account.get("value").context("the Secret's value")?.0)?;
-    are_refused(account, &[(&world.namespace, kubeconfig), (&world.namespace, nodes)]).await
+    let account: Value = serde_yaml::from_slice(&account.get("value").context("the Secret's value")?.0)?;
+    are_refused(account.clone(), &[(&world.namespace, kubeconfig), (&world.namespace, nodes)]).await?;
+    let account =
+        Config::from_custom_kubeconfig(serde_json::from_value(account)?, &KubeConfigOptions::default()).await?;
+    let (account, all) = (Client::try_from(account)?, ListParams::default());
+    ensure!(Api::<Node>::all(account.clone()).list(&all).await?.items.len() == 1, "it reads the Node");
+    ensure!(Api::<Pod>::all(account.clone()).list(&all).await.is_err_and(is_forbidden), "it reads Pods");
+    let deleted = Api::<Node>::all(account).delete("none", &DeleteParams::default()).await;
+    ensure!(deleted.is_err_and(is_forbidden), "it deletes Nodes");
+    Ok(())
 }

@@ -1,7 +1,5 @@
 use std::{
-    future::poll_fn,
     io,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,13 +7,10 @@ use std::{
     time::Duration,
 };
 
-use http::Request;
-use http_body::Body as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Config,
     api::{Patch, PatchParams},
-    client::Body,
 };
 use rstest::rstest;
 use serde_json::json;
@@ -25,7 +20,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{Pace, Policy, Proxies, USER_AGENT, cause, policy::Stacks};
+use crate::{Policy, Proxies, USER_AGENT, cause};
 
 const SOON: Duration = Duration::from_millis(50);
 /// Longer than any test runs, for limits that must not take effect.
@@ -149,27 +144,4 @@ fn writes_end_and_watches_do_not() {
     assert!(Policy::WRITES.connect < Duration::from_secs(5), "within the caller's deadline");
     assert_eq!(Policy::WATCHES.answer, None);
     assert!(Policy::WATCHES.silence > Duration::from_secs(60), "bookmarks come about every minute");
-}
-
-/// A fleet has a thousand connections with a buffer each, and the buffers of connections grow with what comes at once.
-#[rstest]
-#[case::of_many_clusters(Pace::of_many(), true)]
-#[case::of_a_single_one(Pace::default(), false)]
-#[tokio::test]
-async fn a_connection_of_many_clusters_keeps_its_first_buffer(#[case] pace: Pace, #[case] keeps: bool) {
-    const FIRST: usize = 8 << 10;
-    const LENGTH: usize = 4 << 20;
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n{}", "x".repeat(LENGTH));
-    let server = serve(answer.leak()).await;
-    let config = Config::new(server.url.parse().unwrap());
-    let clients = Stacks::new(config, Proxies::default(), pace.read_bytes()).unwrap().into_clients();
-    let request = Request::get("/").body(Body::empty()).unwrap();
-    let mut body = clients.watches.send(request).await.unwrap().into_body();
-    let mut parts = Vec::new();
-    while let Some(part) = poll_fn(|context| pin!(&mut body).poll_frame(context)).await {
-        parts.push(part.unwrap().into_data().unwrap().len());
-    }
-    assert_eq!(parts.iter().sum::<usize>(), LENGTH);
-    let longest = parts.into_iter().max().unwrap();
-    assert_eq!(longest <= FIRST, keeps, "{longest}");
 }

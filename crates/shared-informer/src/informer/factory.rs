@@ -27,7 +27,7 @@ use crate::{intern::Interner, projection::Projection};
 /// It keeps no informer alive: the handles do. Dropping the factory stops nothing.
 #[derive(Clone)]
 pub struct Factory {
-    client: MakeClient,
+    make_client: MakeClient,
     settings: Arc<Settings>,
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
@@ -52,7 +52,7 @@ impl Factory {
         settings: Settings,
     ) -> Self {
         Self {
-            client: Arc::new(make),
+            make_client: Arc::new(make),
             settings: Arc::new(settings),
             tasks: Arc::new(Tasks::new(runtime.into())),
             registry: Arc::default(),
@@ -97,7 +97,7 @@ impl Factory {
         for (position, scope) in scopes.into_iter().enumerate() {
             // Otherwise each future that it is handed on to would have a place for it.
             let reflector = Box::new(Reflector {
-                client: Arc::clone(&self.client),
+                make_client: Arc::clone(&self.make_client),
                 settings: Arc::clone(&self.settings),
                 scope,
                 position,

@@ -112,6 +112,14 @@ impl Failure {
         Self::Garbled(first_line(&format!("{what}: {error}")))
     }
 
+    /// Creates a failure for objects whose kept fields have too many bytes.
+    pub(super) fn beyond(objects: &str, max_bytes: usize) -> Self {
+        Self::BeyondLimit(format!(
+            "the kept fields of {objects} have more than {max_bytes} bytes: delete or shorten some, or let this process \
+             read fewer of them"
+        ))
+    }
+
     /// Returns the HTTP status that the API server sent, if any.
     pub(super) fn code(&self) -> Option<u16> {
         match self {

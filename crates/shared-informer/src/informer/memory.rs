@@ -28,21 +28,14 @@ impl Amount {
         let Settings { max_objects, max_bytes, .. } = settings;
         if self.objects > *max_objects {
             return Err(Failure::BeyondLimit(format!(
-                "there are more than {max_objects} objects: delete some, or read fewer namespaces"
+                "there are more than {max_objects} objects: delete some, or let this process read fewer of them"
             )));
         }
         if self.bytes > *max_bytes {
-            return Err(beyond("all objects", *max_bytes));
+            return Err(Failure::beyond("all objects", *max_bytes));
         }
         Ok(())
     }
-}
-
-/// Returns the failure of objects whose kept fields have too many bytes.
-pub(super) fn beyond(objects: &str, max_bytes: usize) -> Failure {
-    Failure::BeyondLimit(format!(
-        "the kept fields of {objects} have more than {max_bytes} bytes: delete or shorten some, or read fewer namespaces"
-    ))
 }
 
 impl Amount {

@@ -38,7 +38,7 @@ pub(super) type MakeClient = Arc<dyn Fn() -> Client + Send + Sync>;
 
 /// The list and watch of one scope.
 pub(super) struct Reflector<T> {
-    pub(super) client: MakeClient,
+    pub(super) make_client: MakeClient,
     pub(super) settings: Arc<Settings>,
     pub(super) scope: Scope,
     /// The scope's position in the query.
@@ -399,7 +399,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     async fn request(&self, request: http::Request<Vec<u8>>) -> Result<impl AsyncBufRead + use<T>, Failure> {
-        let client = (self.client)();
+        let client = (self.make_client)();
         let answer = client.request_stream(request).await;
         answer.map_err(|error| Failure::of_client(&error, self.progress.resource()))
     }

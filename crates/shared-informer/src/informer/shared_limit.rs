@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::{failure::Failure, memory::beyond};
+use super::failure::Failure;
 
 /// The part of a limit that each informer has whatever the others use, so that a large kind stops no small ones.
 const OF_EACH: usize = 128;
@@ -89,7 +89,7 @@ impl SharedLimit {
     fn check(&self, more: usize) -> Result<(), Failure> {
         let Limit { name, max_bytes, whole, .. } = &*self.0;
         if self.used().saturating_add(more) > *max_bytes {
-            return Err(beyond(name, *max_bytes));
+            return Err(Failure::beyond(name, *max_bytes));
         }
         whole.as_ref().map_or(Ok(()), |whole| whole.check(more))
     }
@@ -135,7 +135,7 @@ impl Kept {
     /// The limit that is exceeded.
     pub(super) fn check_list(&self, more: usize) -> Result<(), Failure> {
         if more > 0 && self.bytes.saturating_add(more) > self.max_bytes.saturating_mul(2) {
-            return Err(beyond("all objects", self.max_bytes));
+            return Err(Failure::beyond("all objects", self.max_bytes));
         }
         self.check_shared(more)
     }
