@@ -184,7 +184,8 @@ impl Program {
         callers::connect(&plan, &world.plan.callers[number]).await.expect("a connection")
     }
 
-    async fn event_in_turn(&self, world: &World<'_>, args: &Args, (events, turn): (&Events, usize)) -> Duration {
+    /// Sends the events of a turn, and returns the processor time of it and of as long a time without events.
+    async fn event_turn(&self, world: &World<'_>, args: &Args, (events, turn): (&Events, usize)) -> EventTurn {
         let mut client = self.client(world, events.last_cluster(args.events)).await;
         let before = self.processor_time();
         sleep(IDLE).await;
@@ -199,27 +200,32 @@ impl Program {
         })
         .await;
         let busy = self.processor_time().saturating_sub(before);
-        if std::env::var_os("DEBUG_EVENTS").is_some() {
-            eprintln!("turn {turn}: busy {busy:?} in {:?}, idle {idle:?} in {IDLE:?}", began.elapsed());
-        }
-        let idle = idle.mul_f64(began.elapsed().as_secs_f64() / IDLE.as_secs_f64());
-        busy.saturating_sub(idle) / args.events as u32
+        EventTurn { busy, idle: idle.mul_f64(began.elapsed().as_secs_f64() / IDLE.as_secs_f64()) }
     }
 }
 
-/// Returns the processor time of a Machine's event in each of two fleets, the least of several turns: all else that
-/// runs only adds to it. The turns of one alternate with those of the other, so that what lasts for minutes meets both.
+/// The processor time of a turn with events, and of as long a time without.
+struct EventTurn {
+    busy: Duration,
+    idle: Duration,
+}
+
+/// Returns the processor time of a Machine's event in each of two fleets, by the least of many turns with and without
+/// events: all else that runs only adds to it. The turns of one alternate with those of the other, so that what lasts
+/// for minutes meets both.
 pub(crate) async fn events_in_turns(fleets: [&Fleet<'_>; 2], args: &Args) -> [Duration; 2] {
     let events = fleets.map(|fleet| Events::of(&fleet.world, args));
     // The connections of the autoscalers that have ended are closed first.
     sleep(IDLE).await;
-    let mut least = [Duration::MAX; 2];
-    for turn in 0..args.turns {
-        for ((Fleet { world, program, .. }, events), least) in fleets.into_iter().zip(&events).zip(&mut least) {
-            *least = program.event_in_turn(world, args, (events, turn)).await.min(*least);
+    let (mut busy, mut idle) = ([Duration::MAX; 2], [Duration::MAX; 2]);
+    for turn in 0..2 * args.turns {
+        for (number, Fleet { world, program, .. }) in fleets.into_iter().enumerate() {
+            let turn = program.event_turn(world, args, (&events[number], turn)).await;
+            busy[number] = turn.busy.min(busy[number]);
+            idle[number] = turn.idle.min(idle[number]);
         }
     }
-    least
+    [0, 1].map(|number| busy[number].saturating_sub(idle[number]) / args.events as u32)
 }
 
 /// The looks at a program's readiness, which end when this is dropped.
