@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     Args,
     parts::Part,
+    program::event_ratio,
     turns::{Calls, Compared},
     world::Watches,
 };
@@ -131,10 +132,6 @@ pub(crate) fn missed_in_turns(args: &Args, part: Part, compared: &Compared) -> V
         check(part != Part::EndlessClients || of_a_thread(compared) >= OF_A_THREAD, "the calls of a thread");
     }
     missed
-}
-
-fn event_ratio([of_one, of_all]: [Duration; 2]) -> f64 {
-    of_all.as_secs_f64() / of_one.as_secs_f64().max(f64::EPSILON)
 }
 
 /// Returns the violated limits. Times and memory have targets at full size only; counts at any.

@@ -80,7 +80,7 @@ impl Playing {
     }
 
     /// Starts attackers. A single one has the lowest priority: elsewhere it has processors of its own, so that here it
-    /// may keep none from the measured autoscalers, which come [before it](real_time).
+    /// may keep none from the measured autoscalers, which come [before it](Policy::RealTime).
     fn start_attack(world: &World<'_>, plan: &Plan) -> Self {
         let folder = world.write("endless", plan);
         let bench = std::env::current_exe().expect("the bench");
@@ -193,14 +193,18 @@ impl<'w> Turns<'w> {
         Compared { without: median(without), under: median(under), unready, peak, ..Compared::default() }
     }
 
-    /// Measures in turns without and with an ailment of some Clusters. Program and callers come first meanwhile: the
-    /// APIs are servers of other machines elsewhere, and take no processor from them.
+    /// Measures in turns without and with an ailment of some Clusters. Callers come first meanwhile, and the APIs, which
+    /// are in this process, last: elsewhere they are servers of other machines, and take no processor from the program.
     pub(crate) fn with_ailment(&mut self, part: Part, count: usize) -> Compared {
         let mut ailing = Ailing::new(self.world, part);
-        let measured = [self.program.id(), self.callers.process.process().id()];
-        real_time(&measured, true);
+        let callers = self.callers.process.process().id();
+        let schedule = |callers_policy, own_policy| {
+            schedule(callers, callers_policy);
+            schedule(std::process::id(), own_policy);
+        };
+        schedule(Policy::RealTime, Policy::Idle);
         let compared = self.with(count, |is_on| ailing.set(is_on));
-        real_time(&measured, false);
+        schedule(Policy::Usual, Policy::Usual);
         Compared { met: ailing.count(), unnoticed: ailing.unnoticed(), ..compared }
     }
 
@@ -218,7 +222,7 @@ impl<'w> Turns<'w> {
             run_on("0", &[program]);
             run_on(&format!("1-{last}"), &others);
         }
-        real_time(&[self.callers.process.process().id()], true);
+        schedule(self.callers.process.process().id(), Policy::RealTime);
         let compared = self.with(count, |is_on| {
             if is_on {
                 playing = Some(Playing::start_attack(world, &plan));
@@ -226,21 +230,32 @@ impl<'w> Turns<'w> {
                 attack = playing.next().endless as f64 / turn.as_secs_f64();
             }
         });
-        real_time(&[self.callers.process.process().id()], false);
+        schedule(self.callers.process.process().id(), Policy::Usual);
         run_on(&format!("0-{last}"), &[&[program], others.as_slice()].concat());
         Compared { attack, ..compared }
     }
 }
 
-/// Lets all threads of processes run in real time, or like all others again. In real time they take a processor at
-/// once: Linux with `PREEMPT_LAZY` lets even a thread of idle priority go on for up to 4 ms first.
-fn real_time(processes: &[u32], is_on: bool) {
-    let [policy, priority] = if is_on { ["--rr", "1"] } else { ["--other", "0"] };
-    for process in processes {
-        let mut command = Process::new("chrt");
-        command.args(["--all-tasks", policy, "--pid", priority, &process.to_string()]);
-        assert!(command.status().expect("chrt").success(), "{process} can't run in real time: that needs CAP_SYS_NICE");
-    }
+/// The order in which processes get processors.
+#[derive(Clone, Copy, Debug)]
+enum Policy {
+    Usual,
+    /// At once: Linux with `PREEMPT_LAZY` lets even a thread of idle priority go on for up to 4 ms before others.
+    RealTime,
+    /// After all others.
+    Idle,
+}
+
+/// Schedules all threads of a process, and those that they start.
+fn schedule(process: u32, policy: Policy) {
+    let (flag, priority) = match policy {
+        Policy::Usual => ("--other", "0"),
+        Policy::RealTime => ("--rr", "1"),
+        Policy::Idle => ("--idle", "0"),
+    };
+    let mut command = Process::new("chrt");
+    command.args(["--all-tasks", flag, "--pid", priority, &process.to_string()]);
+    assert!(command.status().expect("chrt").success(), "{process} can't be scheduled so: that needs CAP_SYS_NICE");
 }
 
 /// Lets all threads of processes, and what they start, run on these processors alone.

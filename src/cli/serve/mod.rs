@@ -8,7 +8,10 @@ mod fleet;
 mod socket;
 mod tls;
 
+use std::{io, num::NonZero, thread};
+
 use anyhow::Context as _;
+use tokio::runtime::{Builder, Runtime};
 
 pub(super) use self::config::OneCluster;
 pub use self::{
@@ -24,7 +27,7 @@ use server::Shutdown;
 
 /// Serves until the program is asked to end.
 pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
+    let runtime = runtime(&config).context("can't start the runtime")?;
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
         match config {
@@ -38,8 +41,36 @@ pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
     result
 }
 
+/// Returns the runtime of all but the answers to calls, which have threads of their own. A fleet's leaves processors to
+/// them: what one Cluster's API server sends must not keep all busy.
+fn runtime(config: &ServeConfig) -> io::Result<Runtime> {
+    match config {
+        ServeConfig::One(_) => Runtime::new(),
+        ServeConfig::Fleet(config) => {
+            let processors = thread::available_parallelism().map_or(1, NonZero::get);
+            let threads = workers(processors, config.grpc_threads.get());
+            Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+        }
+    }
+}
+
+/// Returns the number of threads beside those that answer calls.
+fn workers(processors: usize, answering: usize) -> usize {
+    processors.saturating_sub(answering).max(1)
+}
+
 /// Returns the flags of `serve` alone whose values are parsed here: a test compares their names with clap's.
 #[cfg(test)]
 pub(super) fn flags() -> impl Iterator<Item = Flag> {
     flags::FLAGS.into_iter().chain(socket::FLAGS).chain(tls::FLAGS).chain(fleet::FLAGS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_leaves_processors_to_the_threads_that_answer_calls() {
+        assert_eq!([(64, 1), (4, 2), (2, 1), (1, 1), (2, 16)].map(|(of, less)| workers(of, less)), [63, 2, 1, 1, 1]);
+    }
 }
