@@ -193,8 +193,8 @@ impl<'w> Turns<'w> {
         Compared { without: median(without), under: median(under), unready, peak, ..Compared::default() }
     }
 
-    /// Measures in turns without and with an ailment of some Clusters. Callers come first meanwhile, and the APIs, which
-    /// are in this process, last: elsewhere they are servers of other machines, and take no processor from the program.
+    /// Measures in turns without and with an ailment of some Clusters. Callers come first meanwhile, and the APIs of
+    /// this process last: elsewhere they are servers of other machines, and take no processor from the program.
     pub(crate) fn with_ailment(&mut self, part: Part, count: usize) -> Compared {
         let mut ailing = Ailing::new(self.world, part);
         let callers = self.callers.process.process().id();

@@ -68,7 +68,7 @@ mod tests {
 
     /// Lists and their texts, threads and buffers take less than half as much again, as performance.md measures.
     #[test]
-    fn all_kinds_of_one_cluster_share_a_limit_that_leaves_room_below_the_chart_s() {
+    fn all_kinds_of_one_cluster_share_a_limit_well_below_the_chart_s() {
         let values = include_str!("../../../charts/capi-autoscaler-provider/values.yaml");
         let limits = values.lines().skip_while(|line| *line != "  limits:");
         let of_chart = limits.skip(1).find_map(|line| line.trim().strip_prefix("memory: ")?.strip_suffix("Mi"));

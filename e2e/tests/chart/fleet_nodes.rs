@@ -1,6 +1,6 @@
 //! The recipe of examples/fleet for Secrets with rights on Nodes alone: a shell runs its commands for kubectl on a real
-//! API server, which is management and workload cluster in one, with the files of the example, but for the names and the
-//! address of the Cluster. The test plays kube-controller-manager, which writes tokens.
+//! API server, which is management and workload cluster in one, with the files of the example, but for names and
+//! address of the Cluster. The test writes the token, as kube-controller-manager does.
 
 use std::{ffi::OsString, fs, path::PathBuf, process::Command, sync::Arc};
 
