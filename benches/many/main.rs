@@ -3,7 +3,7 @@
 //! Linux only, run by hand; it needs CAP_SYS_NICE, for measured processes in real time:
 //!
 //! ```console
-//! cargo bench --bench fleet                                      # 1,000 Clusters of 6 Nodes, some 8 minutes
+//! cargo bench --bench fleet                                      # 1,000 Clusters of 6 Nodes, some 25 minutes
 //! cargo bench --bench fleet -- --clusters 100 --machines 1000
 //! cargo bench --bench fleet -- --part secret --part reconnect    # these parts alone
 //! cargo bench --bench fleet -- --clusters 20 --processes 3 --turn 1 --turns 1 --rest 1
