@@ -223,7 +223,7 @@ pub(crate) async fn events_in_turns(fleets: [&Fleet<'_>; 2], args: &Args) -> [Du
         for (number, Fleet { world, program, .. }) in fleets.into_iter().enumerate() {
             let turn = program.event_turn(world, args, (&events[number], turn)).await;
             busy[number] = turn.busy;
-            // What comes each minute isn't a part of every turn.
+            // Bookmarks, which come each minute, aren't a part of every turn.
             idle[number] = turn.idle.min(idle[number]);
         }
         turns.push(busy);

@@ -2,18 +2,15 @@
 //! API server, which is management and workload cluster in one, with the files of the example, but for names and
 //! address of the Cluster. The test writes the token, as kube-controller-manager does.
 
-use std::{ffi::OsString, fs, path::PathBuf, process::Command, sync::Arc};
+use std::{ffi::OsString, fs, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     control_plane::ControlPlane,
-    crds::Installed as Kinds,
     go, helm,
-    helm::Helm,
     installed::{Installed, kubeconfig_of},
-    objects::Contract,
-    program::{self, Programs},
-    users::{User, base64},
+    program::Programs,
+    users::base64,
     wait::{SOON, eventually},
     world::World,
 };
@@ -23,12 +20,11 @@ use kube::{
     api::{DeleteParams, ListParams},
     config::KubeConfigOptions,
 };
-use rcgen::SanType;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tonic::Code;
 
-use crate::fleet_serving::{Authority, FLEET, HOST, OF_CLUSTER, are_refused, cluster, fleet, is_refused, of_cluster};
+use crate::fleet_serving::{FLEET, OF_CLUSTER, Testbed, are_refused, cluster, fleet, is_refused, of_cluster};
 
 /// The ServiceAccount of the workload cluster, and the Secret of its token.
 const ACCOUNT: &str = "capi-autoscaler-nodes";
@@ -107,15 +103,7 @@ fn is_forbidden(error: kube::Error) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_reads_nodes_by_the_recipe_s_account_which_reads_nothing_else() -> Result<()> {
-    let (components, program): (_, PathBuf) = (Arc::new(go::components()?), program::build()?);
-    let plane = Arc::new(ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?);
-    let world = World::new(Arc::clone(&plane), program.clone()).await?;
-    let system = plane.objects(FLEET);
-    system.create(json!({ "kind": "Namespace", "metadata": { "name": FLEET } })).await?;
-    let administrator = plane.kubeconfig(&User::administrator());
-    let helm = Arc::new(Helm::on(&administrator)?);
-    let authority = Authority::new()?;
-    system.create(authority.secret("fleet-server", SanType::DnsName(HOST.try_into()?))?).await?;
+    let Testbed { plane, program, world, administrator, helm, authority } = Testbed::start().await?;
     let group = cluster(&world, &authority, &administrator).await?;
     let nodes = format!("{}-nodes", world.cluster);
     let consents = of_cluster(&world, true).set("consent.secretName", json!(nodes));

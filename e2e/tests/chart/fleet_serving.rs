@@ -34,7 +34,7 @@ use crate::labels::Labelled;
 pub(crate) const FLEET: &str = "capi-autoscaler-system";
 /// The release of the chart for a Cluster, in each Cluster's namespace.
 pub(crate) const OF_CLUSTER: &str = "stage-autoscaler";
-pub(crate) const HOST: &str = "capi-autoscaler-provider.capi-autoscaler-system.svc";
+const HOST: &str = "capi-autoscaler-provider.capi-autoscaler-system.svc";
 
 /// The label of all objects of the fleet's release.
 const OF_FLEET: &str = "app.kubernetes.io/name=capi-autoscaler-provider";
@@ -66,6 +66,30 @@ impl Authority {
             "ca.crt": base64(self.pem.as_bytes()),
         });
         Ok(json!({ "kind": "Secret", "metadata": { "name": secret }, "data": data }))
+    }
+}
+
+/// A real API server with a Cluster, and all that the fleet's release needs there.
+pub(crate) struct Testbed {
+    pub(crate) plane: Arc<ControlPlane>,
+    pub(crate) program: PathBuf,
+    pub(crate) world: World,
+    pub(crate) administrator: Value,
+    pub(crate) helm: Arc<Helm>,
+    pub(crate) authority: Authority,
+}
+
+impl Testbed {
+    pub(crate) async fn start() -> Result<Self> {
+        let (components, program) = (Arc::new(go::components()?), program::build()?);
+        let plane = Arc::new(ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?);
+        let world = World::new(Arc::clone(&plane), program.clone()).await?;
+        let system = plane.objects(FLEET);
+        system.create(json!({ "kind": "Namespace", "metadata": { "name": FLEET } })).await?;
+        let administrator = plane.kubeconfig(&User::administrator());
+        let (helm, authority) = (Arc::new(Helm::on(&administrator)?), Authority::new()?);
+        system.create(authority.secret("fleet-server", SanType::DnsName(HOST.try_into()?))?).await?;
+        Ok(Self { plane, program, world, administrator, helm, authority })
     }
 }
 
@@ -134,17 +158,8 @@ pub(crate) async fn are_refused(account: Value, secrets: &[(&str, String)]) -> R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_serves_the_clusters_of_its_charts_and_reads_the_kubeconfigs_of_those_that_consent() -> Result<()> {
-    let (components, program): (_, PathBuf) = (Arc::new(go::components()?), program::build()?);
-    let plane = Arc::new(ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?);
-    let world = World::new(Arc::clone(&plane), program.clone()).await?;
+    let Testbed { plane, program, world, administrator, helm, authority } = Testbed::start().await?;
     let other = world.neighbour().await?;
-    let system = plane.objects(FLEET);
-    system.create(json!({ "kind": "Namespace", "metadata": { "name": FLEET } })).await?;
-    let administrator = plane.kubeconfig(&User::administrator());
-    let helm = Arc::new(Helm::on(&administrator)?);
-
-    let authority = Authority::new()?;
-    system.create(authority.secret("fleet-server", SanType::DnsName(HOST.try_into()?))?).await?;
     let group = cluster(&world, &authority, &administrator).await?;
     let others = cluster(&other, &authority, &administrator).await?;
     helm.apply("install", &fleet(&[&world.namespace, &other.namespace]))?;
