@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Args,
+    Args, events,
     parts::Part,
-    program::event_ratio,
     turns::{Calls, Compared},
     world::Watches,
 };
@@ -52,7 +51,7 @@ pub(crate) fn is_full(args: &Args) -> bool {
 }
 
 /// Prints the figures of one Cluster and of all, with the processor times of an event.
-pub(crate) fn print(args: &Args, [one, all]: [&Figures; 2], events: [Duration; 2]) {
+pub(crate) fn print(args: &Args, [one, all]: [&Figures; 2], costs: [Duration; 2]) {
     let targets = targets(args);
     let target = |text: &dyn Fn(&Targets) -> String| targets.as_ref().map(text).unwrap_or_default();
     let row = |name: &str, one: String, all: String, target: String| {
@@ -75,8 +74,8 @@ pub(crate) fn print(args: &Args, [one, all]: [&Figures; 2], events: [Duration; 2
     let micros = |micros: u32| format!("{micros} µs");
     row("median", micros(one.plain.median), micros(all.plain.median), String::new());
     row("p99", micros(one.plain.p99), micros(all.plain.p99), target(&|it| micros(it.p99)));
-    let ratio = format!("{:.2} of {EVENT}", event_ratio(events));
-    let [of_one, of_all] = events.map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
+    let ratio = format!("{:.2} of {EVENT}", events::ratio(costs));
+    let [of_one, of_all] = costs.map(|time| format!("{:.1} µs", time.as_secs_f64() * 1e6));
     row("processor time of an event", of_one, of_all, ratio);
 }
 
@@ -135,7 +134,7 @@ pub(crate) fn missed_in_turns(args: &Args, part: Part, compared: &Compared) -> V
 }
 
 /// Returns the violated limits. Times and memory have targets at full size only; counts at any.
-pub(crate) fn missed(args: &Args, [one, all]: [&Figures; 2], events: [Duration; 2]) -> Vec<String> {
+pub(crate) fn missed(args: &Args, [one, all]: [&Figures; 2], costs: [Duration; 2]) -> Vec<String> {
     let mut missed = Vec::new();
     let mut check = |is_met: bool, what: &str| {
         if !is_met {
@@ -149,7 +148,7 @@ pub(crate) fn missed(args: &Args, [one, all]: [&Figures; 2], events: [Duration; 
         check(all.ready <= targets.ready, "the time until it is ready");
         check(all.nodes <= targets.nodes, "the time until all Nodes are in sync");
         check(all.plain.p99 <= targets.p99, "the p99");
-        check(event_ratio(events) <= EVENT, "the cost of an event");
+        check(events::ratio(costs) <= EVENT, "the cost of an event");
     }
     missed
 }

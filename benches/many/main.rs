@@ -42,6 +42,7 @@ mod callers;
 mod certificates;
 #[path = "../serving/environment.rs"]
 mod environment;
+mod events;
 mod figures;
 mod parts;
 mod processes;
@@ -149,7 +150,7 @@ fn with_a_fleet(runtime: &Runtime, args: &Args) -> Vec<String> {
     let mut missed = Vec::new();
     if let Some((fleet_of_one, one)) = one {
         let all = fleet.size(args);
-        let events = runtime.block_on(program::events_in_turns([&fleet_of_one, &fleet], args));
+        let events = runtime.block_on(events::side_by_side([&fleet_of_one, &fleet], args));
         drop(fleet_of_one);
         figures::print(args, [&one, &all], events);
         missed.extend(figures::missed(args, [&one, &all], events));

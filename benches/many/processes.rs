@@ -6,7 +6,8 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Args,
-    program::{Events, Program, Served},
+    events::Events,
+    program::{Program, Served},
     world::World,
 };
 
@@ -84,7 +85,7 @@ fn measure(runtime: &Runtime, args: &Args, is_fleet: bool) -> Sums {
     let idle = busy().saturating_sub(before);
     let events = Events::of(&world, args);
     let (began, before) = (std::time::Instant::now(), busy());
-    world.block_on(events.send(&world, args.events, 0));
+    world.block_on(events.send_all(&world, args.events));
     std::thread::sleep(DRAIN);
     let idle = idle.mul_f64(began.elapsed().as_secs_f64() / DRAIN.as_secs_f64());
     let event = busy().saturating_sub(before).saturating_sub(idle) / args.events as u32;
