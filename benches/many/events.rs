@@ -20,11 +20,10 @@ use crate::{
 
 /// The time between two events.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(1);
-/// The parts of a turn, each of which is one of the events: they are short, since bookmarks of all Clusters come each
-/// minute in a second, and their Secrets are read again for some.
+/// The parts of a turn that others take, and the time before and after each in which no events are sent, to subtract
+/// what the processes do then: bookmarks of all Clusters come in one second, and their Secrets are read again for many.
 const PARTS: usize = 4;
-/// The time for which the processes are idle before the events of a turn, to subtract that.
-const IDLE: Duration = Duration::from_millis(500);
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The Machines whose events are sent, in an order in which one Cluster follows another.
 pub(crate) struct Events {
@@ -96,37 +95,46 @@ pub(crate) async fn side_by_side(fleets: [&Fleet<'_>; 2], args: &Args) -> [Durat
         clients.push(program.client(world, events.at(count - 1).0).await);
     }
     let times = || fleets.map(|fleet| fleet.program.processor_time());
-    let (mut turns, mut idle) = (Vec::new(), [f64::MAX; 2]);
-    for turn in 0..=2 * PARTS * args.turns {
+    let since = |start: [Duration; 2]| {
+        let end = times();
+        [0, 1].map(|number: usize| end[number].saturating_sub(start[number]))
+    };
+    let idle = async || {
         let start = times();
         sleep(IDLE).await;
-        let end = times();
-        for number in 0..2 {
-            let share = end[number].saturating_sub(start[number]).div_duration_f64(IDLE);
-            idle[number] = share.min(idle[number]);
-        }
+        since(start).map(|time| time.div_duration_f64(IDLE))
+    };
+    let (mut costs, mut before) = (Vec::new(), idle().await);
+    for part in 0..=PARTS * args.turns {
         let (began, start) = (Instant::now(), times());
-        let mut ticks = ticks();
-        let mut last = None;
-        for number in 0..count {
-            let mut sent = Vec::new();
-            for (fleet, events) in fleets.into_iter().zip(&events) {
-                ticks.tick().await;
-                sent.push(events.send(&fleet.world, turn, number));
-            }
-            last = Some(sent);
-        }
-        for (client, sent) in clients.iter_mut().zip(last.unwrap_or_default()) {
+        let last = send_by_turns(fleets, &events, count, part).await;
+        for (client, sent) in clients.iter_mut().zip(last) {
             until_known(client, &sent).await;
         }
-        let (end, duration) = (times(), began.elapsed());
-        turns.push([0, 1].map(|number: usize| {
-            let busy = end[number].saturating_sub(start[number]);
-            busy.saturating_sub(duration.mul_f64(idle[number])) / count as u32
+        let (busy, duration) = (since(start), began.elapsed());
+        let after = idle().await;
+        costs.push([0, 1].map(|number: usize| {
+            let idle = duration.mul_f64(f64::midpoint(before[number], after[number]));
+            busy[number].saturating_sub(idle) / count as u32
         }));
+        before = after;
     }
-    turns.sort_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
-    turns[turns.len() / 2]
+    costs.sort_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
+    costs[costs.len() / 2]
+}
+
+/// Sends so many events of each fleet, one after the other's, and returns the last ones.
+async fn send_by_turns(fleets: [&Fleet<'_>; 2], events: &[Events; 2], count: usize, part: usize) -> Vec<Sent> {
+    let mut ticks = ticks();
+    let mut last = Vec::new();
+    for number in 0..count {
+        last.clear();
+        for (fleet, events) in fleets.into_iter().zip(events) {
+            ticks.tick().await;
+            last.push(events.send(&fleet.world, part, number));
+        }
+    }
+    last
 }
 
 /// Returns the ratio of the cost of an event in the second fleet to that in the first.
