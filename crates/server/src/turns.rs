@@ -13,34 +13,48 @@ use std::{
 
 use futures::{StreamExt, future::Either, poll, stream::FuturesUnordered};
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, Semaphore, SemaphorePermit},
     task::yield_now,
 };
 
-/// The number of calls that are answered in a turn: some share a write to the socket.
-pub(super) const CALLS_IN_A_TURN: usize = 4;
-
-/// The turns of a connection. Each time the thread comes to its task, some of its calls may be answered; the others
-/// wait in their order.
+/// The turns of a connection. Each time the thread comes to its task, one of its calls may be answered; the others wait
+/// in their order. With four in a turn, which share a write to the socket, a thread answered no more calls in a second,
+/// and others waited longer.
 #[derive(Debug)]
 pub(super) struct Turns {
-    calls: Semaphore,
-    /// The number of calls that were answered in this turn.
-    answered: AtomicUsize,
+    /// One permit, that of the turn.
+    turn: Semaphore,
+    /// The number of calls that wait for it.
+    waiting: AtomicUsize,
     /// Notified when a call was answered.
     has_answered: Notify,
 }
 
+/// A call that waits for its turn, until this is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn of(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Default for Turns {
     fn default() -> Self {
-        Self { calls: Semaphore::new(CALLS_IN_A_TURN), answered: AtomicUsize::new(0), has_answered: Notify::new() }
+        Self { turn: Semaphore::new(1), waiting: AtomicUsize::new(0), has_answered: Notify::new() }
     }
 }
 
 impl Turns {
     /// Begins a turn after each answer. It has to run in the connection's own task, which the
-    /// thread comes to after the tasks of all others. After a whole turn there are more calls, most likely, and what
-    /// others have sent by then comes first too.
+    /// thread comes to after the tasks of all others. If more calls wait, what others have sent by then comes first too.
     pub(super) async fn begin_each(&self) -> Infallible {
         // It is polled for its own wakes alone: what its connection has to read doesn't end its wait for others.
         // The second future, which is never woken, keeps the set from polling all of its futures: after that it would
@@ -55,11 +69,11 @@ impl Turns {
     async fn begin(&self) -> Infallible {
         loop {
             self.has_answered.notified().await;
-            if self.answered.load(Ordering::Relaxed) >= CALLS_IN_A_TURN {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
                 // After all others that are ready and what has arrived.
                 yield_now().await;
             }
-            self.calls.add_permits(self.answered.swap(0, Ordering::Relaxed));
+            self.turn.add_permits(1);
         }
     }
 
@@ -67,12 +81,10 @@ impl Turns {
     pub(super) async fn carry_out<F: Future>(&self, call: F) -> F::Output {
         let mut call = pin!(call);
         loop {
-            // It is never closed.
-            let turn = self.calls.acquire().await;
+            let turn = self.wait().await;
             if let Poll::Ready(answer) = poll!(call.as_mut()) {
-                if let Ok(turn) = turn {
+                if let Some(turn) = turn {
                     turn.forget();
-                    self.answered.fetch_add(1, Ordering::Relaxed);
                     self.has_answered.notify_one();
                 }
                 return answer;
@@ -80,6 +92,15 @@ impl Turns {
             drop(turn);
             woken().await;
         }
+    }
+
+    /// Waits for the turn. It is never closed.
+    async fn wait(&self) -> Option<SemaphorePermit<'_>> {
+        if let Ok(turn) = self.turn.try_acquire() {
+            return Some(turn);
+        }
+        let _waiting = Waiting::of(&self.waiting);
+        self.turn.acquire().await.ok()
     }
 }
 
@@ -120,16 +141,16 @@ mod tests {
             yield_now().await;
         }
         let last = order.lock().iter().position(|connection| *connection == 10);
-        assert!(last.is_some_and(|place| place <= 10 * CALLS_IN_A_TURN), "{last:?}");
+        assert!(last.is_some_and(|place| place <= 10), "{last:?}");
     }
 
     /// A call of another client leads to three steps, one after the other, as those of reading, answering and writing.
-    /// The connection with whole turns has nothing to read, or more all the time.
+    /// The connection with more calls has nothing to read, or more all the time.
     #[rstest]
     #[case::nothing_to_read(false)]
     #[case::more_to_read_all_the_time(true)]
     #[tokio::test]
-    async fn all_steps_of_others_come_before_the_next_of_whole_turns(#[case] reads: bool) {
+    async fn all_steps_of_others_come_before_the_next_call(#[case] reads: bool) {
         let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
         let (steps, turns) = (Arc::new(Semaphore::new(0)), Arc::new(Turns::default()));
         for step in 1..=3 {
@@ -140,7 +161,7 @@ mod tests {
                 steps.add_permits(2 * usize::try_from(step).expect("a small number") + 1);
             });
         }
-        for call in 0..CALLS_IN_A_TURN * 2 {
+        for call in 0..2 {
             let (turns, order, steps) = (Arc::clone(&turns), Arc::clone(&order), Arc::clone(&steps));
             let answer = async move {
                 order.lock().push("a call");
@@ -162,18 +183,18 @@ mod tests {
                 () = reading => {}
             }
         });
-        while order.lock().len() < CALLS_IN_A_TURN * 2 + 3 {
+        while order.lock().len() < 5 {
             yield_now().await;
         }
         let steps: Vec<_> = order.lock().split(|it| *it == "a step of another").map(<[_]>::len).collect();
-        assert_eq!(steps, [CALLS_IN_A_TURN, 0, 0, CALLS_IN_A_TURN]);
+        assert_eq!(steps, [1, 0, 0, 1]);
     }
 
     /// A write waits for an API server, and the reads behind it don't wait for the write.
     #[tokio::test]
     async fn a_call_that_waits_holds_up_no_other() {
         let turns = Turns::default();
-        let (answers, waiting): (Vec<_>, Vec<_>) = (0..CALLS_IN_A_TURN * 2).map(|_| oneshot::channel::<()>()).unzip();
+        let (answers, waiting): (Vec<_>, Vec<_>) = (0..2).map(|_| oneshot::channel::<()>()).unzip();
         let writes = futures::future::join_all(waiting.into_iter().map(|answer| turns.carry_out(answer)));
         let mut writes = pin!(writes);
         assert!(poll!(writes.as_mut()).is_pending());
