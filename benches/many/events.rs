@@ -20,10 +20,12 @@ use crate::{
 
 /// The time between two events.
 const BETWEEN_EVENTS: Duration = Duration::from_millis(1);
-/// The parts of a turn that others take, and the time before and after each in which no events are sent, to subtract
-/// what the processes do then: bookmarks of all Clusters come in one second, and their Secrets are read again for many.
+/// A turn of the other measurements has this many parts here, with pauses before and after each. What the processes do
+/// in those is subtracted: bookmarks of all Clusters come within a second, and reading their Secrets again takes many.
 const PARTS: usize = 4;
-const IDLE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
+/// The time after the last event of a part that belongs to it, for what events leave to be done later.
+const DRAIN: Duration = Duration::from_millis(500);
 
 /// The Machines whose events are sent, in an order in which one Cluster follows another.
 pub(crate) struct Events {
@@ -100,9 +102,10 @@ pub(crate) async fn side_by_side(fleets: [&Fleet<'_>; 2], args: &Args) -> [Durat
         [0, 1].map(|number: usize| end[number].saturating_sub(start[number]))
     };
     let idle = async || {
-        let start = times();
-        sleep(IDLE).await;
-        since(start).map(|time| time.div_duration_f64(IDLE))
+        let (began, start) = (Instant::now(), times());
+        sleep(PAUSE).await;
+        let (times, duration) = (since(start), began.elapsed());
+        times.map(|time| time.div_duration_f64(duration))
     };
     let (mut costs, mut before) = (Vec::new(), idle().await);
     for part in 0..=PARTS * args.turns {
@@ -111,6 +114,7 @@ pub(crate) async fn side_by_side(fleets: [&Fleet<'_>; 2], args: &Args) -> [Durat
         for (client, sent) in clients.iter_mut().zip(last) {
             until_known(client, &sent).await;
         }
+        sleep(DRAIN).await;
         let (busy, duration) = (since(start), began.elapsed());
         let after = idle().await;
         costs.push([0, 1].map(|number: usize| {

@@ -18,8 +18,7 @@ use tokio::{
 };
 
 /// The turns of a connection. Each time the thread comes to its task, one of its calls may be answered; the others wait
-/// in their order. With four in a turn, which share a write to the socket, a thread answered no more calls in a second,
-/// and others waited longer.
+/// in their order.
 #[derive(Debug)]
 pub(super) struct Turns {
     /// One permit, that of the turn.
@@ -53,8 +52,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Begins a turn after each answer. It has to run in the connection's own task, which the
-    /// thread comes to after the tasks of all others. If more calls wait, what others have sent by then comes first too.
+    /// Begins a turn after each answer. It has to run in the connection's own task, which the thread comes to after the
+    /// tasks of all others. If more calls wait, what others have sent by then comes first too.
     pub(super) async fn begin_each(&self) -> Infallible {
         // It is polled for its own wakes alone: what its connection has to read doesn't end its wait for others.
         // The second future, which is never woken, keeps the set from polling all of its futures: after that it would
@@ -140,8 +139,49 @@ mod tests {
         while order.lock().len() < 1_001 {
             yield_now().await;
         }
-        let last = order.lock().iter().position(|connection| *connection == 10);
+        let order = order.lock();
+        let last = order.iter().position(|connection| *connection == 10);
         assert!(last.is_some_and(|place| place <= 10), "{last:?}");
+        let mut answered = [0_u32; 11];
+        for connection in order.iter().filter(|connection| **connection != 10) {
+            answered[*connection] += 1;
+            let (least, most) = (answered[..10].iter().min(), answered.iter().max());
+            let ahead = most.zip(least).map_or(0, |(most, least)| most - least);
+            assert!(ahead <= 2, "a connection is {ahead} calls ahead of another one");
+        }
+    }
+
+    /// One call after another, as Cluster Autoscaler makes them.
+    #[tokio::test]
+    async fn a_client_with_one_call_after_another_waits_for_nothing() {
+        let turns = Turns::default();
+        let mut begin = pin!(turns.begin_each());
+        for call in 0..10 {
+            assert!(poll!(begin.as_mut()).is_pending());
+            assert_eq!(poll!(pin!(turns.carry_out(async { call }))), Poll::Ready(call));
+        }
+    }
+
+    /// The clients of two calls are gone: that of one which waits, and that of one whose turn has come.
+    #[tokio::test]
+    async fn calls_that_are_given_up_leave_their_turns_to_others() {
+        let turns = Turns::default();
+        let mut begin = pin!(turns.begin_each());
+        assert!(poll!(begin.as_mut()).is_pending());
+        let [mut first, mut second] = [1, 2].map(|call| Box::pin(turns.carry_out(async move { call })));
+        assert_eq!(turns.carry_out(async { 0 }).await, 0);
+        assert!(poll!(first.as_mut()).is_pending());
+        assert!(poll!(second.as_mut()).is_pending());
+        drop(second);
+        for _ in 0..3 {
+            assert!(poll!(begin.as_mut()).is_pending());
+            yield_now().await;
+        }
+        assert_eq!(turns.turn.available_permits(), 0, "it is the first one's");
+        drop(first);
+        assert_eq!(turns.turn.available_permits(), 1);
+        assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(poll!(pin!(turns.carry_out(async { 3 }))), Poll::Ready(3));
     }
 
     /// A call of another client leads to three steps, one after the other, as those of reading, answering and writing.
