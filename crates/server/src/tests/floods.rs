@@ -18,7 +18,7 @@ use super::{
     hostile_grpc::{Client, Running, serve},
     tcp,
 };
-use crate::grpc_connections::GrpcLimits;
+use crate::{grpc_connections::GrpcLimits, turns::CALLS_IN_A_TURN};
 
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -196,6 +196,6 @@ async fn calls_without_end_leave_others_their_turn_and_are_all_answered() {
     timeout(LIMIT, answered).await.unwrap();
     let before = running.served.order.lock().iter().position(|client| *client == name).unwrap();
     // Its connection may be read a turn later than theirs.
-    assert!(before <= 3 * CLIENTS, "{before} of {all} calls were answered before");
+    assert!(before <= 3 * CLIENTS * CALLS_IN_A_TURN, "{before} of {all} calls were answered before");
     running.end().await;
 }
