@@ -17,12 +17,12 @@ use tokio::{
     task::yield_now,
 };
 
-/// The number of calls that are answered in a turn, and share a write to the socket. With four a thread answers a fourth
-/// more calls in a second, and beside them others wait twice as long.
+/// The number of calls that are answered in a turn, and share a write to the socket. With four a thread answers a
+/// fourth more calls in a second, and beside them others wait twice as long.
 pub(super) const CALLS_IN_A_TURN: usize = 1;
 
-/// The turns of a connection. Each time the thread comes to its task, some of its calls may be answered; the others wait
-/// in their order.
+/// The turns of a connection. Each time the thread comes to its task, some of its calls may be answered; the others
+/// wait in their order.
 #[derive(Debug)]
 pub(super) struct Turns {
     /// A permit for each call of the turn.
@@ -150,12 +150,12 @@ mod tests {
         let order = order.lock();
         let last = order.iter().position(|connection| *connection == 10);
         assert!(last.is_some_and(|place| place <= 10 * CALLS_IN_A_TURN), "{last:?}");
-        let mut answered = [0_u32; 11];
+        let mut counts = [0; 11];
         for connection in order.iter().filter(|connection| **connection != 10) {
-            answered[*connection] += 1;
-            let (least, most) = (answered[..10].iter().min(), answered.iter().max());
-            let ahead = most.zip(least).map_or(0, |(most, least)| most - least);
-            assert!(ahead as usize <= 2 * CALLS_IN_A_TURN, "a connection is {ahead} calls ahead of another one");
+            counts[*connection] += 1;
+            let (fewest, most) = (counts[..10].iter().min(), counts.iter().max());
+            let ahead = most.zip(fewest).map_or(0, |(most, fewest)| most - fewest);
+            assert!(ahead <= 2 * CALLS_IN_A_TURN, "a connection is {ahead} calls ahead of another one");
         }
     }
 
@@ -177,8 +177,8 @@ mod tests {
         let mut begin = pin!(turns.begin_each());
         assert!(poll!(begin.as_mut()).is_pending());
         let [mut first, mut second] = [1, 2].map(|call| Box::pin(turns.carry_out(async move { call })));
-        for call in 10..10 + CALLS_IN_A_TURN {
-            assert_eq!(turns.carry_out(async { call }).await, call);
+        for _ in 0..CALLS_IN_A_TURN {
+            turns.carry_out(async {}).await;
         }
         assert!(poll!(first.as_mut()).is_pending());
         assert!(poll!(second.as_mut()).is_pending());
