@@ -66,11 +66,11 @@ impl Events {
         &self.machines[number % self.machines.len()]
     }
 
-    /// Sends an event, which no other one of this turn and number is like.
-    fn send(&self, world: &World<'_>, turn: usize, number: usize) -> Sent {
+    /// Sends an event. Its change is unlike those of all other parts and numbers.
+    fn send(&self, world: &World<'_>, part: usize, number: usize) -> Sent {
         let (cluster, name) = self.at(number);
         let ClusterOf { namespace, name: cluster, .. } = &world.clusters()[*cluster];
-        let instance = format!("sandbox:///{namespace}/{name}-{turn}-{number}");
+        let instance = format!("sandbox:///{namespace}/{name}-{part}-{number}");
         let body = json!({"spec": {"providerID": instance}});
         let api = world.sandbox().management().api();
         api.patch(&machines(), namespace, name, PatchKind::Merge, Subresource::Main, body).expect("a change");
