@@ -44,6 +44,19 @@ target=$(cat /target-triple)
 # Only dependencies are kept. Sources of another checkout may be older than what was built of others, which cargo takes for
 # fresh then; and the list of crates is linked in, which can change without them.
 cargo clean --profile dist --workspace --target "$target"
+# cargo-auditable lists what `cargo metadata` names, which unites features that other members and tests switch on with the
+# program's. So neither is there, and what is built must still be what Cargo.lock has.
+program() {
+    cargo tree --locked --edges normal,build --prefix none --package capi-autoscaler-provider --target "$target" |
+        sed 's/ (\*)$//' | sort -u
+}
+program > /with-tests
+for manifest in Cargo.toml crates/*/Cargo.toml; do
+    awk '/^\[/ { dropped = /dev-dependencies/ } /^(default-)?members = \[/ { dropped = 1 } !dropped' "$manifest" > /manifest
+    cp /manifest "$manifest"
+done
+cargo update --workspace
+program | diff /with-tests -
 cargo auditable build --profile dist --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
 install -D "target/$target/dist/capi-autoscaler-provider" /out/capi-autoscaler-provider
 EOF

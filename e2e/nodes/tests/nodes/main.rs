@@ -21,7 +21,7 @@ use e2e::{docker_scenarios, nodes};
 fn main() -> ExitCode {
     let scenarios = docker_scenarios![nodes::Body:
         image::it_is_small_and_holds_the_program_for_a_user_without_rights,
-        image::its_list_of_crates_is_that_of_the_lock_file,
+        image::its_list_of_crates_is_that_of_the_program,
         image::it_runs,
         image::two_builds_from_nothing_have_one_digest,
         lifecycle::a_release_is_installed_upgraded_rolled_back_and_uninstalled,
