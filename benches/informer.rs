@@ -44,7 +44,7 @@ use sandbox::{
     faults::{Fault, WatchFault},
     http::ApiServer,
 };
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use shared_informer::{Event, Factory, Informer, Projection, Query, Settings};
 use testkit::{Piped, memory_of};
 use tokio::{runtime::Runtime, sync::Notify};
@@ -81,6 +81,7 @@ enum Variant {
     Machine,
     MachinePages,
     MachineTree,
+    Text,
     Json,
     Reflector,
     ReflectorStreamed,
@@ -97,6 +98,7 @@ impl Variant {
             Self::Machine => "this informer, slim typed Machine",
             Self::MachinePages => "the same, lists in pages",
             Self::MachineTree => "the same, by a tree of the JSON",
+            Self::Text => "this informer, the JSON's text",
             Self::Json => "this informer, serde_json::Value",
             Self::Reflector => "kube's reflector, DynamicObject",
             Self::ReflectorStreamed | Self::GoUnstructuredStreamed => "the same, streamed lists",
@@ -125,6 +127,7 @@ impl Variant {
             Self::Machine
             | Self::MachinePages
             | Self::MachineTree
+            | Self::Text
             | Self::Json
             | Self::Reflector
             | Self::ReflectorStreamed
@@ -286,6 +289,10 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
         Variant::Machine => inform(client.clone(), resource.clone(), machine, streamed, objects, began).await,
         Variant::MachinePages => inform(client.clone(), resource, machine, paged, objects, began).await,
         Variant::MachineTree => inform(client.clone(), resource, tree, streamed, objects, began).await,
+        Variant::Text => {
+            let text = Projection::<Box<RawValue>>::serde();
+            inform(client.clone(), resource.clone(), text, streamed, objects, began).await;
+        }
         Variant::Json => inform(client.clone(), resource, Projection::<Value>::serde(), streamed, objects, began).await,
         Variant::Reflector => {
             let events = watcher::<DynamicObject>(kube_api(), lists);

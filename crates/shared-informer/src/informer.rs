@@ -8,6 +8,7 @@ mod delivery;
 mod event;
 mod factory;
 mod failure;
+mod frames;
 mod gauge;
 mod handle;
 mod hook;

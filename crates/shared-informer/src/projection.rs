@@ -60,18 +60,42 @@ impl<T> Projection<T> {
         name: impl Into<Arc<str>>,
         project: impl Fn(&Metadata, Value) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        let careful = Arc::new(project);
-        let project = Arc::clone(&careful);
+        Self::decoded(name, project)
+    }
+
+    /// Like [`Projection::new`], but of the JSON as any type that owns its data.
+    ///
+    /// ```
+    /// use shared_informer::Projection;
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize)]
+    /// struct Widget {
+    ///     size: u32,
+    /// }
+    ///
+    /// let sizes = Projection::decoded("sizes", |_, widget: Widget| Ok(widget.size));
+    /// # let _ = sizes;
+    /// ```
+    pub fn decoded<J: DeserializeOwned>(
+        name: impl Into<Arc<str>>,
+        project: impl Fn(&Metadata, J) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Self {
+        let project = Arc::new(project);
+        let of_tree = Arc::clone(&project);
         let quick = move |json: &str, texts: &Interner| {
             let value = serde_json::from_str(json).ok()?;
             let metadata = metadata_of(json, texts)?;
             let content = project(&metadata, value).ok()?;
             Some((metadata, content))
         };
+        let careful = move |metadata: &Metadata, value: Value| {
+            of_tree(metadata, J::deserialize(value).map_err(|e| e.to_string())?)
+        };
         Self {
             name: name.into(),
             quick: Arc::new(quick),
-            careful,
+            careful: Arc::new(careful),
             salvage: None,
             identity: no_identity,
             bytes_of: None,
@@ -255,19 +279,7 @@ impl<T: DeserializeOwned> Projection<T> {
     /// Decodes the whole object by `T`'s [`serde::Deserialize`].
     #[must_use]
     pub fn serde() -> Self {
-        let quick = |json: &str, texts: &Interner| {
-            let content = serde_json::from_str(json).ok()?;
-            Some((metadata_of(json, texts)?, content))
-        };
-        let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
-        Self {
-            name: "serde".into(),
-            quick: Arc::new(quick),
-            careful: Arc::new(careful),
-            salvage: None,
-            identity: no_identity,
-            bytes_of: None,
-        }
+        Self::decoded("serde", |_, object| Ok(object))
     }
 }
 

@@ -37,7 +37,7 @@ static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// Parses a body in chunks of `part` bytes.
 fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
     let read = read_frames(body, (part, LONGEST), projection, carefully);
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(read)
 }
 
 fn read(body: &[u8], part: usize, carefully: bool) -> ReadFrames {
@@ -153,6 +153,47 @@ fn events_as_a_real_api_server_writes_them_come_together_and_are_not_looked_at_b
     let ReadFrames { found, pages, parsed_bytewise } = read(&body, body.len(), false);
     assert_eq!((found.len(), pages, parsed_bytewise), (objects.len() + 1, 1, 0), "what has come together is one page");
     assert!(objects.len() > 10 && found.iter().all(|frame| !frame.starts_with("Garbled")), "{found:?}");
+}
+
+/// An API server writes each event in a chunk of its own.
+#[test]
+fn events_in_chunks_of_their_own_come_together_after_an_odd_one_too() {
+    const CHUNK: usize = 200;
+    let event = |number: usize| {
+        let event = format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{number}"}}}}}}"#);
+        // A space before the object is unusual.
+        let odd = event.replacen(":{", ": {", usize::from(number == 1));
+        format!("{odd:<width$}\n", width = CHUNK - 1)
+    };
+    let body = (0..10).map(event).collect::<String>();
+    let ReadFrames { found, pages, parsed_bytewise } = read(body.as_bytes(), CHUNK, false);
+    assert_eq!((found.len(), pages), (11, 1), "{found:?}");
+    assert!(parsed_bytewise <= CHUNK, "{parsed_bytewise} bytes are parsed one by one, not those of one event alone");
+}
+
+#[test]
+fn events_before_a_failure_are_returned_in_whatever_parts_they_come() {
+    let line = |name: &str| format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"name\":\"{name}\"}}}}}}\n");
+    let bodies = [
+        [line("a"), line("b"), "{\"type\":1}\n".to_owned(), line("c")].concat(),
+        [line("a"), line("b"), line(&"c".repeat(LONGEST))].concat(),
+    ];
+    for body in bodies {
+        for (part, carefully) in [(20, false), (line("a").len(), false), (1 << 20, false), (1 << 20, true)] {
+            let found = read(body.as_bytes(), part, carefully).found;
+            assert_eq!(found.len(), 3, "in parts of {part}: {found:?}");
+            assert!(found[..2].iter().all(|frame| frame.starts_with("Put")), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_a_line_makes_it_an_event() {
+    let object = &OBJECTS[0];
+    let body = [event("ADDED", object, &Mutation::None), b"\n".to_vec()].concat();
+    let ReadFrames { found, parsed_bytewise, .. } = read(&body, body.len() / 2 + 1, false);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(parsed_bytewise, body.len() / 2 + 1, "the second half isn't parsed byte by byte");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{
     Kind,
-    managers::{self, Entry},
+    managers::Entry,
+    object_json::ObjectJson,
     pattern::Pattern,
     redact::{Redacted, redact},
 };
@@ -34,8 +35,8 @@ impl Filter {
 
     /// Returns the part of an object that is compared.
     #[must_use]
-    pub fn snapshot(&self, mut value: Value) -> Snapshot {
-        let managers = managers::entries(&value["metadata"]["managedFields"]);
+    pub fn snapshot(&self, object: ObjectJson) -> Snapshot {
+        let ObjectJson { mut value, managers } = object;
         if let Value::Object(map) = &mut value {
             // A list leaves out the kind of its items; a watch event carries it.
             map.entry("apiVersion").or_insert_with(|| self.kind.api_version().into());
@@ -80,7 +81,6 @@ impl Snapshot {
 /// `docs/reference/watch.md` lists them.
 fn noise(kind: &Kind) -> Vec<Pattern> {
     let mut noise = vec![
-        Pattern::of(["metadata", "managedFields"]),
         Pattern::of(["metadata", "resourceVersion"]),
         Pattern::of(["metadata", "generation"]),
         Pattern::of(["metadata", "selfLink"]),

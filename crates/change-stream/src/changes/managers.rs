@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::pattern::unescape;
 
@@ -29,7 +29,7 @@ pub struct ChangedBy {
 pub(super) struct Entry {
     by: ChangedBy,
     api_version: String,
-    /// The JSON text of `fieldsV1`: it is seldom parsed, and a tree would take many times the memory.
+    /// The JSON text of `fieldsV1` as it came: it is seldom parsed, and a tree would take many times the memory.
     fields: Box<str>,
 }
 
@@ -37,6 +37,12 @@ impl Entry {
     /// Returns its memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.api_version.len() + self.fields.len()
+    }
+
+    /// Returns true if both own the same fields, in whatever order and form their texts have them.
+    fn owns_the_same(&self, other: &Self) -> bool {
+        let fields = |entry: &Self| serde_json::from_str::<Value>(&entry.fields).ok();
+        self.fields == other.fields || fields(self) == fields(other)
     }
 
     fn is_same_manager(&self, other: &Self) -> bool {
@@ -47,8 +53,33 @@ impl Entry {
     }
 }
 
-/// Parses `managedFields`; a malformed field counts as empty.
-pub(super) fn entries(managed_fields: &Value) -> Vec<Entry> {
+/// An entry of `managedFields` as an API server writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EntryJson<'a> {
+    manager: String,
+    operation: String,
+    subresource: Option<String>,
+    time: Option<String>,
+    api_version: String,
+    #[serde(borrow, rename = "fieldsV1")]
+    fields: &'a RawValue,
+}
+
+impl From<EntryJson<'_>> for Entry {
+    fn from(json: EntryJson<'_>) -> Self {
+        let EntryJson { manager, operation, subresource, time, api_version, fields } = json;
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let by = ChangedBy { manager, operation, subresource: some(subresource), time: some(time) };
+        Self { by, api_version, fields: fields.get().into() }
+    }
+}
+
+/// Parses the text of `managedFields`; a malformed field counts as empty.
+pub(super) fn entries(managed_fields: &str) -> Vec<Entry> {
+    if let Ok(entries) = serde_json::from_str::<Vec<EntryJson<'_>>>(managed_fields) {
+        return entries.into_iter().map(Entry::from).collect();
+    }
     let entry = |value: &Value| {
         let text = |key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let by = ChangedBy {
@@ -59,7 +90,8 @@ pub(super) fn entries(managed_fields: &Value) -> Vec<Entry> {
         };
         Entry { by, api_version: text("apiVersion").unwrap_or_default(), fields: value["fieldsV1"].to_string().into() }
     };
-    managed_fields.as_array().map(|entries| entries.iter().map(entry).collect()).unwrap_or_default()
+    let odd: Value = serde_json::from_str(managed_fields).unwrap_or_default();
+    odd.as_array().map(|entries| entries.iter().map(entry).collect()).unwrap_or_default()
 }
 
 /// The input from which the authors of a change are found.
@@ -79,7 +111,7 @@ impl Evidence<'_> {
     pub(super) fn changed_by(&self) -> Vec<ChangedBy> {
         let before = |entry: &Entry| self.old.iter().find(|old| old.is_same_manager(entry));
         let moved = |entry: &Entry| before(entry).is_none_or(|old| old.by.time != entry.by.time);
-        let regrown = |entry: &Entry| before(entry).is_none_or(|old| old.fields != entry.fields);
+        let regrown = |entry: &Entry| before(entry).is_none_or(|old| !old.owns_the_same(entry));
         let by = self.those(moved);
         if !by.is_empty() {
             return by;

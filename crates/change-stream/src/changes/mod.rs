@@ -6,6 +6,7 @@ mod change;
 mod filter;
 mod kind;
 mod managers;
+mod object_json;
 mod patch;
 mod pattern;
 mod readable;
@@ -21,6 +22,7 @@ pub use self::{
     filter::{Filter, Snapshot},
     kind::Kind,
     managers::ChangedBy,
+    object_json::ObjectJson,
     pattern::{Pattern, PatternError},
     readable::{Difference, Line},
     selector::{FieldSelector, FieldSelectorError},

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
 
 use super::{Destination, Limits, Notifier, Pace, Rule, SinkKind, UrlSource};
-use crate::changes::{Change, Filter, Identity, Kind};
+use crate::changes::{Change, Filter, Identity, Kind, Snapshot};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,15 +44,19 @@ fn identity(kind: &Kind, namespace: &str, name: &str) -> Identity {
     }
 }
 
+/// Returns the part of a Machine that is compared.
+fn snapshot(machine: &Value) -> Arc<Snapshot> {
+    let machine = serde_json::from_str(&machine.to_string()).unwrap();
+    Arc::new(Filter::new(kind("Machine"), &[]).snapshot(machine))
+}
+
 /// Returns the change of the phase of a Machine with this name.
 fn modified(name: &str) -> Change {
     changed(name, &json!({"status": {"phase": "Pending"}}), &json!({"status": {"phase": "Running"}}))
 }
 
 fn changed(name: &str, old: &Value, new: &Value) -> Change {
-    let filter = Filter::new(kind("Machine"), &[]);
-    let (old, new) = (filter.snapshot(old.clone()), filter.snapshot(new.clone()));
-    Change::modified(identity(&kind("Machine"), "team-a", name), Arc::new(old), Arc::new(new)).unwrap()
+    Change::modified(identity(&kind("Machine"), "team-a", name), snapshot(old), snapshot(new)).unwrap()
 }
 
 /// The reaction of a receiver to a request.

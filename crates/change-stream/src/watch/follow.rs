@@ -75,8 +75,8 @@ impl Shared {
             fields: wanted.fields.clone(),
         };
         let filter = Filter::new(resource.kind.clone(), &self.ignore);
-        let projection =
-            Projection::new("watch", move |_, value| Ok(filter.snapshot(value))).with_bytes(Snapshot::bytes);
+        let projection = Projection::decoded("watch", move |_, object| Ok(filter.snapshot(object)));
+        let projection = projection.with_bytes(Snapshot::bytes);
         let known = before.map(Following::known).unwrap_or_default();
         // Objects that weren't known before are new.
         let appeared = appeared || before.is_some_and(|before| before.informer.has_synced());

@@ -1,10 +1,11 @@
 //! A comparison of the two parsers for the bytes of a watch, for tests and fuzz targets. No informer uses it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::io::{BufReader, Cursor};
+use tokio::time::Instant;
 
-use super::wire::{Decoder, Frames};
+use super::{backoff::after, frames::Frames, wire::Decoder};
 use crate::{intern::Interner, projection::Projection};
 
 /// The events of a watch, as text.
@@ -27,20 +28,18 @@ pub async fn read_frames<T: fmt::Debug>(
     carefully: bool,
 ) -> ReadFrames {
     let decoder = Decoder { projection: projection.clone(), texts: Arc::new(Interner::default()), secret: false };
-    let mut frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), longest);
+    let frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), longest);
+    let mut frames = if carefully { frames.bytewise() } else { frames };
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
-        let page = if carefully {
-            frames.next(&decoder, "widgets").await.map(|frame| frame.into_iter().collect())
-        } else {
-            frames.next_batch(&decoder, "widgets").await
-        };
-        match page {
-            Ok(page) if page.is_empty() => break found.push("the end".to_owned()),
-            Ok(page) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
-            Err(failure) => break found.push(format!("{failure:?}")),
+        let deadline = after(Instant::now(), Duration::MAX);
+        match frames.next_batch(deadline, &decoder, "widgets").await {
+            Ok(Ok(page)) if page.is_empty() => break found.push("the end".to_owned()),
+            Ok(Ok(page)) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
+            Ok(Err(failure)) => break found.push(format!("{failure:?}")),
+            Err(elapsed) => break found.push(elapsed.to_string()),
         }
         pages += 1;
     }
-    ReadFrames { found, pages, parsed_bytewise: frames.parsed_bytewise }
+    ReadFrames { found, pages, parsed_bytewise: frames.parsed_bytewise() }
 }

@@ -1,8 +1,10 @@
 //! The authors of a change.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::{change, machine};
+use super::{Change, Filter, Snapshot, change, identity, machine};
 
 #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
 fn entry(manager: &str, subresource: Option<&str>, time: u32, fields: Value) -> Value {
@@ -105,6 +107,27 @@ fn an_item_of_a_list_is_owned_by_its_key_or_index(#[case] fields: Value, #[case]
         })
     };
     assert_eq!(!changed_by(&object(1), &object(2)).is_empty(), owned);
+}
+
+#[test]
+fn fields_in_another_order_are_the_same() {
+    let state = |value: u32, fields: &str| -> Arc<Snapshot> {
+        let by = |manager: &str, fields: &str| {
+            format!(
+                r#"{{"manager":"{manager}","operation":"Update","apiVersion":"v1","time":"t","fieldsType":"FieldsV1","fieldsV1":{fields}}}"#
+            )
+        };
+        let managers = [by("a", fields), by("b", r#"{"f:spec":{"f:c":{}}}"#)].join(",");
+        let text = format!(r#"{{"metadata":{{"managedFields":[{managers}]}},"spec":{{"c":{value}}}}}"#);
+        Arc::new(Filter::new(machine(), &[]).snapshot(serde_json::from_str(&text).unwrap()))
+    };
+    let by = |old, new| {
+        let change = Change::modified(identity(&machine()), state(1, old), state(2, new)).unwrap();
+        change.changed_by.into_iter().map(|by| by.manager).collect::<Vec<_>>()
+    };
+    let fields = r#"{"f:spec":{"f:a":{},"f:b":{}}}"#;
+    assert_eq!(by(fields, r#"{"f:spec": {"f:b":{}, "f:a":{}}}"#), ["b"], "b owns what has changed");
+    assert_eq!(by(fields, r#"{"f:spec":{"f:a":{}}}"#), ["a"], "a owns less than before");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn one_that_wrote_the_object_and_its_status_is_named_once() {
 
 #[test]
 fn of_new_and_deleted_objects_the_name_says_enough() {
-    let state = Arc::new(Filter::new(kind("Machine"), &[]).snapshot(json!({"spec": {"a": 1}})));
+    let state = snapshot(&json!({"spec": {"a": 1}}));
     let added = Change::added(identity(&kind("Machine"), "", "a"), Arc::clone(&state), false);
     let deleted = Change::deleted(identity(&kind("Machine"), "ns", "b"), Some(state), false);
     assert_eq!(slack(&[added, deleted], 0), "*Machine a* added\n*Machine ns/b* deleted");

@@ -9,10 +9,9 @@ fn rule(fields: &str) -> Rule {
 }
 
 fn machine(namespace: &str) -> Change {
-    let filter = Filter::new(kind("Machine"), &[]);
     let state = |phase: &str| {
         let labels = json!({"app": "web"});
-        Arc::new(filter.snapshot(json!({"metadata": {"labels": labels}, "spec": {"a": 1}, "status": {"phase": phase}})))
+        snapshot(&json!({"metadata": {"labels": labels}, "spec": {"a": 1}, "status": {"phase": phase}}))
     };
     Change::modified(identity(&kind("Machine"), namespace, "a"), state("old"), state("new")).unwrap()
 }
@@ -55,7 +54,7 @@ fn a_rule_matches_when_all_of_it_does(#[case] fields: &str, #[case] matches: boo
 
 #[test]
 fn an_initial_object_matches_no_rule_and_paths_narrow_only_modifications() {
-    let state = Arc::new(Filter::new(kind("Machine"), &[]).snapshot(json!({})));
+    let state = snapshot(&json!({}));
     let added = |initial| Change::added(identity(&kind("Machine"), "a", "b"), Arc::clone(&state), initial);
     let rule = rule("  paths: [/status/phase]");
     assert!(!rule.matches(&added(true)));

@@ -1,0 +1,300 @@
+//! Finds the events in the body of a watch. An event in the usual form of an API server is found by the end of its line
+//! and read in one pass; any other is looked at byte by byte, with the same result: a property test compares both over
+//! mutilated real objects. Frames that arrive together, up to 128, are one batch, which is applied under one lock.
+
+use futures::{AsyncBufRead, AsyncBufReadExt, FutureExt};
+use tokio::time::{Instant, error::Elapsed, timeout_at};
+
+use super::{
+    failure::Failure,
+    wire::{Decoder, Frame},
+};
+
+/// The maximum number of frames in a batch.
+const MAX_BATCH: usize = 128;
+
+/// Returns true if a batch is complete. A bookmark is its last frame: it may end a list.
+fn is_complete<T>(page: &[Frame<T>]) -> bool {
+    page.len() >= MAX_BATCH || matches!(page.last(), Some(Frame::Bookmark(_)))
+}
+
+/// The body of a watch, event by event. An API server writes each on a line of its own, in a chunk of its own; others
+/// indent them, or put nothing between them.
+pub(super) struct Frames<B> {
+    body: B,
+    parser: Parser,
+    /// True if the last batch had more than one frame.
+    took_many: bool,
+    /// The failure that came after the frames of the last batch.
+    failure: Option<Failure>,
+}
+
+impl<B: AsyncBufRead + Unpin> Frames<B> {
+    /// Creates the frames of a body, each at most `max_bytes` bytes long.
+    pub(super) fn new(body: B, max_bytes: usize) -> Self {
+        let parser = Parser { event: Vec::new(), end: End::default(), max_bytes, bytewise: false, parsed_bytewise: 0 };
+        Self { body, parser, took_many: false, failure: None }
+    }
+
+    /// Parses all events byte by byte, for comparisons.
+    pub(super) fn bytewise(mut self) -> Self {
+        self.parser.bytewise = true;
+        self
+    }
+
+    /// Returns the number of bytes that were parsed one by one.
+    pub(super) fn parsed_bytewise(&self) -> usize {
+        self.parser.parsed_bytewise
+    }
+
+    /// Returns the next frame, which must come before `deadline`, and those that have come with it; none if the watch
+    /// has ended. A last event that was cut off counts as the end, and an error that the server sends as an error.
+    pub(super) async fn next_batch<T>(
+        &mut self,
+        deadline: Instant,
+        decoder: &Decoder<T>,
+        resource: &str,
+    ) -> Result<Result<Vec<Frame<T>>, Failure>, Elapsed> {
+        // A body that arrives faster than it is read must not starve other tasks of the thread.
+        if std::mem::take(&mut self.took_many) {
+            tokio::task::yield_now().await;
+        }
+        let mut page = Vec::new();
+        if let Err(failure) = timeout_at(deadline, self.wait(&mut page, decoder, resource)).await? {
+            return Ok(Err(failure));
+        }
+        if !page.is_empty() {
+            self.take_what_has_come(&mut page, decoder, resource).await;
+        }
+        self.took_many = page.len() > 1;
+        Ok(Ok(page))
+    }
+
+    /// Waits until there is a frame, or the watch has ended.
+    async fn wait<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) -> Result<(), Failure> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        while page.is_empty() {
+            let part = self.body.fill_buf().await?;
+            if part.is_empty() {
+                break;
+            }
+            match self.parser.take(part, page, decoder, resource) {
+                Ok(taken) => self.body.consume_unpin(taken),
+                Err(failure) if page.is_empty() => return Err(failure),
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the frames that can be had without waiting. A failure is kept for the next batch.
+    async fn take_what_has_come<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) {
+        while self.failure.is_none() && !is_complete(page) {
+            // The connection's task hands out one chunk at a time.
+            tokio::task::yield_now().await;
+            let taken = match self.body.fill_buf().now_or_never() {
+                None | Some(Ok([])) => return,
+                Some(Ok(part)) => self.parser.take(part, page, decoder, resource),
+                Some(Err(error)) => Err(error.into()),
+            };
+            match taken {
+                Ok(taken) => self.body.consume_unpin(taken),
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
+    }
+}
+
+/// Finds events in the parts of a body.
+struct Parser {
+    /// The beginning of an event, of which the rest hasn't come.
+    event: Vec<u8>,
+    /// The search for the end of that event.
+    end: End,
+    /// The maximum length of an event in bytes: an endless one would take all memory.
+    max_bytes: usize,
+    /// True if nothing is parsed by lines.
+    bytewise: bool,
+    parsed_bytewise: usize,
+}
+
+impl Parser {
+    /// Appends the events that end in `part` to the page, until that is complete or one fails. Returns the number of
+    /// bytes of `part` that are used up.
+    fn take<T>(
+        &mut self,
+        part: &[u8],
+        page: &mut Vec<Frame<T>>,
+        decoder: &Decoder<T>,
+        resource: &str,
+    ) -> Result<usize, Failure> {
+        let mut rest = part;
+        while !is_complete(page) {
+            if self.event.is_empty() {
+                // There may be any number of line breaks between events.
+                rest = rest.trim_ascii_start();
+            }
+            if rest.is_empty() {
+                break;
+            }
+            if let Some((frame, after)) = self.by_line(rest, decoder) {
+                page.push(frame);
+                rest = after;
+                continue;
+            }
+            let found = self.end.find(rest);
+            let (of_event, after) = rest.split_at(found.map_or(rest.len(), |at| at + 1));
+            rest = after;
+            self.parsed_bytewise += of_event.len();
+            self.event.extend_from_slice(of_event);
+            if self.event.len() >= self.max_bytes {
+                self.event = Vec::new();
+                let limit = self.max_bytes;
+                return Err(Failure::BeyondLimit(format!("an event of the watch is longer than {limit} bytes")));
+            }
+            if found.is_some() {
+                let frame = Frame::parse(&self.event, decoder, resource);
+                self.begin_another();
+                page.push(frame?);
+            }
+        }
+        Ok(part.len() - rest.len())
+    }
+
+    /// Returns the frame of the line that ends in `part`, if it has the usual form, with the rest.
+    fn by_line<'a, T>(&mut self, part: &'a [u8], decoder: &Decoder<T>) -> Option<(Frame<T>, &'a [u8])> {
+        if self.bytewise {
+            return None;
+        }
+        if self.event.is_empty() {
+            return Frame::of_line(part, self.max_bytes, decoder);
+        }
+        // An event with several lines is tried once.
+        if self.end.saw_line_break {
+            return None;
+        }
+        let (end_of_line, after) = part.split_at_checked(memchr::memchr(b'\n', part)? + 1)?;
+        let begun = self.event.len();
+        self.event.extend_from_slice(end_of_line);
+        let Some((frame, _)) = Frame::of_line(&self.event, self.max_bytes, decoder) else {
+            self.event.truncate(begun);
+            return None;
+        };
+        self.begin_another();
+        Some((frame, after))
+    }
+
+    fn begin_another(&mut self) {
+        /// The buffer of a large object isn't kept for the watch's whole life.
+        const KEPT: usize = 64 << 10;
+        self.event.clear();
+        self.event.shrink_to(KEPT);
+        self.end = End::default();
+    }
+}
+
+/// Finds the end of an event byte by byte: the end of its object, or of the line if there is no object.
+#[derive(Default)]
+struct End {
+    depth: usize,
+    begun: bool,
+    at: At,
+    at_line_start: bool,
+    /// True if a line break has come within the event.
+    saw_line_break: bool,
+}
+
+/// The position of a byte within JSON.
+#[derive(Clone, Copy, Default, Eq, PartialEq)]
+enum At {
+    #[default]
+    Structure,
+    Text,
+    /// In a string, after a backslash.
+    Escape,
+}
+
+impl End {
+    /// Returns the position of the end in further bytes. Within a string, which may have most of an event's bytes, only
+    /// a few of them matter.
+    fn find(&mut self, part: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while at < part.len() {
+            if self.at == At::Text {
+                let next = memchr::memchr3(b'"', b'\\', b'\n', &part[at..]).unwrap_or(part.len() - at);
+                self.at_line_start &= next == 0;
+                at += next;
+            }
+            if self.is_at(*part.get(at)?) {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    fn is_at(&mut self, byte: u8) -> bool {
+        let at_line_start = std::mem::replace(&mut self.at_line_start, byte == b'\n');
+        if !self.begun && byte.is_ascii_whitespace() {
+            return false;
+        }
+        let first = !std::mem::replace(&mut self.begun, true);
+        self.saw_line_break |= byte == b'\n';
+        if self.at != At::Structure {
+            self.at = match (self.at, byte) {
+                (At::Text, b'"') => At::Structure,
+                (At::Text, b'\\') => At::Escape,
+                (At::Structure | At::Text | At::Escape, _) => At::Text,
+            };
+            // A string has no line breaks, so this one was cut off.
+            return byte == b'\n';
+        }
+        match byte {
+            b'"' if self.depth > 0 => self.at = At::Text,
+            // Only another event begins at the start of a line, so this one was cut off.
+            b'{' if at_line_start && !first => return true,
+            b'{' => self.depth += 1,
+            b'}' => {
+                self.depth = self.depth.saturating_sub(1);
+                return self.depth == 0;
+            }
+            b'\n' => return self.depth == 0,
+            _ => {}
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the positions of all ends, with a search that begins anew after each.
+    fn ends(parts: &[Vec<u8>], find: impl Fn(&mut End, &[u8]) -> Option<usize>) -> Vec<(usize, usize)> {
+        let (mut ends, mut end) = (Vec::new(), End::default());
+        for (number, part) in parts.iter().enumerate() {
+            let mut from = 0;
+            while let Some(at) = find(&mut end, &part[from..]) {
+                ends.push((number, from + at));
+                (from, end) = (from + at + 1, End::default());
+            }
+        }
+        ends
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn an_end_is_found_where_a_look_at_each_byte_finds_it(
+            parts in prop::collection::vec(prop::collection::vec(prop::sample::select(b"{}\"\\\n a".to_vec()), 0..40), 1..6)
+        ) {
+            let each = |end: &mut End, part: &[u8]| part.iter().position(|byte| end.is_at(*byte));
+            prop_assert_eq!(ends(&parts, End::find), ends(&parts, each));
+        }
+    }
+}
