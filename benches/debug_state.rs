@@ -1,6 +1,6 @@
 //! The whole state of 1,000 groups with 100,000 Machines, as `/debug/state` and the status page build it: the duration
 //! of the copy, which takes the index's lock for each group, of the JSON, which takes none, and of concurrent reads and
-//! changes. And the same state as metrics, scraped over HTTP on loopback.
+//! changes. And the same state as metrics, scraped over HTTP on loopback. Fails when a page or a scrape misses its target.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -36,6 +36,10 @@ use tokio_util::sync::CancellationToken;
 const GROUPS: usize = 1_000;
 const MACHINES_PER_GROUP: usize = 100;
 const ROUNDS: usize = 5;
+/// The time that a page may take.
+const PAGE: Duration = Duration::from_millis(5);
+/// The time that a scrape may take.
+const SCRAPE: Duration = Duration::from_millis(3);
 
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
@@ -128,7 +132,9 @@ fn main() {
     println!("JSON without instances     {:8.1} ms, {} bytes", millis(best(|| drop(json(false)))), json(false).len());
     println!("JSON with instances        {:8.1} ms, {} bytes", millis(best(|| drop(json(true)))), json(true).len());
     let front = page("/", "");
-    println!("first page, 100 rows       {:8.1} ms, {} bytes", millis(best(|| drop(page("/", "")))), front.len());
+    let front_took = best(|| drop(page("/", "")));
+    println!("first page, 100 rows       {:8.1} ms, {} bytes", millis(front_took), front.len());
+    assert!(front_took <= PAGE, "the first page may take {PAGE:?}");
     let searched = millis(best(|| drop(page("/", "q=pool-77&sort=size"))));
     println!("first page, searched       {searched:8.1} ms");
     let group = "/groups/MachineDeployment/fleet/pool-77";
@@ -145,6 +151,7 @@ fn main() {
         let address = serve_metrics(&workload, series, runtime.handle());
         let took = best(|| assert!(scrape(address) > 0));
         println!("scrape, {what}      {:8.1} ms, {} bytes", millis(took), scrape(address));
+        assert!(took <= SCRAPE, "a scrape may take {SCRAPE:?}");
     }
     let address = serve_metrics(&workload, GroupSeries::Each, runtime.handle());
     let meanwhile = longest_read(index, || (0..ROUNDS).for_each(|_| assert!(scrape(address) > 0)));

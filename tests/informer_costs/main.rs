@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod reads;
 mod watches;
 
 use std::{fmt, path::Path, sync::Arc};

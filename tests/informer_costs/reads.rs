@@ -1,0 +1,103 @@
+//! The costs of a scrape, a page, the list of groups and a probe, which depend on the answer and not on the Machines.
+
+use std::sync::Arc;
+
+use allocation_counter::measure;
+use app::{ClusterOptions, Clusters};
+use axum::{Router, body::Body};
+use cluster::{InformerMetrics, Workload};
+use connect::{Clients, Proxies, WorkloadSource};
+use http::{Request, StatusCode};
+use index::{GroupMetrics, GroupSeries};
+use jiff::Timestamp;
+use nodegroup::GroupId;
+use page::StatusPage;
+use prometheus_client::encoding::text::encode;
+use server::{ReadinessMetrics, SharedRegistry, StatusAnswer, StatusPages as _, new_registry, probe_router};
+use shared_informer::Spawner;
+use state::{Selection, StateSource};
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt as _;
+
+#[path = "../../benches/fleet/mod.rs"]
+mod fleet;
+
+const GROUPS: usize = 100;
+
+/// Returns the workload cluster of a fleet without a server.
+fn workload(runtime: &Runtime, machines_per_group: usize) -> Workload {
+    let _entered = runtime.enter();
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let options = ClusterOptions {
+        rules: fleet::rules(),
+        workload: WorkloadSource::Management,
+        capi_version: None,
+        max_staleness: std::time::Duration::from_secs(120),
+    };
+    let clients = Clients::new(nowhere, Proxies::default()).unwrap();
+    let workload = Clusters::start(clients, options, &Spawner::from(runtime.handle())).workload;
+    fleet::fill(workload.index(), GROUPS, machines_per_group);
+    workload
+}
+
+/// Returns metrics and probes, as the program has them.
+fn served(workload: &Workload) -> (SharedRegistry, Router) {
+    let registry = new_registry();
+    let checks = Arc::new(workload.clone());
+    {
+        let mut registry = registry.write();
+        registry.register_collector(Box::new(InformerMetrics::new(workload.clone())));
+        let groups = GroupMetrics::new(Arc::clone(workload.index()), GroupSeries::Each);
+        registry.register_collector(Box::new(groups));
+        registry.register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks) as _)));
+    }
+    (Arc::clone(&registry), probe_router(checks))
+}
+
+/// Returns the allocations of each read and their bytes, the second time that it is made.
+fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let workload = workload(&runtime, machines_per_group);
+    let (registry, probes) = served(&workload);
+    let source = Arc::new(StateSource::new(workload.clone(), Timestamp::now()));
+    let pages = StatusPage::new(Arc::clone(&source));
+    // It is encoded here, since allocations of other threads aren't counted.
+    let scrape = || {
+        let mut metrics = String::new();
+        encode(&mut metrics, &registry.read()).unwrap();
+        assert!(metrics.contains(&format!(" {machines_per_group}\n")), "the Machines of a group are counted");
+    };
+    let page = || {
+        let StatusAnswer::Found(page) = pages.page("/", "") else { panic!("no page") };
+        assert!(page.contains("pool-77"));
+    };
+    let groups = || assert!(!source.json(&Selection { instances: false, group: None }).unwrap().is_empty());
+    let probe = || {
+        let request = Request::get("/readyz").body(Body::empty()).unwrap();
+        let answer = runtime.block_on(probes.clone().oneshot(request)).unwrap();
+        // No list has come from a server.
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    };
+    let one = || {
+        let group = GroupId::parse("MachineDeployment/fleet/pool-77");
+        assert!(!source.json(&Selection { instances: false, group }).unwrap().is_empty());
+    };
+    let reads: [(&str, &dyn Fn()); 5] =
+        [("scrape", &scrape), ("page", &page), ("groups", &groups), ("group", &one), ("probe", &probe)];
+    let count = |(name, read): (&'static str, &dyn Fn())| {
+        read();
+        let measured = measure(read);
+        (name, [measured.count_total, measured.bytes_total])
+    };
+    reads.into_iter().map(count).collect()
+}
+
+#[test]
+fn reads_cost_the_same_however_many_machines_there_are() {
+    for ((name, few), (_, many)) in costs(2).into_iter().zip(costs(40)) {
+        println!("{name}: {few:?}, {many:?}");
+        // A number with more digits may take a longer text.
+        let is_alike = few.into_iter().zip(many).all(|(few, many)| many <= few + few / 50 + 8);
+        assert!(is_alike, "{name}: with 200 Machines {few:?} allocations and bytes, with 4,000 {many:?}");
+    }
+}
