@@ -47,12 +47,13 @@ cargo clean --profile dist --workspace --target "$target"
 # cargo-auditable lists what `cargo metadata` names, which unites features that other members and tests switch on with the
 # program's. So neither is there, and what is built must still be what Cargo.lock has.
 program() {
-    cargo tree --locked --edges normal,build --prefix none --package capi-autoscaler-provider --target "$target" |
-        sed 's/ (\*)$//' | sort -u
+    cargo tree --locked --edges normal,build --prefix none --format '{p} {f}' --package capi-autoscaler-provider \
+        --target "$target" | sed 's/ (\*)$//' | sort -u
 }
 program > /with-tests
 for manifest in Cargo.toml crates/*/Cargo.toml; do
-    awk '/^\[/ { dropped = /dev-dependencies/ } /^(default-)?members = \[/ { dropped = 1 } !dropped' "$manifest" > /manifest
+    awk '/^\[/ { tests = /dev-dependencies/ } /^(default-)?members = \[/ { list = 1 } !tests && !list; /^\]/ { list = 0 }' \
+        "$manifest" > /manifest
     cp /manifest "$manifest"
 done
 cargo update --workspace

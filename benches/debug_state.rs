@@ -1,6 +1,7 @@
 //! The whole state of 1,000 groups with 100,000 Machines, as `/debug/state` and the status page build it: the duration
 //! of the copy, which takes the index's lock for each group, of the JSON, which takes none, and of concurrent reads and
-//! changes. And the same state as metrics, scraped over HTTP on loopback. Fails when a page or a scrape misses its target.
+//! changes. And the same state as metrics, scraped over HTTP on loopback. Fails when the first page or a scrape misses
+//! its target.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -38,8 +39,9 @@ const MACHINES_PER_GROUP: usize = 100;
 const ROUNDS: usize = 5;
 /// The time that a page may take.
 const PAGE: Duration = Duration::from_millis(5);
-/// The time that a scrape may take.
+/// The time and the bytes that a scrape may take.
 const SCRAPE: Duration = Duration::from_millis(3);
+const SCRAPE_BYTES: usize = 2_000_000;
 
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
@@ -152,6 +154,7 @@ fn main() {
         let took = best(|| assert!(scrape(address) > 0));
         println!("scrape, {what}      {:8.1} ms, {} bytes", millis(took), scrape(address));
         assert!(took <= SCRAPE, "a scrape may take {SCRAPE:?}");
+        assert!(scrape(address) <= SCRAPE_BYTES, "a scrape may have {SCRAPE_BYTES} bytes");
     }
     let address = serve_metrics(&workload, GroupSeries::Each, runtime.handle());
     let meanwhile = longest_read(index, || (0..ROUNDS).for_each(|_| assert!(scrape(address) > 0)));

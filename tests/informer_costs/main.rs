@@ -1,6 +1,6 @@
 //! The costs of objects, of events and of an object's deletion log, counted instead of timed: allocations, bytes, and
-//! wake-ups of tasks. The allocator counts globally, so these tests need a binary of their own. They read objects of
-//! Cluster API into the index, which the crate of the informer doesn't know.
+//! wake-ups of tasks. The allocator is the whole binary's, and counts the allocations of the test's own thread. They
+//! read objects of Cluster API into the index, which the crate of the informer doesn't know.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

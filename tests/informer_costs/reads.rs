@@ -65,7 +65,8 @@ fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
     let scrape = || {
         let mut metrics = String::new();
         encode(&mut metrics, &registry.read()).unwrap();
-        assert!(metrics.contains(&format!(" {machines_per_group}\n")), "the Machines of a group are counted");
+        let of_one = format!("group=\"MachineDeployment/fleet/pool-77\",state=\"running\"}} {machines_per_group}\n");
+        assert!(metrics.contains(&of_one), "the Machines of a group are counted: {metrics}");
     };
     let page = || {
         let StatusAnswer::Found(page) = pages.page("/", "") else { panic!("no page") };
@@ -93,7 +94,7 @@ fn costs(machines_per_group: usize) -> Vec<(&'static str, [u64; 2])> {
 }
 
 #[test]
-fn reads_cost_the_same_however_many_machines_there_are() {
+fn reads_allocate_the_same_however_many_machines_there_are() {
     for ((name, few), (_, many)) in costs(2).into_iter().zip(costs(40)) {
         println!("{name}: {few:?}, {many:?}");
         // A number with more digits may take a longer text.

@@ -174,7 +174,7 @@ fn lines_in_chunks_that_come_together_are_applied_together() {
     let (given, connected) = (Watch::new(true), Watch::new(true));
     for (watch, client) in [(&given, given.client()), (&connected, runtime.block_on(connected.connected_client()))] {
         let Costs { informer, handler, .. } = follow(watch, client, &runtime);
-        println!("{informer} {handler}");
+        println!("{informer} polls of the informer, {handler} of the handler");
         // Before each chunk it yields to the task of the connection.
         assert!(informer <= (MACHINES + 4) * ROUNDS, "{informer} polls of the informer for {ROUNDS} rounds");
         assert!(handler <= 3 * ROUNDS, "{handler} polls of the handler for {ROUNDS} rounds");

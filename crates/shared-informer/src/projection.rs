@@ -37,7 +37,8 @@ pub(super) type BytesOf<T> = fn(&T) -> usize;
 /// the content from a tree of the JSON. It accepts a number as a version, uses the last of repeated fields, and returns
 /// an object that doesn't decode with its name and an error. Both paths return the same, with one exception: the tree
 /// also holds the values that `T` doesn't read. A number out of range, half a surrogate pair or a depth of more than
-/// 128 in such a value fails the tree, but not the pass.
+/// 128 in such a value fails the tree, but not the pass. And a `RawValue` of the tree is written anew: its fields are
+/// sorted, without spaces between them.
 pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,

@@ -87,6 +87,7 @@ fn main() -> ExitCode {
         template_faults::an_unreadable_capacity_spoils_only_its_own_group,
         fleets::each_autoscaler_has_its_own_cluster_until_it_opts_out,
         fleets::a_replica_that_is_killed_in_mid_loop_loses_and_doubles_nothing,
+        fleets::every_query_of_the_dashboard_about_a_fleet_has_series,
         moving::a_cluster_moves_over_and_back_with_deletions_under_way,
         moving::a_cluster_that_leaves_a_fleet_in_mid_deletion_loses_one_machine,
         rotation::a_revoked_token_is_followed_by_the_next_one_in_the_secret,

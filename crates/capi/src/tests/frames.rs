@@ -126,7 +126,7 @@ proptest! {
     #[test]
     fn both_ways_find_the_same_in_events_of_any_form(
         events in vec((any::<Pick>(), 0..6_usize, mutation(), 0..6_usize), 1..8),
-        part in prop_oneof![64..20_000_usize, Just(1 << 20)],
+        part in prop_oneof![1..64_usize, 64..20_000_usize, Just(1 << 20)],
     ) {
         let objects = &*OBJECTS;
         let mut body = Vec::new();
@@ -135,10 +135,13 @@ proptest! {
             body.extend(event(kind, &objects[object.index(objects.len())], mutation));
             body.extend(["\n", "\n", "\n", "", "\r\n", " \n\n\t"][*separator].as_bytes());
         }
-        prop_assert_eq!(read(&body, part, false).found, read(&body, part, true).found);
+        // The reference is the whole body at once, byte by byte.
+        let whole_body = read(&body, body.len(), true).found;
+        prop_assert_eq!(&read(&body, part, false).found, &whole_body);
+        prop_assert_eq!(&read(&body, part, true).found, &whole_body);
         let typed = Machine::projection(&Context::new(DEFAULT_GROUP));
-        let [quick, careful] = [false, true].map(|carefully| read_as(&typed, &body, part, carefully).found);
-        prop_assert_eq!(quick, careful);
+        let whole_body = read_as(&typed, &body, body.len(), true).found;
+        prop_assert_eq!(read_as(&typed, &body, part, false).found, whole_body);
     }
 }
 
@@ -175,16 +178,36 @@ fn events_in_chunks_of_their_own_come_together_after_an_odd_one_too() {
 fn events_before_a_failure_are_returned_in_whatever_parts_they_come() {
     let line = |name: &str| format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"name\":\"{name}\"}}}}}}\n");
     let bodies = [
-        [line("a"), line("b"), "{\"type\":1}\n".to_owned(), line("c")].concat(),
-        [line("a"), line("b"), line(&"c".repeat(LONGEST))].concat(),
+        ([line("a"), line("b"), "{\"type\":1}\n".to_owned(), line("c")].concat(), "Garbled"),
+        ([line("a"), line("b"), line(&"c".repeat(LONGEST))].concat(), "BeyondLimit"),
     ];
-    for body in bodies {
+    for (body, failure) in bodies {
         for (part, carefully) in [(20, false), (line("a").len(), false), (1 << 20, false), (1 << 20, true)] {
             let found = read(body.as_bytes(), part, carefully).found;
             assert_eq!(found.len(), 3, "in parts of {part}: {found:?}");
             assert!(found[..2].iter().all(|frame| frame.starts_with("Put")), "{found:?}");
+            assert!(found[2].starts_with(failure), "{found:?}");
         }
     }
+}
+
+#[test]
+fn a_batch_has_limits_and_ends_with_a_bookmark() {
+    let event = |kind: &str| format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"name\":\"a\"}}}}}}\n");
+    let body = event("ADDED").repeat(300);
+    let ReadFrames { found, pages, .. } = read(body.as_bytes(), 1 << 20, false);
+    assert_eq!((found.len(), pages), (301, 3));
+    let body = [event("ADDED"), event("BOOKMARK"), event("ADDED")].concat();
+    for part in [event("ADDED").len(), 1 << 20] {
+        let ReadFrames { found, pages, .. } = read(body.as_bytes(), part, false);
+        assert_eq!((found.len(), pages), (4, 2), "in parts of {part}: {found:?}");
+    }
+    // Some two megabytes in few parts.
+    let long = json!({"metadata": {"name": "a"}, "spec": "x".repeat(LONGEST - 1_000)}).to_string();
+    let body = format!("{{\"type\":\"ADDED\",\"object\":{long}}}\n").repeat(64);
+    let ReadFrames { found, pages, .. } = read(body.as_bytes(), LONGEST, false);
+    assert_eq!(found.len(), 65);
+    assert!((2..6).contains(&pages), "{pages} batches of a megabyte");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Entry {
     /// Returns true if both own the same fields, in whatever order and form their texts have them.
     fn owns_the_same(&self, other: &Self) -> bool {
         let fields = |entry: &Self| serde_json::from_str::<Value>(&entry.fields).ok();
-        self.fields == other.fields || fields(self) == fields(other)
+        self.fields == other.fields || fields(self).is_some_and(|own| Some(own) == fields(other))
     }
 
     fn is_same_manager(&self, other: &Self) -> bool {

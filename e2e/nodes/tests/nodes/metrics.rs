@@ -1,25 +1,19 @@
 //! The chart's alerts and dashboard on what a real Prometheus has scraped from Pods.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
-    go,
     helm::{CHART, RELEASE},
     nodes::{Group, Testbed},
     objects::CAPI_GROUP,
-    ports::free_port,
-    process::Process,
-    provider::page,
+    prometheus::{Prometheus, SCRAPE_INTERVAL, dashboard_queries, is_of_fleet},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::pod::{INTERVAL, VISIBLE_WITHIN, name};
-
-/// The interval of scraping and evaluating.
-const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The dashboard's queries without a result here, by panel and letter: retried commands, failed lists and watches, and
 /// undecodable objects. These queries have series if their comparison with 0 is removed.
@@ -32,85 +26,22 @@ const ACTIVE: [&str; 3] = [
     "CapiAutoscalerProviderWritesRefused",
 ];
 
-/// A running Prometheus.
-struct Prometheus {
-    port: u16,
-    process: Process,
-}
-
-impl Prometheus {
-    /// Starts one that scrapes these Pods as the chart's `ServiceMonitor` would, with the chart's alerts.
-    async fn start(testbed: &Testbed<'_>, pods: &[Pod]) -> Result<Self> {
-        let mut targets = Vec::new();
-        for pod in pods {
-            let pod = name(pod)?;
-            testbed.objects.patch("Pod", pod, json!({ "metadata": { "labels": { "scraped": pod } } })).await?;
-            let service = testbed.objects.create(json!({
-                "kind": "Service",
-                "metadata": { "name": format!("scraped-{pod}") },
-                "spec": { "type": "NodePort", "selector": { "scraped": pod }, "ports": [{ "port": 8080, "targetPort": "http" }] },
-            }));
-            let port = service.await?.data["spec"]["ports"][0]["nodePort"].clone();
-            let labels = json!({ "namespace": testbed.namespace, "pod": pod, "instance": pod });
-            targets
-                .push(json!({ "targets": [format!("{}:{port}", testbed.cluster.node_address()?)], "labels": labels }));
-        }
-        let directory = testbed.logs.join("prometheus");
-        fs::create_dir_all(&directory)?;
-        let seconds = format!("{}s", SCRAPE_INTERVAL.as_secs());
-        let settings = json!({
-            "global": { "scrape_interval": seconds, "scrape_timeout": seconds, "evaluation_interval": seconds },
-            "rule_files": [Path::new(CHART).join("files/alerts.yaml").canonicalize()?],
-            "scrape_configs": [{ "job_name": RELEASE, "static_configs": targets }],
-        });
-        fs::write(directory.join("prometheus.yaml"), settings.to_string())?;
-        let port = free_port()?;
-        let mut command = Command::new(go::prometheus()?);
-        command.arg(format!("--config.file={}", directory.join("prometheus.yaml").display()));
-        command.arg(format!("--storage.tsdb.path={}", directory.join("data").display()));
-        command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
-        let process = Process::start("prometheus", command, &directory.join("prometheus.log"))?;
-        let mut prometheus = Self { port, process };
-        let all = pods.len().to_string();
-        every(INTERVAL, "Prometheus", VISIBLE_WITHIN, async || {
-            prometheus.process.still_running()?;
-            let up = prometheus.query("sum(up)").await?;
-            ensure!(up.first().is_some_and(|up| up["value"][1] == all), "{up:?}");
-            Ok(())
-        })
-        .await?;
-        Ok(prometheus)
+/// Starts a Prometheus that scrapes these Pods as the chart's `ServiceMonitor` would.
+async fn scraping(testbed: &Testbed<'_>, pods: &[Pod]) -> Result<Prometheus> {
+    let mut targets = Vec::new();
+    for pod in pods {
+        let pod = name(pod)?;
+        testbed.objects.patch("Pod", pod, json!({ "metadata": { "labels": { "scraped": pod } } })).await?;
+        let service = testbed.objects.create(json!({
+            "kind": "Service",
+            "metadata": { "name": format!("scraped-{pod}") },
+            "spec": { "type": "NodePort", "selector": { "scraped": pod }, "ports": [{ "port": 8080, "targetPort": "http" }] },
+        }));
+        let port = service.await?.data["spec"]["ports"][0]["nodePort"].clone();
+        let labels = json!({ "namespace": testbed.namespace, "pod": pod, "instance": pod });
+        targets.push(json!({ "targets": [format!("{}:{port}", testbed.cluster.node_address()?)], "labels": labels }));
     }
-
-    async fn get(&self, path: &str) -> Result<Value> {
-        let (status, body) = page(self.port, path).await?;
-        ensure!(status == 200, "{path} answers {status}: {body}");
-        Ok(serde_json::from_str(&body)?)
-    }
-
-    /// Evaluates a query now, and returns its series.
-    async fn query(&self, query: &str) -> Result<Vec<Value>> {
-        let encoded = query.bytes().fold(String::new(), |mut text, byte| {
-            let written = write!(text, "%{byte:02X}");
-            debug_assert!(written.is_ok(), "a text takes all");
-            text
-        });
-        let answer = self.get(&format!("/api/v1/query?query={encoded}")).await?;
-        ensure!(answer["status"] == "success" && answer["warnings"].is_null(), "{query}: {answer}");
-        answer["data"]["result"].as_array().cloned().with_context(|| format!("{query} has no series: {answer}"))
-    }
-
-    /// Returns the alerts by name, each with its state, after all have been evaluated at least once.
-    async fn alerts(&self) -> Result<Vec<(String, String)>> {
-        let answer = self.get("/api/v1/rules?type=alert").await?;
-        let rules = answer["data"]["groups"][0]["rules"].as_array().context("no rules")?;
-        let alert = |rule: &Value| -> Result<(String, String)> {
-            ensure!(rule["health"] == "ok" && rule["lastError"].is_null(), "{rule}");
-            let text = |key: &str| rule[key].as_str().map(str::to_owned).with_context(|| format!("no {key} in {rule}"));
-            Ok((text("name")?, text("state")?))
-        };
-        rules.iter().map(alert).collect()
-    }
+    Prometheus::start(&testbed.logs.join("prometheus"), &targets).await
 }
 
 pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dashboard(
@@ -133,7 +64,7 @@ pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dash
 async fn evaluates(testbed: &Testbed<'_>, group: &Group, closed: &Group) -> Result<()> {
     let release = testbed.release();
     let pods = release.apply("install", &release.values()).await?;
-    let prometheus = Prometheus::start(testbed, &pods).await?;
+    let prometheus = scraping(testbed, &pods).await?;
 
     // Calls of every kind go on until all queries have seen them. One exceeds the max size, and the policy refuses
     // another.
@@ -149,7 +80,10 @@ async fn evaluates(testbed: &Testbed<'_>, group: &Group, closed: &Group) -> Resu
     every(INTERVAL, "the first answer", VISIBLE_WITHIN, async || Ok(caller.refresh().await?)).await?;
     let node = group.nodes.first().context("a group without Nodes")?;
     caller.delete(&group.id, std::slice::from_ref(node)).await?;
-    let queries = queries(&testbed.namespace)?;
+    // Those about a fleet have a scenario of their own, beside the fleet's.
+    let queries: Vec<_> =
+        dashboard_queries(&testbed.namespace)?.into_iter().filter(|(_, query)| !is_of_fleet(query)).collect();
+    ensure!(queries.len() > 30, "{queries:?}");
     every(SCRAPE_INTERVAL, "series for every query", VISIBLE_WITHIN, async || {
         calls().await?;
         let mut empty = BTreeSet::new();
@@ -193,23 +127,6 @@ async fn evaluates(testbed: &Testbed<'_>, group: &Group, closed: &Group) -> Resu
         Ok(())
     })
     .await
-}
-
-/// Returns the queries of the dashboard, each by the number of its panel and its letter, with values for their
-/// variables.
-fn queries(namespace: &str) -> Result<Vec<(String, String)>> {
-    let dashboard: Value = serde_json::from_str(&fs::read_to_string(Path::new(CHART).join("files/dashboard.json"))?)?;
-    let mut queries = Vec::new();
-    for panel in dashboard["panels"].as_array().context("a dashboard without panels")? {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let of = format!("{} {}", panel["id"], target["refId"].as_str().unwrap_or_default());
-            let text = target["expr"].as_str().context("a target without a query")?;
-            let text = text.replace("$namespace", namespace).replace("$job", RELEASE).replace("$group", ".*");
-            queries.push((of, text.replace("$__rate_interval", "30s")));
-        }
-    }
-    ensure!(queries.len() > 30 && queries.iter().all(|(_, query)| !query.contains('$')), "{queries:?}");
-    Ok(queries)
 }
 
 /// Creates groups in states that some panels and alerts show: a max size that is no number, a size beyond the max size

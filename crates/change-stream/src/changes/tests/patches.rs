@@ -39,7 +39,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Returns such values that may be an object with a name: they and their metadata are maps.
+/// Returns JSON objects whose metadata, if any, is an object.
 fn any_object() -> impl Strategy<Value = Value> {
     any_value().prop_map(|value| {
         let Value::Object(mut fields) = value else { return json!({"spec": value}) };

@@ -1,6 +1,8 @@
 //! Tests of API servers whose lists, pages, events and watches never end: each is aborted at a limit with a reason,
 //! the known objects stay, and memory stays bounded.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use testkit::CapturedLog;
 
 use super::*;
@@ -158,6 +160,27 @@ async fn a_streamed_list_has_the_bound_of_bytes_too() {
     assert!(sent <= 12, "{sent}");
     until("the reason", || reason(&informer).contains(TOO_LARGE)).await;
     assert!(informer.store().is_empty(), "nothing of the list is left");
+}
+
+/// An event is applied when no other has come with it.
+#[tokio::test(start_paused = true)]
+async fn white_space_without_end_delays_no_event() {
+    const PARTS: usize = 10_000;
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    let lines = scene.watch.lines.clone();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    scene.watch.put(&widget("one/a", 11, 5));
+    let server = tokio::spawn(async move {
+        while counted.fetch_add(1, Ordering::Relaxed) < PARTS {
+            lines.send(Ok(b" ".to_vec())).unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(scene.seen.next().await, "one/a:1>5");
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(sent < PARTS / 10, "the event is delayed by {sent} parts of white space");
+    server.await.unwrap();
 }
 
 /// Each answer beyond a limit costs as much as the limit allows.
