@@ -84,7 +84,9 @@ fn main() {
         [groups, machines] => vec![(groups, machines, None)],
         _ => TARGETS.to_vec(),
     };
-    println!("groups  machines   ready after  CPU per object  at rest   peak     bytes per Machine and its Node");
+    println!(
+        "groups  machines   ready after  CPU per object  at rest   its own  peak     bytes per Machine and its Node"
+    );
     let mut missed = false;
     let empty = measure(Fleet { groups: 0, machines_per_group: 0 }, streams);
     for (groups, machines_per_group, target) in fleets {
@@ -93,10 +95,11 @@ fn main() {
         let machines = groups * machines_per_group;
         let each = seen.rest.saturating_sub(empty.rest) * 1024 / machines.max(1) as u64;
         println!(
-            "{groups:>6}  {machines:>8}   {:>9.1} s  {:>11.1} µs  {:>3} MiB   {:>3} MiB  {each}",
+            "{groups:>6}  {machines:>8}   {:>9.1} s  {:>11.1} µs  {:>3} MiB   {:>3} MiB  {:>3} MiB  {each}",
             seen.ready.as_secs_f64(),
             seen.busy.saturating_sub(empty.busy).as_secs_f64() * 1e6 / (2 * machines.max(1)) as f64,
             seen.rest / 1024,
+            seen.own / 1024,
             seen.peak / 1024,
         );
         if target.is_some_and(|target| seen.rest / 1024 > target) {
@@ -113,6 +116,8 @@ struct Seen {
     /// Its processor time until it was ready.
     busy: Duration,
     rest: u64,
+    /// Its memory at rest without the pages of the program's file, which the kernel can drop.
+    own: u64,
     peak: u64,
 }
 
@@ -125,7 +130,7 @@ fn measure(fleet: Fleet, streams: bool) -> Seen {
     let process = serving.process();
     let (ready, busy) = (began.elapsed(), process.processor_time());
     sleep(REST);
-    Seen { ready, busy, rest: process.memory("VmRSS"), peak: process.memory("VmHWM") }
+    Seen { ready, busy, rest: process.memory("VmRSS"), own: process.memory("RssAnon"), peak: process.memory("VmHWM") }
 }
 
 fn router(api: Api) -> Router {

@@ -24,8 +24,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these targets, each a `static_config`, with the alerts of the chart. Its files and log are
-    /// in a directory. Returns when all targets are up.
+    /// Starts one that scrapes these targets, each a `static_config`, with the alerts of the chart. Its files and log
+    /// are in a directory. Returns when all targets are up.
     pub async fn start(directory: &Path, targets: &[Value]) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let seconds = format!("{}s", SCRAPE_INTERVAL.as_secs());
