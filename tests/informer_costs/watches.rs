@@ -177,7 +177,7 @@ fn lines_in_chunks_that_come_together_are_applied_together() {
         println!("{informer} polls of the informer, {handler} of the handler");
         // Before each chunk it yields to the task of the connection.
         assert!(informer <= (MACHINES + 4) * ROUNDS, "{informer} polls of the informer for {ROUNDS} rounds");
-        assert!(handler <= 3 * ROUNDS, "{handler} polls of the handler for {ROUNDS} rounds");
+        assert!(handler <= 2 * ROUNDS, "{handler} polls of the handler for {ROUNDS} rounds");
     }
 }
 

@@ -205,7 +205,7 @@ fn without_comparisons(query: &str) -> String {
     query
 }
 
-/// A caller asks for a group of another Cluster, and one calls that has none; one group has a wrong size.
+/// A caller asks for a group of another Cluster, and one calls that has none.
 pub(crate) async fn every_query_of_the_dashboard_about_a_fleet_has_series(world: &World) -> Result<()> {
     let (neighbour, workload) = (neighbour_of(world).await?, world.plane.another_workload().await?);
     let [one, other] = create_both((world, 1), (&neighbour, &workload)).await?;
