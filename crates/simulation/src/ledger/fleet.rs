@@ -85,6 +85,7 @@ impl Ledger {
         self.last_groups.clear();
         self.last_fresh.clear();
         self.own_sizes.clear();
+        self.own_lower_sizes.clear();
         self.denied.clear();
         self.known_gone.clear();
     }

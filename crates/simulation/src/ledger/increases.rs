@@ -83,10 +83,12 @@ impl Ledger {
             Request::Increase { group, .. } | Request::Decrease { group, .. } if group == id => {
                 self.last_write(number).map(|write| write.at)
             }
-            // Any of the requests of a batch counts, since one size is written for all of them.
+            // Any of the requests of a batch counts, since one size is written for all of them. Later sizes may be those
+            // of commands that haven't been answered yet.
             Request::Delete { group, .. } if group == id => {
-                let written = self.own_sizes.get(&(done.copy, id.to_owned())).copied()?;
-                (done.at..=done.ended?).contains(&written).then_some(written)
+                let ended = done.ended?;
+                let written = self.own_lower_sizes.get(&(done.copy, id.to_owned()))?;
+                written.iter().copied().find(|written| (done.at..=ended).contains(written))
             }
             Request::Increase { .. }
             | Request::Decrease { .. }

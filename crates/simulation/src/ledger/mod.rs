@@ -346,6 +346,8 @@ pub(crate) struct Ledger {
     counts: Counts,
     /// The time at which each copy last wrote the size of each group.
     own_sizes: HashMap<(usize, String), Nanos>,
+    /// The times at which each copy wrote a smaller size of each group.
+    own_lower_sizes: HashMap<(usize, String), Vec<Nanos>>,
     /// The entries, by uid and ticket, that count their Machine as one that stays although it was being deleted when it
     /// was logged.
     going_when_logged: BTreeSet<(String, String)>,

@@ -94,6 +94,9 @@ impl Ledger {
         if size != before.size {
             self.own_sizes.insert((copy, id.to_owned()), self.now);
         }
+        if size < before.size {
+            self.own_lower_sizes.entry((copy, id.to_owned())).or_default().push(self.now);
+        }
         if id.starts_with("MachinePool/") {
             return (0, 0);
         }
