@@ -83,8 +83,8 @@ impl Ledger {
             Request::Increase { group, .. } | Request::Decrease { group, .. } if group == id => {
                 self.last_write(number).map(|write| write.at)
             }
-            // Any of the requests of a batch counts, since one size is written for all of them. Later sizes may be those
-            // of commands that haven't been answered yet.
+            // Any of the requests of a batch counts, since one size is written for all of them. Later sizes may be
+            // those of commands that haven't been answered yet.
             Request::Delete { group, .. } if group == id => {
                 let ended = done.ended?;
                 let written = self.own_lower_sizes.get(&(done.copy, id.to_owned()))?;
