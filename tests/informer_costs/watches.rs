@@ -47,13 +47,13 @@ const ROUNDS: usize = 20;
 /// A watch that sends a round of events at a time, when `go` is notified.
 #[derive(Clone)]
 struct Watch {
-    rounds: Vec<Vec<Bytes>>,
+    rounds: Vec<Bytes>,
     go: Arc<Notify>,
 }
 
 impl Watch {
-    /// Returns a watch with one line for each Machine, in a chunk of its own or all in one.
-    fn new(in_chunks: bool) -> Self {
+    /// Returns a watch with one line for each Machine, all in one chunk.
+    fn new() -> Self {
         let machine = object("management-v1beta2.yaml", "Machine");
         let line = |round: usize, number: usize| {
             let mut machine = machine.clone();
@@ -64,7 +64,7 @@ impl Watch {
         };
         let round = |round: usize| {
             let lines = (0..MACHINES).map(|number| line(round, number));
-            if in_chunks { lines.map(Bytes::from).collect() } else { vec![lines.collect::<String>().into()] }
+            lines.collect::<String>().into()
         };
         Self { rounds: (0..=ROUNDS).map(round).collect(), go: Arc::default() }
     }
@@ -74,32 +74,24 @@ impl Watch {
         if !uri.query().unwrap_or_default().contains("watch=true") {
             return Response::new(Body::from(r#"{"metadata":{"resourceVersion":"10"},"items":[]}"#));
         }
-        let round = move |chunks: Vec<Bytes>| {
+        let round = move |chunk: Bytes| {
             let go = Arc::clone(&self.go);
             async move {
                 go.notified().await;
-                stream::iter(chunks.into_iter().map(Ok::<Bytes, Infallible>))
+                Ok::<Bytes, Infallible>(chunk)
             }
         };
-        let rounds = stream::iter(self.rounds).then(round).flatten();
+        let rounds = stream::iter(self.rounds).then(round);
         Response::new(Body::from_stream(rounds.chain(stream::pending())))
     }
 
-    /// Returns a client that gets the chunks as this watch makes them.
+    /// Returns a client that this watch answers.
     fn client(&self) -> Client {
         let watch = self.clone();
         let server = move |request: Request<kube::client::Body>| {
             std::future::ready(Ok::<_, Infallible>(watch.clone().answer(request.uri())))
         };
         Client::new(tower::service_fn(server), "default")
-    }
-
-    /// Returns a client that gets them over a connection.
-    async fn connected_client(&self) -> Client {
-        let watch = self.clone();
-        let answer = move |uri: Uri| std::future::ready(watch.clone().answer(&uri));
-        let (address, _) = testkit::serve(axum::Router::new().fallback(answer)).await;
-        Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap()
     }
 }
 
@@ -157,28 +149,13 @@ fn follow(watch: &Watch, client: Client, runtime: &Runtime) -> Costs {
 fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_once() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let _entered = runtime.enter();
-    let watch = Watch::new(false);
+    let watch = Watch::new();
     let Costs { allocations, informer, handler } = follow(&watch, watch.client(), &runtime);
     // One is the old object of a handler's event, of which the store keeps only the content.
     assert!(allocations <= 11, "an event takes {allocations} allocations");
     // It is polled once more, since it yields to other tasks of its thread.
     assert!(informer <= 2 * ROUNDS, "{informer} polls of the informer for {ROUNDS} parts of a watch");
     assert!(handler <= ROUNDS, "{handler} polls of the handler for {ROUNDS} parts of a watch");
-}
-
-/// An API server sends each event in a chunk of its own.
-#[test]
-fn lines_in_chunks_that_come_together_are_applied_together() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let _entered = runtime.enter();
-    let (given, connected) = (Watch::new(true), Watch::new(true));
-    for (watch, client) in [(&given, given.client()), (&connected, runtime.block_on(connected.connected_client()))] {
-        let Costs { informer, handler, .. } = follow(watch, client, &runtime);
-        println!("{informer} polls of the informer, {handler} of the handler");
-        // Before each chunk it yields to the task of the connection.
-        assert!(informer <= (MACHINES + 4) * ROUNDS, "{informer} polls of the informer for {ROUNDS} rounds");
-        assert!(handler <= 2 * ROUNDS, "{handler} polls of the handler for {ROUNDS} rounds");
-    }
 }
 
 /// Returns a page of four Machines with providerIDs of 16 KiB that no other page has, which announces another page.

@@ -1,8 +1,8 @@
 //! Finds the events in the body of a watch. An event in the usual form of an API server is found by the end of its line
 //! and read in one pass; any other is looked at byte by byte, with the same result: a property test compares both over
-//! mutilated real objects. Frames that arrive together, within limits, are one batch, which is applied under one lock.
+//! mutilated real objects. Frames of one part, up to 128, are one batch, which is applied under one lock.
 
-use futures::{AsyncBufRead, AsyncBufReadExt, FutureExt};
+use futures::{AsyncBufRead, AsyncBufReadExt};
 use tokio::time::{Instant, error::Elapsed, timeout_at};
 
 use super::{
@@ -10,10 +10,8 @@ use super::{
     wire::{Decoder, Frame},
 };
 
-/// The maximum number of frames in a batch, and of parts of the body that are read for it.
+/// The maximum number of frames in a batch.
 const MAX_BATCH: usize = 128;
-/// The bytes after which nothing more is read for a batch. No limit of an informer counts its objects yet.
-const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// Returns true if a batch is complete. A bookmark is its last frame: it may end a list.
 fn is_complete<T>(page: &[Frame<T>]) -> bool {
@@ -49,9 +47,9 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         self.parser.parsed_bytewise
     }
 
-    /// Returns the next frame, which must come before `deadline`, and those that have come with it; none if the watch
-    /// has ended. A last event that was cut off counts as the end, and an error that the server sends as an error. Must
-    /// be awaited to its end, and not be called again after a failure.
+    /// Returns the next frame, which must come before `deadline`, and those of the same part of the body; none if the
+    /// watch has ended. A last event that was cut off counts as the end, and an error that the server sends as an error.
+    /// Must be awaited to its end, and not be called again after a failure.
     pub(super) async fn next_batch<T>(
         &mut self,
         deadline: Instant,
@@ -66,11 +64,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         if let Err(failure) = timeout_at(deadline, self.wait(&mut page, decoder, resource)).await? {
             return Ok(Err(failure));
         }
-        if !page.is_empty() {
-            self.take_what_has_come(&mut page, decoder, resource).await;
-        }
-        // One that isn't complete has yielded already.
-        self.must_yield = is_complete(&page);
+        self.must_yield = page.len() > 1;
         Ok(Ok(page))
     }
 
@@ -91,31 +85,6 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             }
         }
         Ok(())
-    }
-
-    /// Appends the frames that can be had without waiting, from a limited number of parts: a server whose parts have
-    /// no end must not keep the first frame from being applied. A failure is kept for the next batch.
-    async fn take_what_has_come<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) {
-        let mut bytes = 0;
-        for _ in 0..MAX_BATCH {
-            if self.failure.is_some() || is_complete(page) || bytes >= MAX_BATCH_BYTES {
-                return;
-            }
-            // The connection's task hands out one chunk at a time.
-            tokio::task::yield_now().await;
-            let taken = match self.body.fill_buf().now_or_never() {
-                None | Some(Ok([])) => return,
-                Some(Ok(part)) => self.parser.take(part, page, decoder, resource),
-                Some(Err(error)) => Err(error.into()),
-            };
-            match taken {
-                Ok(taken) => {
-                    bytes += taken;
-                    self.body.consume_unpin(taken);
-                }
-                Err(failure) => self.failure = Some(failure),
-            }
-        }
     }
 }
 
