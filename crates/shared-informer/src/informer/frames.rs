@@ -48,8 +48,8 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
     }
 
     /// Returns the next frame, which must come before `deadline`, and those of the same part of the body; none if the
-    /// watch has ended. A last event that was cut off counts as the end, and an error that the server sends as an error.
-    /// Must be awaited to its end, and not be called again after a failure.
+    /// watch has ended. A last event that was cut off counts as the end, and an error that the server sends as an
+    /// error. Must be awaited to its end, and not be called again after a failure.
     pub(super) async fn next_batch<T>(
         &mut self,
         deadline: Instant,
