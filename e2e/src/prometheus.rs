@@ -11,7 +11,7 @@ use crate::{
     ports::free_port,
     process::Process,
     provider::page,
-    wait::{SOON, every},
+    wait::every,
 };
 
 /// The interval of scraping and evaluating.
@@ -26,7 +26,7 @@ pub struct Prometheus {
 impl Prometheus {
     /// Starts one that scrapes these targets, each a `static_config`, with the alerts of the chart. Its files and log
     /// are in a directory. Returns when all targets are up.
-    pub async fn start(directory: &Path, targets: &[Value]) -> Result<Self> {
+    pub async fn start(directory: &Path, targets: &[Value], within: Duration) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let seconds = format!("{}s", SCRAPE_INTERVAL.as_secs());
         let settings = json!({
@@ -43,7 +43,7 @@ impl Prometheus {
         let process = Process::start("prometheus", command, &directory.join("prometheus.log"))?;
         let mut prometheus = Self { port, process };
         let all = targets.len().to_string();
-        every(SCRAPE_INTERVAL / 4, "Prometheus", SOON, async || {
+        every(SCRAPE_INTERVAL / 4, "Prometheus", within, async || {
             prometheus.process.still_running()?;
             let up = prometheus.query("sum(up)").await?;
             ensure!(up.first().is_some_and(|up| up["value"][1] == all), "{up:?}");

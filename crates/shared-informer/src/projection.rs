@@ -35,10 +35,10 @@ pub(super) type BytesOf<T> = fn(&T) -> usize;
 ///
 /// Each object is first read in one pass over its text. If that fails, a slower path reads the identity leniently, and
 /// the content from a tree of the JSON. It accepts a number as a version, uses the last of repeated fields, and returns
-/// an object that doesn't decode with its name and an error. Both paths return the same, with one exception: the tree
-/// also holds the values that `T` doesn't read. A number out of range, half a surrogate pair or a depth of more than
-/// 128 in such a value fails the tree, but not the pass. And a `RawValue` of the tree is written anew: its fields are
-/// sorted, without spaces between them.
+/// an object that doesn't decode with its name and an error. Both paths return the same, with two exceptions. The tree
+/// also holds the values that `T` doesn't read: a number out of range, half a surrogate pair or a depth of more than
+/// 128 in such a value fails the tree, but not the pass. And a `RawValue` of the tree is written anew, with its fields
+/// sorted and without spaces between them.
 pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
@@ -277,7 +277,18 @@ impl<T: 'static> Projection<T> {
 }
 
 impl<T: DeserializeOwned> Projection<T> {
-    /// Decodes the whole object by `T`'s [`serde::Deserialize`].
+    /// Decodes the whole object by `T`'s [`serde::Deserialize`]. A [`RawValue`](serde_json::value::RawValue) keeps its
+    /// text, from which a handler reads what it needs.
+    ///
+    /// ```
+    /// use serde_json::value::RawValue;
+    /// use shared_informer::{Interner, Projection};
+    ///
+    /// let texts = Projection::<Box<RawValue>>::serde().with_bytes(|text| text.get().len());
+    /// let json = r#"{"metadata":{"name":"one"}, "size":3}"#;
+    /// let one = texts.read(json, &Interner::default()).unwrap().content.unwrap();
+    /// assert_eq!(one.get(), json);
+    /// ```
     #[must_use]
     pub fn serde() -> Self {
         Self::decoded("serde", |_, object| Ok(object))

@@ -220,7 +220,7 @@ pub(crate) async fn every_query_of_the_dashboard_about_a_fleet_has_series(world:
 
     let labels = json!({ "namespace": world.namespace, "pod": "provider-0" });
     let target = json!({ "targets": [format!("127.0.0.1:{}", provider.http_port())], "labels": labels });
-    let prometheus = Prometheus::start(&directory.join("prometheus"), &[target]).await?;
+    let prometheus = Prometheus::start(&directory.join("prometheus"), &[target], SOON).await?;
     let queries: Vec<_> =
         dashboard_queries(&world.namespace)?.into_iter().filter(|(_, query)| is_of_fleet(query)).collect();
     ensure!(queries.len() > 10, "{queries:?}");

@@ -37,7 +37,7 @@ static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// Parses a body in chunks of `part` bytes.
 fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
     let read = read_frames(body, (part, LONGEST), projection, carefully);
-    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(read)
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
 }
 
 fn read(body: &[u8], part: usize, carefully: bool) -> ReadFrames {

@@ -7,18 +7,12 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    ErrorRules, ScopeSpec,
+    ScopeSpec,
     testing::{cluster, deployment, infrastructure, machine_set, scalable},
 };
 
 fn rules() -> Rules {
-    Rules {
-        keys: Keys::default(),
-        scope: Scope::All,
-        template: TemplateRules::default(),
-        prices: Arc::default(),
-        errors: ErrorRules::default(),
-    }
+    Rules::new(Scope::All)
 }
 
 fn annotate(object: &mut ScalableResource, key: &str, value: &str) {

@@ -3,7 +3,6 @@
 //! mutilated real objects. Frames of one part, up to 128, are one batch, which is applied under one lock.
 
 use futures::{AsyncBufRead, AsyncBufReadExt};
-use tokio::time::{Instant, error::Elapsed, timeout_at};
 
 use super::{
     failure::Failure,
@@ -23,8 +22,8 @@ fn is_complete<T>(page: &[Frame<T>]) -> bool {
 pub(super) struct Frames<B> {
     body: B,
     parser: Parser,
-    /// True if another task of the thread should run before the next batch.
-    must_yield: bool,
+    /// True if the last batch had more than one frame.
+    took_many: bool,
     /// The failure that came after the frames of the last batch.
     failure: Option<Failure>,
 }
@@ -33,7 +32,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
     /// Creates the frames of a body, each at most `max_bytes` bytes long.
     pub(super) fn new(body: B, max_bytes: usize) -> Self {
         let parser = Parser { event: Vec::new(), end: End::default(), max_bytes, bytewise: false, parsed_bytewise: 0 };
-        Self { body, parser, must_yield: false, failure: None }
+        Self { body, parser, took_many: false, failure: None }
     }
 
     /// Parses all events byte by byte, for comparisons.
@@ -47,44 +46,35 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         self.parser.parsed_bytewise
     }
 
-    /// Returns the next frame, which must come before `deadline`, and those of the same part of the body; none if the
-    /// watch has ended. A last event that was cut off counts as the end, and an error that the server sends as an
-    /// error. Must be awaited to its end, and not be called again after a failure.
+    /// Returns the next frame, with those of the same part of the body; none if the watch has ended. A last event that
+    /// was cut off counts as the end, and an error that the server sends as an error. Nothing may be read after a
+    /// failure.
     pub(super) async fn next_batch<T>(
         &mut self,
-        deadline: Instant,
         decoder: &Decoder<T>,
         resource: &str,
-    ) -> Result<Result<Vec<Frame<T>>, Failure>, Elapsed> {
+    ) -> Result<Vec<Frame<T>>, Failure> {
         // A body that arrives faster than it is read must not starve other tasks of the thread.
-        if std::mem::take(&mut self.must_yield) {
+        if std::mem::take(&mut self.took_many) {
             tokio::task::yield_now().await;
         }
-        let mut page = Vec::new();
-        if let Err(failure) = timeout_at(deadline, self.wait(&mut page, decoder, resource)).await? {
-            return Ok(Err(failure));
-        }
-        self.must_yield = page.len() > 1;
-        Ok(Ok(page))
-    }
-
-    /// Waits until there is a frame, or the watch has ended.
-    async fn wait<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let mut page = Vec::new();
         while page.is_empty() {
             let part = self.body.fill_buf().await?;
             if part.is_empty() {
                 break;
             }
-            match self.parser.take(part, page, decoder, resource) {
+            match self.parser.take(part, &mut page, decoder, resource) {
                 Ok(taken) => self.body.consume_unpin(taken),
                 Err(failure) if page.is_empty() => return Err(failure),
                 Err(failure) => self.failure = Some(failure),
             }
         }
-        Ok(())
+        self.took_many = page.len() > 1;
+        Ok(page)
     }
 }
 

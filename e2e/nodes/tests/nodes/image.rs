@@ -12,8 +12,8 @@ use serde_json::json;
 /// The bytes that the image may have, uncompressed.
 const LIMIT: u64 = 40_000_000;
 
-/// What `cargo metadata` counts though no one switches it on: features such as `ring?/alloc` name these, and its graph
-/// has no word for the question mark.
+/// Crates that `cargo metadata` counts though no feature switches them on: it takes a weak feature such as `ring?/alloc`
+/// for one that does.
 const WEAK: [&str; 4] = ["getrandom", "ring", "untrusted", "zerocopy-derive"];
 
 /// The path of the program.
@@ -68,7 +68,7 @@ pub(crate) async fn its_list_of_crates_is_that_of_the_program(testbed: &Testbed<
     ensure!(left_out.is_empty(), "these are part of the program, but not listed: {left_out:?}");
     let beside: Vec<_> = listed
         .difference(&built)
-        .filter(|crate_| !WEAK.iter().any(|weak| crate_.starts_with(&format!("{weak} v"))))
+        .filter(|named| !WEAK.iter().any(|weak| named.starts_with(&format!("{weak} v"))))
         .collect();
     ensure!(beside.is_empty(), "these are listed, but no part of the program: {beside:?}");
     Ok(())

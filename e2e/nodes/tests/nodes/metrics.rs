@@ -41,7 +41,7 @@ async fn scraping(testbed: &Testbed<'_>, pods: &[Pod]) -> Result<Prometheus> {
         let labels = json!({ "namespace": testbed.namespace, "pod": pod, "instance": pod });
         targets.push(json!({ "targets": [format!("{}:{port}", testbed.cluster.node_address()?)], "labels": labels }));
     }
-    Prometheus::start(&testbed.logs.join("prometheus"), &targets).await
+    Prometheus::start(&testbed.logs.join("prometheus"), &targets, VISIBLE_WITHIN).await
 }
 
 pub(crate) async fn prometheus_evaluates_every_alert_and_every_query_of_the_dashboard(
