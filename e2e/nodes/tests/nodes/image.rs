@@ -12,8 +12,8 @@ use serde_json::json;
 /// The bytes that the image may have, uncompressed.
 const LIMIT: u64 = 40_000_000;
 
-/// Crates that `cargo metadata` counts though no feature switches them on: it takes a weak feature such as `ring?/alloc`
-/// for one that does.
+/// Crates that `cargo metadata` counts though no feature switches them on: it takes a weak feature such as
+/// `ring?/alloc` for one that does.
 const WEAK: [&str; 4] = ["getrandom", "ring", "untrusted", "zerocopy-derive"];
 
 /// The path of the program.
