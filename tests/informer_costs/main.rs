@@ -5,37 +5,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod reads;
+mod watches;
 
-use std::{
-    convert::Infallible,
-    fmt,
-    path::Path,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    task::{Context as TaskContext, Poll},
-    time::Duration,
-};
+use std::{fmt, path::Path, sync::Arc};
 
 use allocation_counter::measure;
-use axum::body::{Body, Bytes};
 use capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
 };
 use change_stream::changes::ObjectJson;
-use futures::{StreamExt as _, stream};
-use http::{Request, Response};
 use index::{Change, Index};
-use kube::{
-    Client,
-    core::{ApiResource, GroupVersionKind},
-};
 use nodegroup::{DeletionLog, GroupId, LogAnnotation as _, Rules, Scope};
 use serde_json::{Value, json};
-use shared_informer::{Event, Factory, Projection, Query, Settings, Spawner, Task};
-use tokio::sync::Notify;
+use shared_informer::Projection;
 
 /// Returns the first object of a kind in a fixture that isn't part of a control plane.
 fn object(file: &str, kind: &str) -> Value {
@@ -126,24 +108,6 @@ fn a_text_costs_what_its_entries_do() {
     let refused = measure(|| assert!(DeletionLog::parse(Some(&text)).is_err()));
     assert!(refused.bytes_max < 1_024, "{}", refused.bytes_max);
 }
-
-/// Counts the polls of a task.
-struct Polled {
-    task: Task,
-    polls: Arc<AtomicUsize>,
-}
-
-impl Future for Polled {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<()> {
-        self.polls.fetch_add(1, Ordering::Relaxed);
-        self.task.as_mut().poll(context)
-    }
-}
-
-const MACHINES: usize = 50;
-const ROUNDS: usize = 20;
 
 /// Returns the bytes that stay allocated for groups with these annotations.
 fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
@@ -296,148 +260,4 @@ fn a_machine_and_its_node_take_few_bytes() {
     let taken = measure(|| (0..GROUPS * EACH).for_each(add)).bytes_current;
     let each = usize::try_from(taken).unwrap() / (GROUPS * EACH);
     assert!(each <= 540, "a Machine and its Node take {each} bytes");
-}
-
-/// Returns one line for each Machine, with other versions in each round.
-fn rounds(first: &str, later: &str) -> Vec<Bytes> {
-    let machine = object("management-v1beta2.yaml", "Machine");
-    let line = |round: usize, number: usize| {
-        let mut machine = machine.clone();
-        machine["metadata"]["name"] = json!(format!("machine-{number}"));
-        machine["metadata"]["resourceVersion"] = json!((100 + round * MACHINES + number).to_string());
-        let kind = if round == 0 { first } else { later };
-        format!("{{\"type\":\"{kind}\",\"object\":{machine}}}\n")
-    };
-    (0..=ROUNDS).map(|round| (0..MACHINES).map(|number| line(round, number)).collect::<String>().into()).collect()
-}
-
-#[test]
-fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_once() {
-    let (rounds, go) = (rounds("ADDED", "MODIFIED"), Arc::new(Notify::new()));
-    let answers = (rounds, Arc::clone(&go));
-    let server = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let (rounds, go) = answers.clone();
-        async move {
-            let body = if request.uri().query().unwrap_or_default().contains("watch=true") {
-                let round = move |round| {
-                    let go = Arc::clone(&go);
-                    async move {
-                        go.notified().await;
-                        Ok::<Bytes, Infallible>(round)
-                    }
-                };
-                Body::from_stream(stream::iter(rounds).then(round).chain(stream::pending()))
-            } else {
-                Body::from(r#"{"metadata":{"resourceVersion":"10"},"items":[]}"#)
-            };
-            Ok::<_, Infallible>(Response::new(body))
-        }
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let _context = runtime.enter();
-    let polls = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&polls);
-    let spawner =
-        Spawner::from(runtime.handle()).around(move |task| Box::pin(Polled { task, polls: Arc::clone(&counted) }));
-    let settings = Settings { streaming_lists: false, ..Settings::default() };
-    let factory = Factory::new(Client::new(server, "default"), spawner, settings);
-    let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
-    let machines = ApiResource::from_gvk_with_plural(&kind, "machines");
-    let informer = factory.informer(Query::all(machines), Machine::projection(&Context::new(DEFAULT_GROUP)));
-    let (reported, news) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-    let (with_call_log, ring) = (Arc::clone(&reported), Arc::clone(&news));
-    let registration = informer.add_handler(move |_: Event<Machine>| {
-        if with_call_log.fetch_add(1, Ordering::Relaxed) % MACHINES as u64 == MACHINES as u64 - 1 {
-            ring.notify_one();
-        }
-    });
-    let round = || {
-        go.notify_one();
-        runtime.block_on(news.notified());
-    };
-    runtime.block_on(registration.synced());
-    // The first round adds the Machines.
-    round();
-    let before = polls.load(Ordering::Relaxed);
-    let allocations = measure(|| (0..ROUNDS).for_each(|_| round())).count_total;
-    let polls = polls.load(Ordering::Relaxed) - before;
-    assert_eq!(reported.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
-    assert_eq!(informer.status().events.updated, (ROUNDS * MACHINES) as u64);
-    let each = allocations.div_ceil((ROUNDS * MACHINES) as u64);
-    // One is the old object of a handler's event, of which the store keeps only the content.
-    assert!(each <= 11, "an event takes {each} allocations");
-    // The informer's task is polled once more, since it yields to other tasks of its thread.
-    assert!(polls <= 3 * ROUNDS, "{polls} polls of two tasks for {ROUNDS} parts of a watch");
-}
-
-/// Returns a page of four Machines with providerIDs of 16 KiB that no other page has, which announces another page.
-fn long_page(number: usize, next: &str) -> String {
-    let machine = |place: usize| {
-        format!(
-            r#"{{"metadata":{{"namespace":"team-a","name":"m-{number}-{place}","uid":"u","resourceVersion":"1"}},"spec":{{"clusterName":"prod","providerID":"cloud:///{number:08}{place:08}{}"}}}}"#,
-            "x".repeat(16_000)
-        )
-    };
-    let machines = (0..4).map(machine).collect::<Vec<_>>().join(",");
-    format!(r#"{{"metadata":{{"resourceVersion":"10","continue":"{next}"}},"items":[{machines}]}}"#)
-}
-
-/// The server's lists have no end, and other Machines each time. Texts that nobody uses any more count as well.
-#[test]
-fn a_list_that_is_given_up_leaves_no_bytes_behind() {
-    const MOST_BYTES: usize = 1 << 20;
-    const SLACK: i64 = 64 << 10;
-    let (asked, go, numbers) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-    let shared = (Arc::clone(&asked), Arc::clone(&go));
-    let server = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let query = request.uri().query().unwrap_or_default();
-        let (is_watch, is_later_page) = (query.contains("watch=true"), query.contains("continue="));
-        let ((asked, go), number) = (shared.clone(), numbers.fetch_add(1, Ordering::Relaxed));
-        async move {
-            // The first list, which ends, is what is known.
-            let is_known = number == 0;
-            if !is_known && !is_later_page {
-                asked.notify_one();
-                go.notified().await;
-            }
-            let body = if is_watch {
-                "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n".to_owned()
-            } else {
-                long_page(number, &if is_known { String::new() } else { number.to_string() })
-            };
-            Ok::<_, Infallible>(Response::new(Body::from(body)))
-        }
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let _entered = runtime.enter();
-    let short = Duration::from_millis(5);
-    let settings = Settings {
-        streaming_lists: false,
-        max_bytes: MOST_BYTES,
-        backoff_min: short,
-        backoff_max: short,
-        ..Settings::default()
-    };
-    let context = Context::new(DEFAULT_GROUP);
-    let factory = Factory::new(Client::new(server, "default"), runtime.handle(), settings)
-        .with_texts(Arc::clone(&context.interner));
-    let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
-    let machines = ApiResource::from_gvk_with_plural(&kind, "machines");
-    let informer = factory.informer(Query::all(machines), Machine::projection(&context));
-    let registration = informer.add_handler(|_: Event<Machine>| {});
-    runtime.block_on(registration.synced());
-    // Each watch and each list waits for its turn.
-    runtime.block_on(asked.notified());
-    let next = || {
-        go.notify_one();
-        runtime.block_on(asked.notified());
-    };
-    next();
-    let first = measure(next);
-    assert!(first.bytes_max > MOST_BYTES as u64, "{} bytes are no full list", first.bytes_max);
-    assert!(first.bytes_current <= SLACK, "{} bytes are left of a list", first.bytes_current);
-    let later = measure(|| (0..8).for_each(|_| next()));
-    assert!(later.bytes_max <= 2 * MOST_BYTES as u64, "{} bytes at once", later.bytes_max);
-    assert!(later.bytes_current <= SLACK, "{} bytes are left of eight lists", later.bytes_current);
-    assert_eq!(informer.store().len(), 4, "what is known stays");
 }

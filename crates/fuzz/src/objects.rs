@@ -52,7 +52,7 @@ pub fn watches(data: &[u8]) {
 
 fn same_frames<T: fmt::Debug>(projection: &Projection<T>, body: &[u8], part: usize) {
     static RUNTIME: LazyLock<Runtime> =
-        LazyLock::new(|| tokio::runtime::Builder::new_current_thread().build().expect("a runtime"));
+        LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));
     let read = |carefully| RUNTIME.block_on(read_frames(body, (part, LONGEST), projection, carefully));
     let (quick, careful): (ReadFrames, ReadFrames) = (read(false), read(true));
     assert_eq!(quick.found, careful.found);

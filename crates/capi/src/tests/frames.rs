@@ -37,7 +37,7 @@ static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
 /// Parses a body in chunks of `part` bytes.
 fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
     let read = read_frames(body, (part, LONGEST), projection, carefully);
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(read)
 }
 
 fn read(body: &[u8], part: usize, carefully: bool) -> ReadFrames {
@@ -160,7 +160,7 @@ fn events_as_a_real_api_server_writes_them_come_together_and_are_not_looked_at_b
 
 /// An API server writes each event in a chunk of its own.
 #[test]
-fn events_in_chunks_of_their_own_are_found_by_their_lines_after_an_odd_one_too() {
+fn events_in_chunks_of_their_own_come_together_after_an_odd_one_too() {
     const CHUNK: usize = 200;
     let event = |number: usize| {
         let event = format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{number}"}}}}}}"#);
@@ -169,8 +169,8 @@ fn events_in_chunks_of_their_own_are_found_by_their_lines_after_an_odd_one_too()
         format!("{odd:<width$}\n", width = CHUNK - 1)
     };
     let body = (0..10).map(event).collect::<String>();
-    let ReadFrames { found, parsed_bytewise, .. } = read(body.as_bytes(), CHUNK, false);
-    assert_eq!(found.len(), 11, "{found:?}");
+    let ReadFrames { found, pages, parsed_bytewise } = read(body.as_bytes(), CHUNK, false);
+    assert_eq!((found.len(), pages), (11, 1), "{found:?}");
     assert!(parsed_bytewise <= CHUNK, "{parsed_bytewise} bytes are parsed one by one, not those of one event alone");
 }
 
@@ -198,8 +198,16 @@ fn a_batch_has_limits_and_ends_with_a_bookmark() {
     let ReadFrames { found, pages, .. } = read(body.as_bytes(), 1 << 20, false);
     assert_eq!((found.len(), pages), (301, 3));
     let body = [event("ADDED"), event("BOOKMARK"), event("ADDED")].concat();
-    let ReadFrames { found, pages, .. } = read(body.as_bytes(), 1 << 20, false);
-    assert_eq!((found.len(), pages), (4, 2), "{found:?}");
+    for part in [event("ADDED").len(), 1 << 20] {
+        let ReadFrames { found, pages, .. } = read(body.as_bytes(), part, false);
+        assert_eq!((found.len(), pages), (4, 2), "in parts of {part}: {found:?}");
+    }
+    // Some two megabytes in few parts.
+    let long = json!({"metadata": {"name": "a"}, "spec": "x".repeat(LONGEST - 1_000)}).to_string();
+    let body = format!("{{\"type\":\"ADDED\",\"object\":{long}}}\n").repeat(64);
+    let ReadFrames { found, pages, .. } = read(body.as_bytes(), LONGEST, false);
+    assert_eq!(found.len(), 65);
+    assert!((2..6).contains(&pages), "{pages} batches of a megabyte");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! A comparison of the two parsers for the bytes of a watch, for tests and fuzz targets. No informer uses it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::io::{BufReader, Cursor};
+use tokio::time::Instant;
 
-use super::{frames::Frames, wire::Decoder};
+use super::{backoff::after, frames::Frames, wire::Decoder};
 use crate::{intern::Interner, projection::Projection};
 
 /// The events of a watch, as text.
@@ -31,10 +32,12 @@ pub async fn read_frames<T: fmt::Debug>(
     let mut frames = if carefully { frames.bytewise() } else { frames };
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
-        match frames.next_batch(&decoder, "widgets").await {
-            Ok(page) if page.is_empty() => break found.push("the end".to_owned()),
-            Ok(page) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
-            Err(failure) => break found.push(format!("{failure:?}")),
+        let deadline = after(Instant::now(), Duration::MAX);
+        match frames.next_batch(deadline, &decoder, "widgets").await {
+            Ok(Ok(page)) if page.is_empty() => break found.push("the end".to_owned()),
+            Ok(Ok(page)) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
+            Ok(Err(failure)) => break found.push(format!("{failure:?}")),
+            Err(elapsed) => break found.push(elapsed.to_string()),
         }
         pages += 1;
     }

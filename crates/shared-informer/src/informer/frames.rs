@@ -1,16 +1,19 @@
 //! Finds the events in the body of a watch. An event in the usual form of an API server is found by the end of its line
 //! and read in one pass; any other is looked at byte by byte, with the same result: a property test compares both over
-//! mutilated real objects. Frames of one part, up to 128, are one batch, which is applied under one lock.
+//! mutilated real objects. Frames that arrive together, within limits, are one batch, which is applied under one lock.
 
-use futures::{AsyncBufRead, AsyncBufReadExt};
+use futures::{AsyncBufRead, AsyncBufReadExt, FutureExt};
+use tokio::time::{Instant, error::Elapsed, timeout_at};
 
 use super::{
     failure::Failure,
     wire::{Decoder, Frame},
 };
 
-/// The maximum number of frames in a batch.
+/// The maximum number of frames in a batch, and of parts of the body that are read for it.
 const MAX_BATCH: usize = 128;
+/// The bytes after which nothing more is read for a batch. No limit of an informer counts its objects yet.
+const MAX_BATCH_BYTES: usize = 1 << 20;
 
 /// Returns true if a batch is complete. A bookmark is its last frame: it may end a list.
 fn is_complete<T>(page: &[Frame<T>]) -> bool {
@@ -22,8 +25,8 @@ fn is_complete<T>(page: &[Frame<T>]) -> bool {
 pub(super) struct Frames<B> {
     body: B,
     parser: Parser,
-    /// True if the last batch had more than one frame.
-    took_many: bool,
+    /// True if another task of the thread should run before the next batch.
+    must_yield: bool,
     /// The failure that came after the frames of the last batch.
     failure: Option<Failure>,
 }
@@ -32,7 +35,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
     /// Creates the frames of a body, each at most `max_bytes` bytes long.
     pub(super) fn new(body: B, max_bytes: usize) -> Self {
         let parser = Parser { event: Vec::new(), end: End::default(), max_bytes, bytewise: false, parsed_bytewise: 0 };
-        Self { body, parser, took_many: false, failure: None }
+        Self { body, parser, must_yield: false, failure: None }
     }
 
     /// Parses all events byte by byte, for comparisons.
@@ -46,35 +49,73 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         self.parser.parsed_bytewise
     }
 
-    /// Returns the next frame, with those of the same part of the body; none if the watch has ended. A last event that
-    /// was cut off counts as the end, and an error that the server sends as an error. Nothing may be read after a
-    /// failure.
+    /// Returns the next frame, which must come before `deadline`, and those that have come with it; none if the watch
+    /// has ended. A last event that was cut off counts as the end, and an error that the server sends as an error. Must
+    /// be awaited to its end, and not be called again after a failure.
     pub(super) async fn next_batch<T>(
         &mut self,
+        deadline: Instant,
         decoder: &Decoder<T>,
         resource: &str,
-    ) -> Result<Vec<Frame<T>>, Failure> {
+    ) -> Result<Result<Vec<Frame<T>>, Failure>, Elapsed> {
         // A body that arrives faster than it is read must not starve other tasks of the thread.
-        if std::mem::take(&mut self.took_many) {
+        if std::mem::take(&mut self.must_yield) {
             tokio::task::yield_now().await;
         }
+        let mut page = Vec::new();
+        if let Err(failure) = timeout_at(deadline, self.wait(&mut page, decoder, resource)).await? {
+            return Ok(Err(failure));
+        }
+        if !page.is_empty() {
+            self.take_what_has_come(&mut page, decoder, resource).await;
+        }
+        // One that isn't complete has yielded already.
+        self.must_yield = is_complete(&page);
+        Ok(Ok(page))
+    }
+
+    /// Waits until there is a frame, or the watch has ended.
+    async fn wait<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let mut page = Vec::new();
         while page.is_empty() {
             let part = self.body.fill_buf().await?;
             if part.is_empty() {
                 break;
             }
-            match self.parser.take(part, &mut page, decoder, resource) {
+            match self.parser.take(part, page, decoder, resource) {
                 Ok(taken) => self.body.consume_unpin(taken),
                 Err(failure) if page.is_empty() => return Err(failure),
                 Err(failure) => self.failure = Some(failure),
             }
         }
-        self.took_many = page.len() > 1;
-        Ok(page)
+        Ok(())
+    }
+
+    /// Appends the frames that can be had without waiting, from a limited number of parts: a server whose parts have
+    /// no end must not keep the first frame from being applied. A failure is kept for the next batch.
+    async fn take_what_has_come<T>(&mut self, page: &mut Vec<Frame<T>>, decoder: &Decoder<T>, resource: &str) {
+        let mut bytes = 0;
+        for _ in 0..MAX_BATCH {
+            if self.failure.is_some() || is_complete(page) || bytes >= MAX_BATCH_BYTES {
+                return;
+            }
+            // The connection's task hands out one chunk at a time.
+            tokio::task::yield_now().await;
+            let taken = match self.body.fill_buf().now_or_never() {
+                None | Some(Ok([])) => return,
+                Some(Ok(part)) => self.parser.take(part, page, decoder, resource),
+                Some(Err(error)) => Err(error.into()),
+            };
+            match taken {
+                Ok(taken) => {
+                    bytes += taken;
+                    self.body.consume_unpin(taken);
+                }
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use kube::{Client, core::request};
 use tokio::time::{Instant, timeout};
 
 use super::{
-    backoff::{Backoff, shorten},
+    backoff::{Backoff, after, shorten},
     failure::Failure,
     frames::Frames,
     hook::{Phase, WatchError},
@@ -325,8 +325,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let idle = self.settings.watch_idle;
         let mut repeats = 0;
         loop {
-            let next = frames.next_batch(&self.decoder, self.progress.resource());
-            let page = match timeout(idle, next).await {
+            let deadline = after(Instant::now(), idle);
+            let page = match frames.next_batch(deadline, &self.decoder, self.progress.resource()).await {
                 Ok(Ok(page)) if page.is_empty() => return None,
                 Ok(Ok(page)) => page,
                 Ok(Err(failure)) => return Some(failure),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::{
     backoff::after,
@@ -64,8 +64,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let (mut received, mut left_out) = (Amount::default(), Amount::default());
         let mut wait_left = CATCH_UP;
         loop {
-            let next = open.frames.next_batch(&self.decoder, self.progress.resource());
-            let page = timeout_at(deadline, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
+            let page = open.frames.next_batch(deadline, &self.decoder, self.progress.resource()).await;
+            let page = page.unwrap_or(Err(Failure::Stalled(idle)))?;
             if page.is_empty() {
                 return Err(Failure::Cut(started.elapsed()));
             }

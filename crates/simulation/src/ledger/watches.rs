@@ -224,8 +224,10 @@ impl Ledger {
     pub(super) fn refreshed(&mut self, copy: usize) {
         let killed = self.last_killed.get(&copy).copied().unwrap_or_default();
         let is_stale = |kind: &Kind| {
-            let lost = self.watches.lost.get(&(copy, *kind)).copied().unwrap_or_default();
-            !self.is_watched(copy, *kind) && self.now.saturating_sub(lost.max(killed)) > STALE
+            let lost = self.watches.lost.get(&(copy, *kind)).copied().unwrap_or_default().max(killed);
+            // The task that reads a watch may have paused before it came to the end.
+            let unwatched = self.now.saturating_sub(lost).saturating_sub(self.time_paused(copy, lost, self.now));
+            !self.is_watched(copy, *kind) && unwatched > STALE
         };
         // The Nodes of a fleet hold up no Refresh but that of a Cluster with Machines that only they identify.
         let is_needed = |kind: &Kind| !(self.is_of_fleet() && *kind == Kind::Nodes);
@@ -290,6 +292,20 @@ impl Ledger {
         self.pauses.iter().any(|pause| pause.copy == copy && pause.began <= to && pause.ended >= from)
     }
 
+    /// Returns the time for which at least one task of a copy didn't run between these.
+    fn time_paused(&self, copy: usize, from: Nanos, to: Nanos) -> Nanos {
+        let within = |pause: &Pause| (pause.began.max(from), pause.ended.min(to));
+        let mut pauses: Vec<_> = self.pauses.iter().filter(|pause| pause.copy == copy).map(within).collect();
+        pauses.sort_unstable();
+        let mut counted = from;
+        let each = pauses.into_iter().map(|(began, ended)| {
+            let time = ended.saturating_sub(began.max(counted));
+            counted = counted.max(ended);
+            time
+        });
+        each.sum()
+    }
+
     /// Returns true if a copy had received this revision of a kind at a time.
     pub(super) fn has_seen(&self, copy: usize, kind: Kind, revision: u64, at: Nanos) -> bool {
         self.reached(copy, kind, at).is_some_and(|reached| reached >= revision)
@@ -310,5 +326,37 @@ impl Ledger {
     /// Records a change of an object of a group, or of all groups if its group is unknown.
     pub(super) fn change(&mut self, kind: Kind, group: &str) {
         self.changed.insert((kind, group.to_owned()), self.revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_which_tasks_pause_makes_no_kind_stale() {
+        const REFRESHED: Nanos = 400 * SECOND;
+        let lost = REFRESHED - STALE - 50 * SECOND;
+        // Those of two tasks at the same time count once, and what was before the end not at all.
+        for (pauses, is_stale) in [
+            (vec![], true),
+            (vec![(20, 51)], true),
+            (vec![(20, 40), (20, 40), (30, 50)], true),
+            (vec![(20, 40), (50, 81)], false),
+            (vec![(-60, 30), (10, 49)], true),
+            (vec![(-60, 30), (10, 51)], false),
+        ] {
+            let mut ledger = Ledger::default();
+            let at = |seconds: i64| lost.saturating_add_signed(seconds * SECOND.cast_signed());
+            let pause = |(began, ended)| Pause { copy: 0, began: at(began), ended: at(ended) };
+            ledger.pauses = pauses.iter().copied().map(pause).collect();
+            for kind in Kind::CORE {
+                ledger.watches.lost.insert((0, kind), lost);
+            }
+            ledger.now = REFRESHED;
+            ledger.refreshed(0);
+            let found: Vec<_> = ledger.findings().into_iter().map(|finding| finding.check).collect();
+            assert_eq!(found == [Check::Stale], is_stale, "{pauses:?}: {found:?}");
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Tests of streamed lists, and of servers that don't support them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    task::Poll,
+};
 
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{HandlerOptions, Lister, informer::slot::Slot};
+use crate::{HandlerOptions, Lister, Spawner, Task, informer::slot::Slot};
 
 fn end_of_list(version: u64) -> Value {
     json!({ "metadata": {
@@ -227,10 +231,38 @@ impl Handler<Widget> for Lagging {
     }
 }
 
+/// A task that runs at one in so many polls, as if its thread had much else to do.
+struct Slow {
+    task: Task,
+    polls: usize,
+}
+
+impl Future for Slow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<()> {
+        const ONE_IN: usize = 2_000;
+        self.polls += 1;
+        if self.polls % ONE_IN != 1 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.task.as_mut().poll(context)
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
     const OBJECTS: usize = 2_500;
-    let (factory, mut api) = factory_with(streaming());
+    let (service, handle) = mock::pair::<Request<kube::client::Body>, Response<Body>>();
+    let tasks = AtomicUsize::new(0);
+    // The first task is the informer's, the second the handler's.
+    let spawner = Spawner::from(&tokio::runtime::Handle::current()).around(move |task| {
+        let is_handler = tasks.fetch_add(1, Ordering::Relaxed) > 0;
+        if is_handler { Box::pin(Slow { task, polls: 0 }) } else { task }
+    });
+    let factory = Factory::new(Client::new(service, "default"), spawner, streaming());
+    let mut api = Api { handle, early: Vec::new() };
     let informer = informer(&factory);
     let behind = Arc::new(AtomicUsize::new(0));
     let handler = Lagging { lister: informer.lister(), received: 0, behind: Arc::clone(&behind) };
