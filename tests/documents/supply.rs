@@ -133,6 +133,26 @@ fn arithmetic_is_checked_for_overflow_in_what_is_released() {
     assert!(read("Dockerfile").contains("--profile dist"));
 }
 
+/// A profile inherits the levels of crates from `release`.
+#[test]
+fn crates_are_optimized_less_in_the_first_build_alone() {
+    let manifest = read("Cargo.toml");
+    let crates_at = |level: u8, profile: &str| -> BTreeSet<String> {
+        let table = between(&manifest, &format!("\n[profile.{profile}.package]\n"), "\n\n").lines();
+        table.filter_map(|line| line.strip_suffix(&format!(" = {{ opt-level = {level} }}"))).map(Into::into).collect()
+    };
+    let lowered = crates_at(1, "release");
+    assert!(lowered.contains("sandbox"), "{lowered:?}");
+    // The image has neither, and only the first command builds the demonstration.
+    for (profile, absent) in
+        [("dist", &["demonstration", "sandbox"][..]), ("bench", &["demonstration"]), ("simulation", &["demonstration"])]
+    {
+        let optimized = crates_at(3, profile);
+        let missing: Vec<_> = lowered.difference(&optimized).filter(|name| !absent.contains(&name.as_str())).collect();
+        assert!(missing.is_empty(), "{missing:?} are set back to level 3 in the profile {profile}");
+    }
+}
+
 #[test]
 fn the_changelog_has_a_section_for_this_version_below_what_is_unreleased() {
     let changelog = read("CHANGELOG.md");
