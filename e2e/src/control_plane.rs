@@ -345,7 +345,8 @@ async fn client(user: &User, server: &str, authority: &str) -> Result<Client> {
 async fn config(user: &User, server: &str, authority: &str) -> Result<Config> {
     let kubeconfig: Kubeconfig = serde_json::from_value(user.kubeconfig(server, authority))?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.connect_timeout = Some(Duration::from_secs(2));
-    config.read_timeout = Some(Duration::from_secs(20));
+    config.connect_timeout = Some(Duration::from_secs(10));
+    // An API server gives up a request after 34 seconds, and says why.
+    config.read_timeout = Some(Duration::from_secs(40));
     Ok(config)
 }

@@ -110,7 +110,7 @@ impl Suite {
             self.world(contract, scenario.own_api_server).map_err(|error| Failed::from(format!("{error:#}")))?;
         let run = AssertUnwindSafe(|| self.runtime.block_on((scenario.run)(&world)));
         let outcome = catch_unwind(run).unwrap_or_else(|panic| Err(panic_message(&*panic)));
-        outcome.map_err(|error| format!("{error:#}\n{}", world.log_tails()).into())
+        outcome.map_err(|error| failure(&error, &world.log_tails()).into())
     }
 
     fn world(&self, contract: Contract, own_api_server: bool) -> Result<World> {
@@ -149,6 +149,11 @@ impl Suite {
             slot.blocking_lock().take();
         }
     }
+}
+
+/// Returns the text of a failed scenario. The error comes last, where a log that is cut off still has it.
+pub(crate) fn failure(error: &anyhow::Error, log_tails: &str) -> String {
+    format!("{log_tails}\n--- it failed since:\n{error:#}\n")
 }
 
 /// Returns the message of a panic as an error.

@@ -57,6 +57,8 @@ pub async fn admission(objects: &Objects, manifests: &Path, name: &str, webhooks
         for webhook in listed {
             let path = webhook["clientConfig"]["service"]["path"].as_str().context("a webhook without path")?;
             webhook["clientConfig"] = webhooks.client_config(path);
+            // A busy machine may take longer than the default, 10 seconds; this is the longest that is allowed.
+            webhook["timeoutSeconds"] = json!(30);
         }
         objects.create(configuration).await?;
     }

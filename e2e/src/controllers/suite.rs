@@ -27,7 +27,7 @@ use crate::{
     existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
-    suite::panic_message,
+    suite::{failure, panic_message},
 };
 
 /// The number of concurrent scenarios, more than there are processors since they mostly wait.
@@ -262,7 +262,7 @@ impl Suite {
         // Tasks that a scenario leaves running end on the runtime.
         let _entered = self.runtime.enter();
         outcome.and(kept).and(left).map_err(|error| {
-            let failure = format!("{error:#}\n{}", testbed.log_tails());
+            let failure = failure(&error, &testbed.log_tails());
             // Other scenarios may run for minutes before this is shown.
             let _ = fs::write(testbed.directory().join("failure.txt"), &failure);
             failure.into()
