@@ -1,5 +1,6 @@
 //! Metrics of the node groups, computed on each scrape: sums over all of them, which are always present, and series per
-//! group. A scrape must never block the writer for long: the index is copied group by group, and evaluated afterwards.
+//! group. A scrape must never block the writer for long: sums take one short visit to all groups, series copy the index
+//! group by group, and all of it is evaluated afterwards.
 
 mod deletions;
 mod values;

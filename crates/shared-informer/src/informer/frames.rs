@@ -286,9 +286,17 @@ impl End {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use futures::io::{BufReader, Cursor};
     use proptest::prelude::*;
+    use serde_json::Value;
 
     use super::*;
+    use crate::{Interner, Projection};
 
     /// Returns the positions of all ends, with a search that begins anew after each.
     fn ends(parts: &[Vec<u8>], find: impl Fn(&mut End, &[u8]) -> Option<usize>) -> Vec<(usize, usize)> {
@@ -301,6 +309,38 @@ mod tests {
             }
         }
         ends
+    }
+
+    /// The body never waits, so that nothing but the parser's own yields ends a task's turn.
+    #[tokio::test]
+    async fn after_each_batch_other_tasks_of_the_thread_have_a_turn() {
+        const BATCHES: usize = 20;
+        let bookmark = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1"}}}"#;
+        let event = br#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#;
+        // A bookmark ends a batch, and so do as many events as one may have.
+        for (line, lines) in [(&bookmark[..], 1), (event, MAX_BATCH)] {
+            let body = [line, b"\n"].concat().repeat(lines * BATCHES);
+            let mut frames = Frames::new(BufReader::with_capacity(body.len(), Cursor::new(body)), 1_000);
+            let projection = Projection::new("everything", |_, object: Value| Ok(object));
+            let decoder = Decoder { projection, texts: Arc::new(Interner::default()), secret: false };
+            let turns = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&turns);
+            let other = tokio::spawn(async move {
+                loop {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            });
+            for batch in 0..BATCHES {
+                let had = turns.load(Ordering::Relaxed);
+                let deadline = Instant::now() + std::time::Duration::from_secs(60);
+                let page = frames.next_batch(deadline, &decoder, "widgets").await.unwrap().unwrap();
+                assert_eq!(page.len(), lines, "batch {batch}");
+                let had_since = turns.load(Ordering::Relaxed) - had;
+                assert!(batch == 0 || had_since > 0, "no other task had a turn before batch {batch}");
+            }
+            other.abort();
+        }
     }
 
     proptest! {
