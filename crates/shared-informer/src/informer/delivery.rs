@@ -40,17 +40,17 @@ impl<T> Slot<T> {
         store: Arc<Store<T>>,
         progress: Arc<Progress>,
     ) {
-        let (mut delivered, mut turn) = (0_usize, Instant::now());
+        let (mut delivered, mut turn) = (0_usize, std::time::Instant::now());
         let mut resync = Resync { due: None, remaining: Vec::new() };
         while !self.removed.is_cancelled() {
             if !self.deliver_next(&mut handler, &progress) && !self.continue_resync(&mut resync, &store) {
                 self.wait(&resync).await;
-                (delivered, turn) = (0, Instant::now());
+                (delivered, turn) = (0, std::time::Instant::now());
             }
             delivered += 1;
             if delivered >= BATCH || turn.elapsed() >= TURN {
                 tokio::task::yield_now().await;
-                (delivered, turn) = (0, Instant::now());
+                (delivered, turn) = (0, std::time::Instant::now());
             }
         }
     }
