@@ -38,6 +38,25 @@ pub(crate) fn add_deployment(index: &Index, context: &Context, name: &str, repli
     index.apply(scalable(context, ScalableKind::MachineDeployment, name, &value));
 }
 
+/// Returns a Machine of a group, whose Node has its name.
+pub(crate) fn machine(context: &Context, group: usize, number: usize, phase: &Value) -> Change {
+    let (set, name) = (format!("pool-{group}-abcde"), format!("pool-{group}-abcde-{number}"));
+    let value = json!({
+        "metadata": {"ownerReferences": owned_by("MachineSet", &set)},
+        "spec": {"providerID": format!("cloud:///zone-a/{name}")},
+        "status": {"phase": phase, "nodeRef": {"name": name}},
+    });
+    let machine = Machine::decode(meta("fleet", &name), &value, context);
+    Change::Machine(Arc::new(machine.expect("the Machine decodes")))
+}
+
+/// Returns the Node of a Machine of a group.
+pub(crate) fn node(context: &Context, group: usize, number: usize, status: &Value) -> Change {
+    let name = format!("pool-{group}-abcde-{number}");
+    let value = json!({"spec": {"providerID": format!("cloud:///zone-a/{name}")}, "status": status});
+    Change::Node(Arc::new(Node::decode(meta("", &name), &value, context).expect("the Node decodes")))
+}
+
 /// Adds groups `MachineDeployment/fleet/pool-<n>` with this number of Machines each to an index, and pins them.
 pub(crate) fn fill(index: &Index, groups: usize, machines_per_group: usize) {
     let context = Context::new("cluster.x-k8s.io");
@@ -47,18 +66,8 @@ pub(crate) fn fill(index: &Index, groups: usize, machines_per_group: usize) {
         let value = json!({"metadata": {"ownerReferences": owned_by("MachineDeployment", &deployment)}});
         index.apply(scalable(&context, ScalableKind::MachineSet, &set, &value));
         for number in 0..machines_per_group {
-            let name = format!("{set}-{number}");
-            let provider_id = format!("cloud:///zone-a/{name}");
-            let value = json!({
-                "metadata": {"ownerReferences": owned_by("MachineSet", &set)},
-                "spec": {"providerID": provider_id},
-                "status": {"phase": "Running", "nodeRef": {"name": name}},
-            });
-            let machine = Machine::decode(meta("fleet", &name), &value, &context).expect("the Machine decodes");
-            index.apply(Change::Machine(Arc::new(machine)));
-            let value = json!({"spec": {"providerID": provider_id}});
-            let node = Node::decode(meta("", &name), &value, &context).expect("the Node decodes");
-            index.apply(Change::Node(Arc::new(node)));
+            index.apply(machine(&context, group, number, &json!("Running")));
+            index.apply(node(&context, group, number, &json!({})));
         }
     }
     index.refresh();

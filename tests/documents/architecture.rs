@@ -1,8 +1,10 @@
 //! The page on the architecture against the code: its crates and their uses, and the files of its walks.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, env, process::Command};
 
 use regex::Regex;
+
+use serde_json::Value;
 
 use super::{read, root};
 
@@ -87,6 +89,26 @@ fn a_crate_stands_above_those_that_it_uses_and_all_members_are_listed() {
     let members: BTreeSet<_> = members.map(|member| member.trim_start_matches("crates/")).collect();
     let listed = names.into_iter().chain(others.iter().map(|row| row[0].trim_matches('`')));
     assert_eq!(listed.filter(|name| *name != "cli").collect::<BTreeSet<_>>(), members);
+}
+
+/// The programs and libraries that `cargo build` builds without a selection of packages.
+#[test]
+fn a_build_without_options_is_the_program_alone() {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["metadata", "--no-deps", "--offline", "--locked", "--format-version=1"];
+    let output = Command::new(cargo).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let chosen = metadata["workspace_default_members"].as_array().unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter().filter(|package| chosen.contains(&package["id"]));
+    let targets: Vec<_> = packages.flat_map(|package| package["targets"].as_array().unwrap()).collect();
+    let of_kind = |kind: &str| -> BTreeSet<_> {
+        let targets = targets.iter().filter(|target| target["kind"].as_array().unwrap().contains(&kind.into()));
+        targets.map(|target| target["name"].as_str().unwrap().replace('_', "-")).collect()
+    };
+    let program = env!("CARGO_PKG_NAME").to_owned();
+    assert_eq!(of_kind("bin"), [program.clone()].into());
+    assert_eq!(of_kind("lib"), shipped().into_iter().chain([program]).collect());
 }
 
 #[test]

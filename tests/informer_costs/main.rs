@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../benches/fleet/mod.rs"]
+mod fleet;
 mod reads;
 mod watches;
 
@@ -80,6 +82,29 @@ fn managed_fields_of_a_watched_object_cost_the_same_however_many_they_are() {
         counted
     };
     assert_eq!(allocations(&with(1)), allocations(&with(1_000)));
+}
+
+/// However many Machines its group has and the others have.
+#[test]
+fn a_change_of_a_machine_or_its_node_takes_few_allocations_in_the_index() {
+    let context = Context::new(DEFAULT_GROUP);
+    let costs = |machines_per_group: usize| {
+        let index = Index::new(fleet::rules());
+        fleet::fill(&index, 20, machines_per_group);
+        let ready = |status: &str| json!({"conditions": [{"type": "Ready", "status": status}]});
+        let changes = [
+            fleet::machine(&context, 7, 1, &json!("Running")),
+            fleet::machine(&context, 7, 1, &json!("Deleting")),
+            fleet::machine(&context, 7, 1, &json!("Running")),
+            fleet::node(&context, 7, 1, &ready("True")),
+            fleet::node(&context, 7, 1, &ready("False")),
+            fleet::node(&context, 7, 1, &ready("True")),
+        ];
+        changes.map(|change| measure(|| index.apply(change)).count_total)
+    };
+    let (few, many) = (costs(2), costs(200));
+    assert_eq!(few, many, "allocations with 2 and 200 Machines in each group");
+    assert!(few.iter().all(|allocations| *allocations <= 2), "{few:?}");
 }
 
 /// Returns a deletion log of this many Machines, with names and uids like Cluster API's.

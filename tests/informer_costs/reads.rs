@@ -19,8 +19,7 @@ use state::{Selection, StateSource};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 
-#[path = "../../benches/fleet/mod.rs"]
-mod fleet;
+use super::fleet;
 
 const GROUPS: usize = 100;
 

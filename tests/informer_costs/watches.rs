@@ -201,6 +201,45 @@ fn lines_in_chunks_that_come_together_are_applied_together() {
     }
 }
 
+/// Returns the allocations of a first list that is streamed, from the request until the handler has it all.
+fn of_streamed_list(machines: usize) -> u64 {
+    let mut machine = object("management-v1beta2.yaml", "Machine");
+    let line = |number: usize| {
+        machine["metadata"]["name"] = json!(format!("machine-{number}"));
+        format!("{{\"type\":\"ADDED\",\"object\":{machine}}}\n").into()
+    };
+    let metadata = json!({"resourceVersion": "900", "annotations": {"k8s.io/initial-events-end": "true"}});
+    let end = format!("{}\n", json!({"type": "BOOKMARK", "object": {"kind": "Machine", "metadata": metadata}})).into();
+    let chunks: Vec<Bytes> = (0..machines).map(line).chain([end]).collect();
+    let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+        assert!(request.uri().query().unwrap().contains("sendInitialEvents=true"), "{request:?}");
+        let chunks = stream::iter(chunks.clone()).map(Ok::<_, Infallible>);
+        std::future::ready(Ok::<_, Infallible>(Response::new(Body::from_stream(chunks.chain(stream::pending())))))
+    });
+    let runtime = unhurried();
+    let _entered = runtime.enter();
+    let settings = Settings { streaming_lists: true, ..Settings::default() };
+    let factory = Factory::new(Client::new(server, "default"), runtime.handle(), settings);
+    let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
+    let machines_kind = ApiResource::from_gvk_with_plural(&kind, "machines");
+    let projection = Machine::projection(&Context::new(DEFAULT_GROUP));
+    let mut informer = None;
+    let allocations = measure(|| {
+        let started = informer.insert(factory.informer(Query::all(machines_kind), projection));
+        runtime.block_on(started.add_handler(|_: Event<Machine>| {}).synced());
+    });
+    assert_eq!(informer.unwrap().store().len(), machines);
+    allocations.count_total
+}
+
+#[test]
+fn an_object_of_a_streamed_list_takes_few_allocations() {
+    let (few, many) = (of_streamed_list(100), of_streamed_list(1_100));
+    let each = (many - few).div_ceil(1_000);
+    println!("{each} allocations for each object");
+    assert!(each <= 12, "an object takes {each} allocations");
+}
+
 /// Returns a page of four Machines with providerIDs of 16 KiB that no other page has, which announces another page.
 fn long_page(number: usize, next: &str) -> String {
     let machine = |place: usize| {

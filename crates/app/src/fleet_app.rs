@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    Config, DRAIN, FleetConfig, StartError, announce, certificates, checks,
+    Config, DRAIN, FleetConfig, ProgramChecks, StartError, announce, certificates,
     fleet::{FleetGroupMetrics, FleetProvider},
     follow_checks, follow_prices,
     listeners::Listeners,
@@ -20,8 +20,7 @@ use super::{
 };
 use page::FleetPage;
 use server::{
-    Check, Checks as _, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry,
-    serve_many_on_own_threads,
+    Checks, ClientFiles, GrpcAddress, GrpcThreadError, Shutdown, TlsFiles, new_registry, serve_many_on_own_threads,
 };
 use state::FleetStateSource;
 
@@ -62,13 +61,14 @@ impl FleetApp {
         let (source, stopping) = (common.management.clone(), shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let polled = provider.fleet.clone();
-        let poll = move || (polled.informers(), polled.checks().iter().all(Check::is_ready));
+        let poll = move || (polled.informers(), polled.pending().is_empty());
         tokio::spawn(report_progress(poll, common.log.clone(), shutdown.stopping()));
 
         let fleet = provider.fleet.clone();
         let apply = move |prices| fleet.set_prices(&prices);
         let prices = follow_prices(price_file, apply, &registry, shutdown.stopping());
-        let checks = checks(provider.fleet.clone(), common.scale.read_only, shutdown.stopping());
+        let (source, read_only) = (provider.fleet.clone(), common.scale.read_only);
+        let checks: Arc<dyn Checks> = Arc::new(ProgramChecks { source, read_only, stopping: shutdown.stopping() });
         let (routes, health) = routes(provider.service.clone(), common.reflection).await?;
         let health = follow_checks(health, &checks, &registry, shutdown.stopping());
         let pages_ended = CancellationToken::new();

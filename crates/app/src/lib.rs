@@ -94,7 +94,8 @@ impl App {
         let index = Arc::clone(workload.index());
         let apply = move |prices| index.apply(Change::Prices(prices));
         let prices = follow_prices(price_file, apply, &registry, shutdown.stopping());
-        let checks = checks(workload.clone(), config.scale.read_only, shutdown.stopping());
+        let (source, read_only) = (workload.clone(), config.scale.read_only);
+        let checks: Arc<dyn Checks> = Arc::new(ProgramChecks { source, read_only, stopping: shutdown.stopping() });
         let (routes, health) = routes(provider.service.clone(), config.reflection).await?;
         let health = follow_checks(health, &checks, &registry, shutdown.stopping());
         let sources = StatusSources {
@@ -291,16 +292,30 @@ fn serve_admin(
     tokio::spawn(serve_http(listener, pages, ended.clone()))
 }
 
-/// Returns the readiness checks of a cluster or a fleet. After a shutdown request, one of them is pending.
-fn checks(source: impl Checks + 'static, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
-    Arc::new(move || {
-        let mut checks = source.checks();
-        if read_only {
+/// The readiness checks of a cluster or a fleet. After a shutdown request, one of them is pending.
+struct ProgramChecks<S> {
+    source: S,
+    read_only: bool,
+    stopping: CancellationToken,
+}
+
+impl<S: Checks> ProgramChecks<S> {
+    fn shutdown(&self) -> Option<Check> {
+        self.stopping.is_cancelled().then(|| Check::pending("shutdown", "asked to end"))
+    }
+}
+
+impl<S: Checks> Checks for ProgramChecks<S> {
+    fn checks(&self) -> Vec<Check> {
+        let mut checks = self.source.checks();
+        if self.read_only {
             checks.push(Check::informational("read-only", "nothing is written, by --read-only"));
         }
-        if stopping.is_cancelled() {
-            checks.push(Check::pending("shutdown", "asked to end"));
-        }
+        checks.extend(self.shutdown());
         checks
-    })
+    }
+
+    fn pending(&self) -> Vec<Check> {
+        self.source.pending().into_iter().chain(self.shutdown()).collect()
+    }
 }

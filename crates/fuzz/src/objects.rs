@@ -6,6 +6,7 @@ use std::{fmt, str, sync::LazyLock};
 use capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
 };
+use change_stream::changes::ObjectJson;
 use serde_json::Value;
 use shared_informer::{Projection, ReadFrames, read_frames};
 use tokio::runtime::Runtime;
@@ -13,10 +14,12 @@ use tokio::runtime::Runtime;
 /// The limit of an event's length in bytes.
 const LONGEST: usize = 1 << 10;
 
-/// Decodes an object: the first byte chooses the kind, the others are its JSON. Both ways must agree.
+/// Decodes an object: the first byte chooses the kind, the others are its JSON. Both ways must agree, also on what
+/// `watch` reads of it.
 pub fn objects(data: &[u8]) {
     let Some((kind, json)) = data.split_first() else { return };
     let Ok(json) = str::from_utf8(json) else { return };
+    compare(&Projection::<ObjectJson>::serde(), json);
     let context = Context::new(DEFAULT_GROUP);
     match kind % 7 {
         0 => compare(&Machine::projection(&context), json),

@@ -24,6 +24,12 @@ pub enum CheckState {
 pub trait Checks: Send + Sync {
     /// Returns all checks, ready ones included, in the order to show them in.
     fn checks(&self) -> Vec<Check>;
+
+    /// Returns those that something waits for and that aren't done. A source whose other checks look at many parts
+    /// leaves these parts out.
+    fn pending(&self) -> Vec<Check> {
+        self.checks().into_iter().filter(|check| !check.is_ready()).collect()
+    }
 }
 
 impl Check {

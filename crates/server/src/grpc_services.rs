@@ -79,10 +79,10 @@ impl Health {
                 () = shutdown.cancelled() => return self.set_ending().await,
                 _ = period.tick() => {}
             }
-            let checks = checks.checks();
-            let in_sync = checks.iter().all(Check::is_ready);
+            let pending = checks.pending();
+            let in_sync = pending.is_empty();
             if known.replace(in_sync) != Some(in_sync) {
-                log_readiness(&checks, in_sync);
+                log_readiness(&pending);
                 self.set_in_sync(in_sync).await;
             }
         }
@@ -90,11 +90,11 @@ impl Health {
 }
 
 /// Logs readiness once per change, so that the log shows since when the program can answer.
-fn log_readiness(checks: &[Check], in_sync: bool) {
-    if in_sync {
-        tracing::info!(checks = checks.len(), "ready: all core kinds are in sync");
+fn log_readiness(pending: &[Check]) {
+    if pending.is_empty() {
+        tracing::info!("ready: all core kinds are in sync");
         return;
     }
-    let missing: Vec<_> = checks.iter().filter(|check| !check.is_ready()).map(|check| check.name.as_str()).collect();
+    let missing: Vec<_> = pending.iter().map(|check| check.name.as_str()).collect();
     tracing::info!(missing = missing.join(", "), "not ready: not all core kinds are in sync");
 }

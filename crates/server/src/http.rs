@@ -156,17 +156,16 @@ async fn livez() -> Response {
 }
 
 async fn readyz(State(checks): State<Arc<dyn Checks>>, RawQuery(query): RawQuery) -> Response {
-    let checks = checks.checks();
     let verbose = query.is_some_and(|query| {
         query.split('&').any(|parameter| parameter == "verbose" || parameter.starts_with("verbose="))
     });
-    if checks.iter().all(Check::is_ready) {
-        let text = if verbose { list(&checks, "readyz check passed") } else { "ok\n".to_owned() };
-        return page(StatusCode::OK, TEXT, text);
-    }
     // `kubectl describe` shows the answer of a failed probe, so it always says what is missing.
-    let shown: Vec<_> = checks.into_iter().filter(|check| verbose || !check.is_ready()).collect();
-    page(StatusCode::SERVICE_UNAVAILABLE, TEXT, list(&shown, "readyz check failed"))
+    let shown = if verbose { checks.checks() } else { checks.pending() };
+    if !shown.iter().all(Check::is_ready) {
+        return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, list(&shown, "readyz check failed"));
+    }
+    let text = if verbose { list(&shown, "readyz check passed") } else { "ok\n".to_owned() };
+    page(StatusCode::OK, TEXT, text)
 }
 
 async fn scrape(State(scrapes): State<Arc<Scrapes>>, headers: HeaderMap) -> Response {

@@ -1,6 +1,12 @@
 //! Tests that both parsers of a watch stream, the fast one and the byte-by-byte one, return the same events.
 
-use std::{fmt::Debug, sync::LazyLock};
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde::Deserialize as _;
@@ -217,6 +223,20 @@ fn the_rest_of_a_line_makes_it_an_event() {
     let ReadFrames { found, parsed_bytewise, .. } = read(&body, body.len() / 2 + 1, false);
     assert_eq!(found.len(), 2, "{found:?}");
     assert_eq!(parsed_bytewise, body.len() / 2 + 1, "the second half isn't parsed byte by byte");
+}
+
+#[test]
+fn an_event_whose_object_does_not_decode_is_found_by_its_line_and_read_once_either_way() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let projection = Projection::<()>::new("counted", move |_, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Err("it never decodes".to_owned())
+    });
+    let body = [event("ADDED", &OBJECTS[0], &Mutation::None), b"\n".to_vec()].concat();
+    let ReadFrames { found, parsed_bytewise, .. } = read_as(&projection, &body, body.len(), false);
+    assert!(found[0].contains("it never decodes"), "{found:?}");
+    assert_eq!((parsed_bytewise, reads.load(Ordering::Relaxed)), (0, 2));
 }
 
 #[test]

@@ -24,8 +24,8 @@ pub struct ChangedBy {
     pub time: Option<String>,
 }
 
-/// One entry of `managedFields`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// One entry of `managedFields`. Two are equal if they say the same, in whatever form.
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     by: ChangedBy,
     api_version: String,
@@ -50,6 +50,12 @@ impl Entry {
             && self.by.operation == other.by.operation
             && self.by.subresource == other.by.subresource
             && self.api_version == other.api_version
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.by == other.by && self.api_version == other.api_version && self.owns_the_same(other)
     }
 }
 

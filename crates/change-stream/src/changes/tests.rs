@@ -1,6 +1,7 @@
 //! Changes of example objects, from their state before to the one after.
 
 mod managers;
+mod passes;
 mod patches;
 mod secrets;
 mod selectors;

@@ -284,4 +284,10 @@ impl Checks for Fleet {
         });
         checks
     }
+
+    /// Looks at no Cluster: none of them is waited for.
+    fn pending(&self) -> Vec<Check> {
+        let problems = self.inner.common.core.problems(Vec::new).into_iter();
+        problems.filter_map(|(name, problem)| Some(Check::pending(name, problem?))).collect()
+    }
 }

@@ -338,6 +338,9 @@ async fn a_cluster_is_unknown_until_all_are_listed() {
     let machines = Check::ready("management/machines");
     world.until("the other kinds", |world| world.fleet.checks().contains(&machines)).await;
     assert!(!world.fleet.knows_clusters());
+    let pending = world.fleet.pending();
+    assert_eq!(pending.iter().map(|check| &*check.name).collect::<Vec<_>>(), ["management/clusters"]);
+    assert_eq!(pending, world.fleet.checks().into_iter().filter(|check| !check.is_ready()).collect::<Vec<_>>());
     api.release("clusters");
     world.until("the list", |world| world.fleet.knows_clusters()).await;
     assert!(world.fleet.is_selected(&ObjectKey::new(NAMESPACE, "stage")));
@@ -362,6 +365,7 @@ async fn nodes_are_those_of_each_workload_cluster_and_a_dead_one_concerns_nobody
     assert!(why.starts_with("workload/nodes: Secret team-a/other-kubeconfig"), "{why}");
     let checks = world.fleet.checks();
     assert!(checks.iter().all(Check::is_ready), "{checks:?}");
+    assert_eq!(world.fleet.pending(), []);
     let clusters = checks.iter().find(|check| check.name == "fleet/clusters").unwrap();
     assert!(
         matches!(&clusters.state, CheckState::Informational(why) if why.starts_with("team-a/other: ")),

@@ -1,6 +1,6 @@
-//! Finds the events in the body of a watch. An event in the usual form of an API server is found by the end of its line
-//! and read in one pass; any other is looked at byte by byte, with the same result: a property test compares both over
-//! mutilated real objects. Frames that arrive together, within limits, are one batch, which is applied under one lock.
+//! Finds the events in the body of a watch. An event in the usual form of an API server is found by the end of its
+//! line; any other is looked at byte by byte, with the same result: a property test compares both over mutilated real
+//! objects. Frames that arrive together, within limits, are one batch, which is applied under one lock.
 
 use futures::{AsyncBufRead, AsyncBufReadExt, FutureExt};
 use tokio::time::{Instant, error::Elapsed, timeout_at};
@@ -291,7 +291,11 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    use futures::io::{BufReader, Cursor};
+    use futures::{
+        TryStreamExt as _,
+        io::{BufReader, Cursor},
+        stream,
+    };
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -311,6 +315,30 @@ mod tests {
         ends
     }
 
+    fn decoder() -> Decoder<Value> {
+        let projection = Projection::new("everything", |_, object: Value| Ok(object));
+        Decoder { projection, texts: Arc::new(Interner::default()), secret: false }
+    }
+
+    fn in_a_minute() -> Instant {
+        Instant::now() + std::time::Duration::from_secs(60)
+    }
+
+    /// A connection may break right after events.
+    #[tokio::test]
+    async fn events_before_an_error_of_the_connection_are_applied() {
+        let event = |name: &str| {
+            let object = format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"1"}}}}"#);
+            Ok(format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"))
+        };
+        let parts = [event("a"), event("b"), Err(std::io::ErrorKind::ConnectionReset.into())];
+        let mut frames = Frames::new(stream::iter(parts).into_async_read(), 1_000);
+        let page = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap();
+        assert_eq!(page.len(), 2, "{page:?}");
+        let failure = frames.next_batch(in_a_minute(), &decoder(), "widgets").await.unwrap().unwrap_err();
+        assert!(failure.to_string().contains("connection reset"), "{failure}");
+    }
+
     /// The body never waits, so that nothing but the parser's own yields ends a task's turn.
     #[tokio::test]
     async fn after_each_batch_other_tasks_of_the_thread_have_a_turn() {
@@ -321,8 +349,7 @@ mod tests {
         for (line, lines) in [(&bookmark[..], 1), (event, MAX_BATCH)] {
             let body = [line, b"\n"].concat().repeat(lines * BATCHES);
             let mut frames = Frames::new(BufReader::with_capacity(body.len(), Cursor::new(body)), 1_000);
-            let projection = Projection::new("everything", |_, object: Value| Ok(object));
-            let decoder = Decoder { projection, texts: Arc::new(Interner::default()), secret: false };
+            let decoder = decoder();
             let turns = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&turns);
             let other = tokio::spawn(async move {
@@ -333,8 +360,7 @@ mod tests {
             });
             for batch in 0..BATCHES {
                 let had = turns.load(Ordering::Relaxed);
-                let deadline = Instant::now() + std::time::Duration::from_secs(60);
-                let page = frames.next_batch(deadline, &decoder, "widgets").await.unwrap().unwrap();
+                let page = frames.next_batch(in_a_minute(), &decoder, "widgets").await.unwrap().unwrap();
                 assert_eq!(page.len(), lines, "batch {batch}");
                 let had_since = turns.load(Ordering::Relaxed) - had;
                 assert!(batch == 0 || had_since > 0, "no other task had a turn before batch {batch}");

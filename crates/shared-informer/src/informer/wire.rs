@@ -32,20 +32,13 @@ impl<T> Clone for Decoder<T> {
 }
 
 impl<T> Decoder<T> {
-    /// Decodes an object; `None` if it has no name.
-    fn decode(&self, json: &RawValue) -> Option<Object<T>> {
-        self.decode_quickly(json.get()).or_else(|| {
-            let mut object = self.projection.read_carefully(json.get(), &self.texts)?;
-            if self.secret && object.content.is_err() {
-                object.content = Err(DecodeError::new("it doesn't decode; the reason is redacted, since it is secret"));
-            }
-            Some(object)
-        })
-    }
-
-    /// Decodes an object in one pass, if the text is exactly one object; `None` if the careful path is needed.
-    fn decode_quickly(&self, json: &str) -> Option<Object<T>> {
-        self.projection.read_quickly(json, &self.texts)
+    /// Decodes an object, in one pass if that is enough; `None` if the text isn't exactly one object with a name.
+    fn decode(&self, json: &str) -> Option<Object<T>> {
+        let mut object = self.projection.read(json, &self.texts)?;
+        if self.secret && object.content.is_err() {
+            object.content = Err(DecodeError::new("it doesn't decode; the reason is redacted, since it is secret"));
+        }
+        Some(object)
     }
 }
 
@@ -167,7 +160,7 @@ impl<'de, T> Visitor<'de> for ItemsSeed<'_, T> {
         let mut objects = Vec::new();
         let mut nameless = 0;
         while let Some(json) = items.next_element::<&RawValue>()? {
-            match self.0.decode(json) {
+            match self.0.decode(json.get()) {
                 Some(object) => objects.push(object),
                 None => nameless += 1,
             }
@@ -201,9 +194,9 @@ const BEGINNINGS: [&[u8]; 3] =
     [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#, br#"{"type":"DELETED","object":"#];
 
 impl<T> Frame<T> {
-    /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` if the careful path
-    /// is needed: the line is incomplete, unusual, longer than `max_bytes`, or its object can't be read in one pass. A
-    /// line with a usual beginning, one JSON value and a brace is one event, so the careful path would find the same.
+    /// Parses the event on the first line of `part`, and returns it with the rest. Returns `None` if the line is
+    /// incomplete, unusual, longer than `max_bytes`, or its object has no name. A line with a usual beginning, one JSON
+    /// value and a brace is one event, so a look at each byte would find the same.
     pub(super) fn of_line<'a>(part: &'a [u8], max_bytes: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
         let begun = part.trim_ascii_start();
         let beginning = BEGINNINGS.into_iter().find(|beginning| begun.starts_with(beginning))?;
@@ -213,7 +206,7 @@ impl<T> Frame<T> {
             return None;
         }
         let json = event.get(beginning.len()..)?.strip_suffix(b"}")?;
-        let object = decoder.decode_quickly(std::str::from_utf8(json).ok()?)?;
+        let object = decoder.decode(std::str::from_utf8(json).ok()?)?;
         let is_deleted = beginning == BEGINNINGS[2];
         Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
     }
@@ -229,7 +222,7 @@ impl<T> Frame<T> {
     pub(super) fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
         let RawFrame { r#type, object } =
             serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
-        let named = |frame: fn(Object<T>) -> Self| decoder.decode(object).map_or(Self::Nameless, frame);
+        let named = |frame: fn(Object<T>) -> Self| decoder.decode(object.get()).map_or(Self::Nameless, frame);
         match r#type.as_str() {
             "ADDED" | "MODIFIED" => Ok(named(Self::Put)),
             "DELETED" => Ok(named(Self::Delete)),
