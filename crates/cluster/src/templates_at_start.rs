@@ -31,6 +31,11 @@ enum Start {
 }
 
 impl TemplatesAtStart {
+    /// Returns true once nothing is awaited any more.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(*self.0.lock(), Start::Over)
+    }
+
     /// Returns true if the start still waits for templates, given that the core kinds are in sync. Ends the first sync
     /// of the index once it doesn't.
     pub(super) fn are_awaited(&self, index: &Index) -> bool {

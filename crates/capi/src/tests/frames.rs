@@ -170,14 +170,14 @@ fn events_in_chunks_of_their_own_come_together_after_an_odd_one_too() {
     const CHUNK: usize = 200;
     let event = |number: usize| {
         let event = format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{number}"}}}}}}"#);
-        // A space before the object is unusual.
-        let odd = event.replacen(":{", ": {", usize::from(number == 1));
+        // A space before its first field is unusual.
+        let odd = event.replacen('{', "{ ", usize::from(number == 1));
         format!("{odd:<width$}\n", width = CHUNK - 1)
     };
     let body = (0..10).map(event).collect::<String>();
     let ReadFrames { found, pages, parsed_bytewise } = read(body.as_bytes(), CHUNK, false);
     assert_eq!((found.len(), pages), (11, 1), "{found:?}");
-    assert!(parsed_bytewise <= CHUNK, "{parsed_bytewise} bytes are parsed one by one, not those of one event alone");
+    assert!((1..=CHUNK).contains(&parsed_bytewise), "{parsed_bytewise} bytes are parsed one by one");
 }
 
 #[test]
@@ -237,6 +237,21 @@ fn an_event_whose_object_does_not_decode_is_found_by_its_line_and_read_once_eith
     let ReadFrames { found, parsed_bytewise, .. } = read_as(&projection, &body, body.len(), false);
     assert!(found[0].contains("it never decodes"), "{found:?}");
     assert_eq!((parsed_bytewise, reads.load(Ordering::Relaxed)), (0, 2));
+}
+
+/// The error of an object that has no tree names a column.
+#[test]
+fn spaces_around_an_object_are_no_part_of_it() {
+    for [before, after] in
+        [["", ""], [" ", ""], ["", " "], ["\t\r", " \t"], ["\u{c}", ""], ["", "\u{c}"], ["\u{a0}", ""]]
+    {
+        for object in [r#"{"metadata":{"name":"a"},"x":1e999}"#, r#"{"metadata":{"name":"a"},"x":"\ud800"}"#, "{}", "7"]
+        {
+            let body = format!("{{\"type\":\"ADDED\",\"object\":{before}{object}{after}}}\n");
+            let [by_line, bytewise] = [false, true].map(|carefully| read(body.as_bytes(), 1 << 20, carefully).found);
+            assert_eq!(by_line, bytewise, "{body:?}");
+        }
+    }
 }
 
 #[test]

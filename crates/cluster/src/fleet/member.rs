@@ -268,6 +268,13 @@ impl Member {
         self.own_problem().or_else(|| self.problem_of_nodes().map(|why| format!("{NODES}: {why}")))
     }
 
+    /// Returns true while something is awaited at its start, given that the core kinds are in sync. Ends the first sync
+    /// of its index otherwise.
+    pub(super) fn is_starting(&self) -> bool {
+        self.own_problem();
+        !self.inner.at_start.is_over()
+    }
+
     /// Returns the reason why its own index isn't in sync, given that the core kinds are.
     fn own_problem(&self) -> Option<String> {
         let Inner { cluster, index, joined_at, at_start, common, .. } = &*self.inner;

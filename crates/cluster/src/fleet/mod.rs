@@ -23,7 +23,7 @@ use capi::ObjectKey;
 use nodegroup::{LabelSelector, PriceList, Rules};
 use parking_lot::Mutex;
 use shared_informer::{Namespaces, Settings, Spawner, Status};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{leaving::Leaving, member::Common, sink::FleetSink, templates::FleetTemplates};
@@ -43,6 +43,8 @@ use server::{Check, Checks};
 const CLUSTERS: &str = "fleet/clusters";
 /// The maximum number of Clusters that it names.
 const NAMED: usize = 10;
+/// The pause between looks at Clusters that are starting.
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// The options for reading a fleet.
 #[derive(Clone, Debug)]
@@ -177,7 +179,11 @@ impl Fleet {
             to_join.retain(|(cluster, _)| !self.inner.members.lock().contains_key(cluster));
             leaving.hold_back(&mut to_join, now);
             if !to_join.is_empty() {
-                for member in Member::join_all(to_join, &self.inner.common) {
+                let joined = Member::join_all(to_join, &self.inner.common);
+                let fleet = self.clone();
+                let starting = joined.clone();
+                self.spawn(async move { fleet.finish_starts(starting).await });
+                for member in joined {
                     let cluster = member.cluster();
                     leaving.log(cluster, now, || tracing::info!(%cluster, "a Cluster is served"));
                     tenants.joined(&member);
@@ -190,6 +196,16 @@ impl Fleet {
             tokio::select! {
                 _ = changed.changed() => {}
                 () = async { if let Some(next) = next { sleep_until(next).await } }, if next.is_some() => {}
+            }
+        }
+    }
+
+    /// Ends the start of Clusters that have joined: nobody may ask for what they await.
+    async fn finish_starts(&self, mut starting: Vec<Member>) {
+        while !starting.is_empty() {
+            sleep(START_PAUSE).await;
+            if self.core_problem().is_none() {
+                starting.retain(|member| member.left().is_none() && member.is_starting());
             }
         }
     }

@@ -330,6 +330,19 @@ async fn a_namespace_that_cannot_be_read_fails_its_own_clusters_alone() {
     world.shutdown().await;
 }
 
+/// Without an autoscaler and without scrapes, too, the log says what is served.
+#[tokio::test(start_paused = true)]
+async fn the_first_sync_of_a_cluster_ends_though_nobody_asks_for_anything() {
+    let (log, _guard) = CapturedLog::begin();
+    let api = three();
+    let world = World::new(&api, None);
+    // Its Nodes are waited for as well, and can't be read.
+    time::sleep(Duration::from_secs(60)).await;
+    let said = log.take();
+    assert_eq!(said.matches("node groups are read served=1 left_out=0").count(), 2, "{said}");
+    world.shutdown().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_unknown_until_all_are_listed() {
     let api = three();

@@ -206,7 +206,9 @@ impl<T> Frame<T> {
             return None;
         }
         let json = event.get(beginning.len()..)?.strip_suffix(b"}")?;
-        let object = decoder.decode(std::str::from_utf8(json).ok()?)?;
+        // Without the spaces around it, as a `RawValue`: an error names a column of it.
+        let json = std::str::from_utf8(json).ok()?.trim_matches([' ', '\t', '\r', '\n']);
+        let object = decoder.decode(json)?;
         let is_deleted = beginning == BEGINNINGS[2];
         Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
     }
