@@ -187,7 +187,8 @@ async fn an_annotation_that_is_no_time_again_and_again_has_few_lines_and_a_sum()
     time::sleep(Duration::from_secs(61)).await;
     set("other", Some("soon")).await;
     let said = log.take();
-    let about = |name: &str| said.lines().filter(|line| line.contains(name)).collect::<Vec<_>>();
+    let warned = || said.lines().filter(|line| line.contains("annotation"));
+    let about = |name: &str| warned().filter(|line| line.contains(name)).collect::<Vec<_>>();
     let ([first, second, sum], [other]) = (&about("team-a/stage")[..], &about("team-a/other")[..]) else {
         panic!("{said}")
     };
