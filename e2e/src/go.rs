@@ -139,6 +139,13 @@ pub fn release() -> Result<ReleasePrograms> {
     Ok(ReleasePrograms { crane: programs.join("crane"), cosign: programs.join("cosign") })
 }
 
+/// Builds kube-router, which enforces NetworkPolicies.
+pub fn kube_router() -> Result<PathBuf> {
+    let packages = ["github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"];
+    let build = Build { what: "kube-router", packages: &packages, files: &[], linker: "-s -w" };
+    Ok(Module::at("kube-router").binaries(&build)?.join("kube-router"))
+}
+
 /// Returns the directory in which all that is built for these tests is kept.
 pub(crate) fn cache() -> Result<PathBuf> {
     let programs = buildkit()?;

@@ -32,6 +32,7 @@ const SYSTEM: Rootfs = Rootfs {
         "dbus",
         "ethtool",
         "iproute2",
+        "ipset",
         "iptables",
         "jq",
         "kmod",

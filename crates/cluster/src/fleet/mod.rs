@@ -204,9 +204,8 @@ impl Fleet {
     async fn finish_starts(&self, mut starting: Vec<Member>) {
         while !starting.is_empty() {
             sleep(START_PAUSE).await;
-            if self.core_problem().is_none() {
-                starting.retain(|member| member.left().is_none() && member.is_starting());
-            }
+            let is_in_sync = self.core_problem().is_none();
+            starting.retain(|member| member.left().is_none() && (!is_in_sync || member.is_starting()));
         }
     }
 

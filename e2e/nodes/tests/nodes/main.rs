@@ -10,6 +10,7 @@ mod metrics;
 mod node;
 mod pod;
 mod pods;
+mod policy;
 mod release;
 mod token;
 mod topologies;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         calls::an_upgrade_fails_no_call,
         node::a_kubelet_writes_its_node_as_it_was_recorded,
         topologies::each_example_runs,
+        policy::an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_needs,
         metrics::prometheus_evaluates_every_alert_and_every_query_of_the_dashboard,
         release::image_and_chart_are_signed_before_they_have_a_tag_and_installed_by_digest,
         limits::a_thousand_groups_fit_the_default_limits,

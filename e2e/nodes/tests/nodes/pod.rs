@@ -28,8 +28,14 @@ pub(crate) fn uids(pods: &[Pod]) -> BTreeSet<String> {
 
 /// Returns the id of the program's process of a Pod, on the Node.
 pub(crate) fn process(testbed: &Testbed<'_>, pod: &Pod) -> Result<String> {
+    process_of(testbed, pod, "serve")
+}
+
+/// Returns the id of a container's process, on the Node.
+pub(crate) fn process_of(testbed: &Testbed<'_>, pod: &Pod, container: &str) -> Result<String> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let status = statuses.into_iter().flatten().find(|status| status.name == "serve").context("no container serve")?;
+    let status = statuses.into_iter().flatten().find(|status| status.name == container);
+    let status = status.with_context(|| format!("no container {container}"))?;
     let id =
         status.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).context("no container id")?;
     let listed = testbed.cluster.on_node(&["ctr", "--namespace=k8s.io", "tasks", "list"])?;
