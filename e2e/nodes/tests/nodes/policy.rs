@@ -103,7 +103,11 @@ impl<'a> Firewall<'a> {
     /// Takes its rules away again, for the scenarios that follow.
     fn stop(self) -> Result<()> {
         self.0.cluster.on_node(&["systemctl", "stop", UNIT])?;
-        self.0.cluster.on_node(&["kube-router", "--cleanup-config"])?;
+        // After the firewall it clears a proxy that doesn't run here, and crashes in it where the kernel has no IPVS.
+        let cleared = self.0.cluster.on_node(&["kube-router", "--cleanup-config"]);
+        let rules = self.0.cluster.on_node(&["iptables-save"])?;
+        let left: Vec<_> = rules.lines().filter(|rule| rule.contains("KUBE-ROUTER")).collect();
+        ensure!(left.is_empty(), "rules of kube-router are left: {left:?}: {cleared:?}");
         Ok(())
     }
 }
