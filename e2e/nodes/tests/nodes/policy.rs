@@ -103,11 +103,13 @@ impl<'a> Firewall<'a> {
     /// Takes its rules away again, for the scenarios that follow.
     fn stop(self) -> Result<()> {
         self.0.cluster.on_node(&["systemctl", "stop", UNIT])?;
-        // After the firewall it clears a proxy that doesn't run here, and crashes in it where the kernel has no IPVS.
-        let cleared = self.0.cluster.on_node(&["kube-router", "--cleanup-config"]);
+        // Its own clean-up crashes where the kernel has no IPVS.
+        let own = "KUBE-ROUTER|KUBE-POD-FW|KUBE-NWPLCY";
+        let clear = format!("iptables-save | grep -vE '{own}' | iptables-restore");
+        self.0.cluster.on_node(&["bash", "-o", "pipefail", "-c", &clear])?;
         let rules = self.0.cluster.on_node(&["iptables-save"])?;
         let left: Vec<_> = rules.lines().filter(|rule| rule.contains("KUBE-ROUTER")).collect();
-        ensure!(left.is_empty(), "rules of kube-router are left: {left:?}: {cleared:?}");
+        ensure!(left.is_empty(), "rules of kube-router are left: {left:?}");
         Ok(())
     }
 }
