@@ -33,8 +33,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(240);
 /// The interval of looking at a cluster.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// kind's settings: a directory lists the registries that containerd reaches without TLS. An image that was loaded may be
-/// used though it has been pulled from a registry as well: by default the kubelet refuses it from then on.
+/// kind's settings: a directory lists the registries that containerd reaches without TLS. An image that was loaded may
+/// be used though it has been pulled from a registry as well: by default the kubelet refuses it from then on.
 const SETTINGS: &str = r#"
 kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
