@@ -155,7 +155,7 @@ impl Driver {
         api: &Api,
         chance: Chance,
         until: Nanos,
-        (habits, skipped): (Habits, BTreeSet<Decision>),
+        (habits, skipped, with_kubeadm): (Habits, BTreeSet<Decision>, bool),
         shared: Shared,
         concern: Option<(&Concern, CapiVersion)>,
     ) -> Self {
@@ -191,7 +191,7 @@ impl Driver {
         let fates = move |machine: &Value| {
             machines += 1;
             let trouble = if entropy::now() < until { trouble } else { 0 };
-            let draw = |trouble| fate(&mut chance.of("fate", 0, machines), trouble);
+            let draw = |trouble| Fate { with_kubeadm, ..fate(&mut chance.of("fate", 0, machines), trouble) };
             let (mut fate, plain) = (draw(trouble), draw(0));
             let decision = Decision { what: "fate", actor: actors, ordinal: machines };
             if fate != plain && left_out.contains(&decision) {

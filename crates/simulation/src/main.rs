@@ -52,6 +52,9 @@ struct Arguments {
     /// Puts a MachinePool among the groups of a quarter of the worlds.
     #[arg(long)]
     pools: bool,
+    /// Lets Nodes register with the taint that kubeadm gives them, until Cluster API has linked them to their Machines.
+    #[arg(long)]
+    kubeadm: bool,
     /// Two or three Clusters, each with a workload API and a Cluster Autoscaler of its own, which copies serve as a
     /// fleet.
     #[arg(long)]
@@ -94,6 +97,7 @@ impl Arguments {
         given.extend(self.copies.map(|copies| format!("--copies={copies}")));
         given.extend(self.controllers.map(|habits| format!("--controllers={habits}")));
         given.extend(self.pools.then(|| "--pools".to_owned()));
+        given.extend(self.kubeadm.then(|| "--kubeadm".to_owned()));
         given.extend(self.fleet.then(|| "--fleet".to_owned()));
         given
     }
@@ -119,6 +123,7 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
         quiet: arguments.quiet,
         habits: arguments.controllers,
         pools: arguments.pools,
+        kubeadm: arguments.kubeadm,
         fleet: arguments.fleet,
         skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
         traced: arguments.trace,

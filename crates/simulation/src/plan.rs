@@ -6,6 +6,7 @@ use crate::{Decision, Finding, Habits};
 
 /// The plan of a world.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
@@ -19,6 +20,8 @@ pub struct Plan {
     pub habits: Option<Habits>,
     /// True if a MachinePool is among the groups of a quarter of the worlds.
     pub pools: bool,
+    /// True if Nodes register with the taint that kubeadm gives them, until Cluster API has linked them.
+    pub kubeadm: bool,
     /// True if the copies serve a fleet of two or three Clusters.
     pub fleet: bool,
     /// The faults that don't strike, and the acts that are skipped.
@@ -38,6 +41,7 @@ impl Plan {
             quiet: 900,
             habits: None,
             pools: false,
+            kubeadm: false,
             fleet: false,
             skipped: BTreeSet::new(),
             traced: false,

@@ -1,14 +1,16 @@
-//! A Node of a real kubelet, as it was recorded, and its parts that the program and an autoscaler read. A simulated
+//! Nodes of real kubelets, as they were recorded, and their parts that the program and an autoscaler read. A simulated
 //! Node and each real one must agree with it there.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// A Node of kubelet 1.36 as it has registered, when it is ready, and when its container runtime is down.
+/// A Node of kubelet 1.36 as it has registered, when it is ready, and when its container runtime is down; and one of a
+/// Machine, by kubeadm, as it has its providerID, when Cluster API has linked it, and when it is ready.
 const RECORDED: &str = include_str!("../../fixtures/node.json");
 
-/// Returns the recorded Node in one of its states: `registered`, `ready` or `unready`.
+/// Returns the recorded Node in one of its states: `registered`, `ready` or `unready`, or that of a Machine: `joining`,
+/// `claimed` or `joined`.
 ///
 /// # Panics
 /// Panics if there is no such state.
@@ -36,7 +38,9 @@ pub fn shape(node: &Value) -> Value {
         of_kubelet.map(|(key, value)| (key, label(key).is_string() && label(key) == value)).into();
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
     let mut taints: Vec<_> = taints
-        .filter(|taint| texts(&taint["key"]).starts_with("node.kubernetes.io/"))
+        .filter(|taint| {
+            ["node.kubernetes.io/", "node.cluster.x-k8s.io/"].iter().any(|of| texts(&taint["key"]).starts_with(of))
+        })
         .map(|taint| [texts(&taint["key"]), texts(&taint["effect"])])
         .collect();
     taints.sort();
@@ -53,8 +57,12 @@ pub fn shape(node: &Value) -> Value {
         names.retain(|name| !name.starts_with("hugepages-") && !name.contains('/'));
         names
     };
+    let of_machine = ["cluster-name", "cluster-namespace", "machine", "owner-kind", "owner-name"];
+    let annotations = &node["metadata"]["annotations"];
+    let of_machine = of_machine.map(|name| annotations[format!("cluster.x-k8s.io/{name}")].is_string());
     json!({
         "labels": labels,
+        "annotations": of_machine,
         "taints": taints,
         "conditions": conditions,
         "capacity": names("capacity"),

@@ -220,7 +220,7 @@ impl Reconcile<'_> {
             refer_to_node(&mut self.wanted, node.name(), self.context.settings.contract);
         }
         let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
-        node_of(&self.wanted, self.inputs).annotate(&mut labelled);
+        node_of(&self.wanted, self.inputs).claim(&mut labelled);
         self.plan.change(Side::Workload, node, labelled);
     }
 

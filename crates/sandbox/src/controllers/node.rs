@@ -69,7 +69,7 @@ impl NodeOf<'_> {
                 },
             },
         });
-        self.annotate(&mut node);
+        self.claim(&mut node);
         set_ready(&mut node, ready, now);
         for (pressure, reason, message) in [
             ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -81,18 +81,27 @@ impl NodeOf<'_> {
         node
     }
 
-    /// Returns the Node as a kubelet registers it, without the fields that Cluster API adds.
-    pub(crate) fn registered(&self, ready: bool, now: Timestamp) -> Value {
+    /// Returns the Node as a kubelet registers it, without the fields that Cluster API adds. With kubeadm it has a
+    /// taint until then.
+    pub(crate) fn registered(&self, ready: bool, with_kubeadm: bool, now: Timestamp) -> Value {
         let mut node = self.object(ready, now);
         node.unset("/metadata/annotations");
         for key in synced_labels(&self.labels).keys() {
             node.unset(&object::label(key));
         }
+        if with_kubeadm {
+            let mut taints = vec![json!({ "key": UNINITIALIZED, "effect": "NoSchedule" })];
+            taints.extend(node["spec"]["taints"].as_array().cloned().unwrap_or_default());
+            node.set("/spec/taints", json!(taints));
+        }
         node
     }
 
-    /// Adds the annotations by which Cluster API links the Node to its Machine and owner.
-    pub(crate) fn annotate(&self, node: &mut Value) {
+    /// Adds the annotations by which Cluster API links the Node to its Machine and owner, and takes its taint off.
+    pub(crate) fn claim(&self, node: &mut Value) {
+        let mut taints: Vec<_> = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints.retain(|taint| taint["key"] != UNINITIALIZED);
+        set_taints(node, &taints);
         for (key, value) in [
             (keys::NODE_CLUSTER, self.cluster),
             (keys::NODE_NAMESPACE, self.namespace),
@@ -106,6 +115,9 @@ impl NodeOf<'_> {
         }
     }
 }
+
+/// The taint of a Node that Cluster API hasn't linked to its Machine yet.
+const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
 
 /// The taint of a Node that isn't ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -129,6 +141,10 @@ pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
         (false, false) => &["NoSchedule", "NoExecute"],
     };
     taints.extend(effects.iter().map(|effect| json!({ "key": NOT_READY, "effect": effect })));
+    set_taints(node, &taints);
+}
+
+fn set_taints(node: &mut Value, taints: &[Value]) {
     if taints.is_empty() {
         node.unset("/spec/taints");
     } else {
@@ -169,9 +185,8 @@ mod tests {
     use super::*;
     use crate::conformance::node::{recorded, shape};
 
-    #[test]
-    fn a_simulated_kubelet_writes_its_node_as_a_real_one_did() {
-        let of = NodeOf {
+    fn worker() -> NodeOf<'static> {
+        NodeOf {
             name: "worker",
             provider_id: "sandbox:///team-a/worker",
             cluster: "prod",
@@ -183,9 +198,13 @@ mod tests {
             labels: Map::new(),
             taints: Vec::new(),
             hardware: Hardware::of(None, None),
-        };
-        let now = Timestamp::UNIX_EPOCH;
-        let mut node = of.registered(false, now);
+        }
+    }
+
+    #[test]
+    fn a_simulated_kubelet_writes_its_node_as_a_real_one_did() {
+        let (of, now) = (worker(), Timestamp::UNIX_EPOCH);
+        let mut node = of.registered(false, false, now);
         assert_eq!(shape(&node), shape(&recorded("registered")));
         set_ready(&mut node, true, now);
         assert_eq!(shape(&node), shape(&recorded("ready")));
@@ -193,7 +212,19 @@ mod tests {
         assert_eq!(shape(&node), shape(&recorded("unready")));
         set_ready(&mut node, true, now);
         assert_eq!(shape(&node), shape(&recorded("ready")));
-        assert_eq!(shape(&of.object(true, now)), shape(&recorded("ready")));
+        assert!(node["spec"].get("taints").is_none(), "{node}");
+    }
+
+    #[test]
+    fn a_simulated_node_joins_its_machine_as_a_real_one_did() {
+        let (of, now) = (worker(), Timestamp::UNIX_EPOCH);
+        let mut node = of.registered(false, true, now);
+        assert_eq!(shape(&node), shape(&recorded("joining")));
+        of.claim(&mut node);
+        assert_eq!(shape(&node), shape(&recorded("claimed")));
+        set_ready(&mut node, true, now);
+        assert_eq!(shape(&node), shape(&recorded("joined")));
+        assert_eq!(shape(&of.object(true, now)), shape(&recorded("joined")));
         assert!(node["spec"].get("taints").is_none(), "{node}");
     }
 

@@ -17,6 +17,8 @@ pub struct Fate {
     pub times: Times,
     /// The time by which `status.nodeRef` and the Node's annotations lag behind the Node.
     pub reference: Duration,
+    /// True if its kubelet registers the Node with the taint that Cluster API takes off together with the annotations.
+    pub with_kubeadm: bool,
     /// The loss of its Node object, which returns under the same name and providerID.
     pub rejoins: Option<Rejoin>,
     /// The period during which its Node isn't Ready.
@@ -73,6 +75,7 @@ impl Fate {
             behaviour: Behaviour::Joins,
             times,
             reference: Duration::ZERO,
+            with_kubeadm: false,
             rejoins: None,
             unready: None,
             hook: None,

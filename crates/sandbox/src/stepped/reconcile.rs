@@ -173,7 +173,7 @@ impl Controllers {
                 template: &template,
                 node: None,
             };
-            machine::node_of(machine, &inputs).registered(is_ready, now)
+            machine::node_of(machine, &inputs).registered(is_ready, fate.with_kubeadm, now)
         };
         let plan = server.plan(node, make, now);
         if seen.is_none() && node.is_none() && plan.again.is_none() {

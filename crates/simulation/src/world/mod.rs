@@ -237,7 +237,7 @@ impl World {
             define_cluster_api(&api, Contract::V1Beta2)?;
             let api_of_all = api.with_unserved();
             let driver = |seed, concern| {
-                let ways = (habits, plan.skipped.clone());
+                let ways = (habits, plan.skipped.clone(), plan.kubeadm);
                 Driver::new(&api_of_all, Chance::new(seed), until, ways, controllers.clone(), concern)
             };
             let version = controllers::version(chance);

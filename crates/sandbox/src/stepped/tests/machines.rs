@@ -34,15 +34,17 @@ fn is(phase: &str, refers: bool, nodes: usize, ready: usize) -> (String, bool, u
 
 #[test]
 fn a_node_joins_before_its_machine_refers_to_it() {
-    let mut world = one(Fate { reference: seconds(120), ..fate() });
+    let mut world = one(Fate { reference: seconds(120), with_kubeadm: true, ..fate() });
     world.pass(40);
     assert_eq!(state(&world), is("Provisioned", false, 1, 1));
     let node = world.nodes().remove(0);
     assert_eq!(node.annotation(keys::NODE_MACHINE), None);
+    assert_eq!(node["spec"]["taints"][0]["key"], "node.cluster.x-k8s.io/uninitialized");
     assert_eq!(node["spec"]["providerID"], world.list("machines")[0]["spec"]["providerID"]);
     world.pass(120);
     assert_eq!(state(&world), is("Running", true, 1, 1));
     assert!(world.nodes()[0].annotation(keys::NODE_MACHINE).is_some());
+    assert!(world.nodes()[0]["spec"]["taints"].is_null());
 }
 
 #[test]
