@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, env, process::Command};
 
 use regex::Regex;
-
 use serde_json::Value;
 
 use super::{read, root};

@@ -54,28 +54,33 @@ pub(crate) async fn an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_need
         check(&all.chain([(&own, dns.as_str(), METRICS_OF_DNS, true)]).collect::<Vec<_>>()).await?;
     }
     let firewall = Firewall::start(testbed)?;
-    // Probes, lists and watches of Pods that start now pass the firewall.
-    for pod in &pods {
-        testbed.objects.remove("Pod", name(pod)?).await?;
-    }
-    for pod in &release.settled().await? {
-        let (address, own) = (address(pod)?, Client::of(testbed, pod)?);
-        check(&[
-            (autoscaler, address, GRPC, true),
-            (autoscaler, address, PROBES, false),
-            (stranger, address, GRPC, false),
-            (stranger, address, METRICS, true),
-            (look_alike, address, GRPC, false),
-            (look_alike, address, METRICS, true),
-            (&own, &dns, 53, true),
-            (&own, &dns, METRICS_OF_DNS, false),
-            // No policy selects it.
-            (stranger, &dns, METRICS_OF_DNS, true),
-        ])
-        .await?;
-    }
-    firewall.stop()?;
-    testbed.objects.remove("Namespace", &elsewhere).await
+    let outcome = async {
+        // Probes, lists and watches of Pods that start now pass the firewall.
+        for pod in &pods {
+            testbed.objects.remove("Pod", name(pod)?).await?;
+        }
+        for pod in &release.settled().await? {
+            let (address, own) = (address(pod)?, Client::of(testbed, pod)?);
+            check(&[
+                (autoscaler, address, GRPC, true),
+                (autoscaler, address, PROBES, false),
+                (stranger, address, GRPC, false),
+                (stranger, address, METRICS, true),
+                (look_alike, address, GRPC, false),
+                (look_alike, address, METRICS, true),
+                (&own, &dns, 53, true),
+                (&own, &dns, METRICS_OF_DNS, false),
+                // No policy selects it.
+                (stranger, &dns, METRICS_OF_DNS, true),
+            ])
+            .await?;
+        }
+        Ok(())
+    };
+    // The scenarios that follow run without it, whatever was found.
+    let outcome = outcome.await;
+    let removed = testbed.objects.remove("Namespace", &elsewhere).await;
+    outcome.and(firewall.stop()).and(removed)
 }
 
 /// kube-router's firewall, as a process of the Node with an administrator's rights.
