@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context as TaskContext, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use allocation_counter::measure;
@@ -25,11 +25,12 @@ use shared_informer::{Event, Factory, Query, Settings, Spawner, Task};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::Notify,
+    time::Instant,
 };
 
 use super::object;
 
-/// Counts the polls of a task; of a handler's, those that the machine's clock didn't cut.
+/// Counts the polls of a task; of a handler's, those that the machine's clock didn't cut. A paused clock cuts none.
 struct Polled {
     task: Task,
     polls: Arc<AtomicUsize>,

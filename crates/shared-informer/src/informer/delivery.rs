@@ -21,7 +21,8 @@ use crate::identity::ObjectKey;
 
 /// The number of events that a task delivers before it yields to others of its thread.
 const BATCH: usize = 128;
-/// The maximum time before a task yields, so that other tasks of the thread wait for one slow call, not for many.
+/// The maximum time before a task yields, so that other tasks of the thread wait for one slow call, not for many. By
+/// tokio's clock: under a paused one the number of events alone decides, however slow the machine is.
 const TURN: Duration = Duration::from_millis(1);
 /// The fraction of the resync period by which a resync may come early, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
@@ -40,17 +41,17 @@ impl<T> Slot<T> {
         store: Arc<Store<T>>,
         progress: Arc<Progress>,
     ) {
-        let (mut delivered, mut turn) = (0_usize, std::time::Instant::now());
+        let (mut delivered, mut turn) = (0_usize, Instant::now());
         let mut resync = Resync { due: None, remaining: Vec::new() };
         while !self.removed.is_cancelled() {
             if !self.deliver_next(&mut handler, &progress) && !self.continue_resync(&mut resync, &store) {
                 self.wait(&resync).await;
-                (delivered, turn) = (0, std::time::Instant::now());
+                (delivered, turn) = (0, Instant::now());
             }
             delivered += 1;
             if delivered >= BATCH || turn.elapsed() >= TURN {
                 tokio::task::yield_now().await;
-                (delivered, turn) = (0, std::time::Instant::now());
+                (delivered, turn) = (0, Instant::now());
             }
         }
     }

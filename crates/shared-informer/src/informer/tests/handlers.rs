@@ -1,6 +1,9 @@
 //! Tests of handlers: the events that they receive, and their isolation from each other.
 
-use std::sync::mpsc as blocking;
+use std::sync::{
+    atomic::{AtomicUsize, Ordering},
+    mpsc as blocking,
+};
 
 use super::*;
 
@@ -85,4 +88,47 @@ async fn a_slow_handler_delays_nobody_and_receives_the_sum() {
     assert_eq!(soon("an event", received.recv()).await.as_deref(), Some("one/first:1>3"));
     scene.factory.shutdown().await;
     assert_eq!(soon("the end", received.recv()).await, None);
+}
+
+/// Returns the number of turns that another task has while a handler receives 20 events, with each of which it is busy
+/// for longer than its own turn may last by the machine's clock.
+async fn turns_during_slow_events() -> usize {
+    const EVENTS: usize = 20;
+    let widgets: Vec<_> = (0..EVENTS).map(|number| widget(&format!("one/{number}"), 1, 1)).collect();
+    let scene = synced(&widgets).await;
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let _registration = scene.informer.add_handler(move |_: Event<Widget>| {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(2) {
+            std::hint::spin_loop();
+        }
+        sender.send(turns.load(Ordering::Relaxed)).unwrap();
+    });
+    let first = received.recv().await.unwrap();
+    let mut last = first;
+    for _ in 1..EVENTS {
+        last = received.recv().await.unwrap();
+    }
+    other.abort();
+    last - first
+}
+
+#[tokio::test]
+async fn a_handler_lets_others_run_after_each_slow_event() {
+    let turns = turns_during_slow_events().await;
+    assert!((10..=20).contains(&turns), "others had {turns} turns");
+}
+
+/// What is counted under a paused clock is the same however busy the machine is.
+#[tokio::test(start_paused = true)]
+async fn a_handlers_turn_lasts_while_the_clock_is_paused() {
+    assert_eq!(turns_during_slow_events().await, 0);
 }
