@@ -71,6 +71,8 @@ pub fn waits_for_rollout<T: Types, P: Policy>(
 pub struct Instance {
     /// True if its deletion has been accepted already.
     pub is_accepted: bool,
+    /// True if the pool lists it.
+    pub is_listed: bool,
     /// True if Machines of the pool are known.
     pub is_of_machines: bool,
     /// True if the operator lets the infrastructure provider choose which instance goes.
@@ -84,6 +86,8 @@ pub enum InstanceNaming {
     Accepted,
     /// The size is lowered for it.
     Lower,
+    /// It has gone, or isn't listed yet. A smaller size would remove another instance.
+    NotListed,
     /// Its own Machine isn't known yet. Without a mark on it another instance would be removed.
     AwaitMachine,
     /// The operator refuses that another instance may go in its place.
@@ -97,6 +101,7 @@ impl Instance {
         match self {
             Self { is_accepted: true, .. } => InstanceNaming::Accepted,
             Self { is_of_machines: true, .. } => InstanceNaming::AwaitMachine,
+            Self { is_listed: false, .. } => InstanceNaming::NotListed,
             Self { provider_may_choose: false, .. } => InstanceNaming::Refuse,
             Self { .. } => InstanceNaming::Lower,
         }
@@ -149,19 +154,25 @@ mod tests {
         assert_eq!(named.decide(|| has_lowered, || waits), expected);
     }
 
+    /// One that is listed, of a pool without Machines, whose provider may choose.
+    const INSTANCE: Instance =
+        Instance { is_accepted: false, is_listed: true, is_of_machines: false, provider_may_choose: true };
+
     #[rstest]
-    #[case::any_may_go(false, false, true, InstanceNaming::Lower)]
-    #[case::no_other_may_go(false, false, false, InstanceNaming::Refuse)]
-    #[case::its_machine_comes(false, true, true, InstanceNaming::AwaitMachine)]
-    #[case::its_machine_comes_first(false, true, false, InstanceNaming::AwaitMachine)]
-    #[case::it_is_named_again(true, true, false, InstanceNaming::Accepted)]
-    fn an_instance_of_a_pool(
-        #[case] is_accepted: bool,
-        #[case] is_of_machines: bool,
-        #[case] provider_may_choose: bool,
-        #[case] expected: InstanceNaming,
-    ) {
-        assert_eq!(Instance { is_accepted, is_of_machines, provider_may_choose }.decide(), expected);
+    #[case::any_may_go(INSTANCE, InstanceNaming::Lower)]
+    #[case::no_other_may_go(Instance { provider_may_choose: false, ..INSTANCE }, InstanceNaming::Refuse)]
+    #[case::it_has_gone(Instance { is_listed: false, ..INSTANCE }, InstanceNaming::NotListed)]
+    #[case::its_machine_comes(Instance { is_of_machines: true, ..INSTANCE }, InstanceNaming::AwaitMachine)]
+    #[case::its_machine_comes_first(
+        Instance { is_of_machines: true, is_listed: false, provider_may_choose: false, ..INSTANCE },
+        InstanceNaming::AwaitMachine
+    )]
+    #[case::it_is_named_again(
+        Instance { is_accepted: true, is_listed: false, is_of_machines: true, provider_may_choose: false },
+        InstanceNaming::Accepted
+    )]
+    fn an_instance_of_a_pool(#[case] instance: Instance, #[case] expected: InstanceNaming) {
+        assert_eq!(instance.decide(), expected);
     }
 
     #[test]

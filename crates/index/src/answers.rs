@@ -42,6 +42,12 @@ impl Index {
         self.inner.read().live.resolve(query)
     }
 
+    /// Returns true if a MachinePool lists this providerID, whole or by the part after the last `/`.
+    #[must_use]
+    pub fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
+        self.inner.read().live.lists(pool, provider_id)
+    }
+
     /// Returns the served values of a group: the current ones, or the last ones if it has stopped being a group since
     /// the last Refresh.
     #[must_use]

@@ -6,7 +6,10 @@ use std::{collections::HashMap, sync::Arc};
 use capi::{Machine, ObjectKey, ScalableKind};
 use nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
-use super::{holder::Holder, live_state::LiveState};
+use super::{
+    holder::{Holder, holder_key},
+    live_state::LiveState,
+};
 
 /// A Node as the caller describes it.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +92,13 @@ impl LiveState {
         let Some(tail) = provider_id::tail(id) else { return Resolved::Unknown };
         let by_tail = Candidates::of(self.holders.with_tail(tail), Candidates::may_be_unambiguous);
         if by_tail.is_unambiguous(self) { by_tail.choose(self, query) } else { Resolved::Unknown }
+    }
+
+    /// Returns true if a MachinePool lists this providerID, or one with the same end, which a provider may write
+    /// differently on Nodes.
+    pub(super) fn lists(&self, pool: &GroupId, provider_id: &str) -> bool {
+        let mut holders = self.holders.with_tail(holder_key(provider_id));
+        holders.any(|holder| matches!(holder, Holder::Pool(other) if other == pool))
     }
 
     fn by_annotations(&self, query: NodeQuery<'_>) -> Resolved {

@@ -2,7 +2,7 @@
 //! Machines. Each process has its own memory, so no exact result may depend on it; for Machines there is the log of
 //! deletions.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, mem, time::Duration};
 
 use capi::ObjectKey;
 use nodegroup::{GroupId, PlaceholderRef};
@@ -37,10 +37,17 @@ impl DeletionTarget {
     }
 }
 
-/// The Machines, Nodes and replicas on their way out of each group, with the times at which their deletions were
-/// accepted.
+/// An accepted deletion.
+#[derive(Clone, Copy, Debug)]
+struct Accepted {
+    since: Instant,
+    /// True if its instance was seen to be gone.
+    is_gone: bool,
+}
+
+/// The Machines, Nodes and replicas on their way out of each group.
 #[derive(Debug, Default)]
-pub(super) struct AcceptedDeletions(Mutex<HashMap<GroupId, HashMap<DeletionTarget, Instant>>>);
+pub(super) struct AcceptedDeletions(Mutex<HashMap<GroupId, HashMap<DeletionTarget, Accepted>>>);
 
 impl AcceptedDeletions {
     /// Records that the deletion of these was accepted, or that a smaller target size removes them.
@@ -49,13 +56,14 @@ impl AcceptedDeletions {
         let mut accepted_deletions = self.0.lock();
         // Entries that nobody asks for again are dropped here.
         accepted_deletions.retain(|_, nodes| {
-            nodes.retain(|_, since| now.duration_since(*since) < REMEMBERED_FOR);
+            nodes.retain(|_, accepted| now.duration_since(accepted.since) < REMEMBERED_FOR);
             !nodes.is_empty()
         });
         for target in targets {
             // One that is named again keeps its first time: a caller that asks in every loop would otherwise wait for
             // ever.
-            accepted_deletions.entry(id.clone()).or_default().entry(target).or_insert(now);
+            let accepted = Accepted { since: now, is_gone: false };
+            accepted_deletions.entry(id.clone()).or_default().entry(target).or_insert(accepted);
         }
     }
 
@@ -63,7 +71,7 @@ impl AcceptedDeletions {
     pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
         let mut accepted_deletions = self.0.lock();
         let Some(nodes) = accepted_deletions.get_mut(id) else { return false };
-        nodes.retain(|_, since| since.elapsed() < REMEMBERED_FOR);
+        nodes.retain(|_, accepted| accepted.since.elapsed() < REMEMBERED_FOR);
         let has = nodes.contains_key(&DeletionTarget::named(node));
         if nodes.is_empty() {
             accepted_deletions.remove(id);
@@ -78,10 +86,11 @@ impl AcceptedDeletions {
         }
     }
 
-    /// Forgets the instances that a MachinePool doesn't list any more: one that is listed again is a new one.
-    pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
+    /// Forgets the instances that a MachinePool has again after they were gone: these are new ones. One that is gone is
+    /// remembered, since its Node may still be named.
+    pub(super) fn forget_returned(&self, index: &Index, id: &GroupId) {
         let no_annotations = HashMap::new();
-        let is_listed = |target: &DeletionTarget| match target {
+        let is_there = |target: &DeletionTarget| match target {
             // Its name is never used again.
             DeletionTarget::Machine(_) | DeletionTarget::Replica(_) => true,
             DeletionTarget::Node(instance) => {
@@ -90,7 +99,10 @@ impl AcceptedDeletions {
             }
         };
         if let Some(nodes) = self.0.lock().get_mut(id) {
-            nodes.retain(|instance, _| is_listed(instance));
+            nodes.retain(|target, accepted| {
+                let was_gone = mem::replace(&mut accepted.is_gone, !is_there(target));
+                !was_gone || accepted.is_gone
+            });
         }
     }
 }

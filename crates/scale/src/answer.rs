@@ -146,6 +146,14 @@ pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
     ))
 }
 
+/// Returns the error of a Node whose instance its MachinePool doesn't list.
+pub(super) fn not_listed(id: &GroupId, node: &str) -> ScaleError {
+    ScaleError::NotFound(format!(
+        "Node {node} is annotated as one of node group {id}, whose spec.providerIDList doesn't have its providerID: the \
+         instance has gone, or isn't listed yet; nothing was changed, since another instance would go in its place"
+    ))
+}
+
 /// Returns the error of a named instance of a MachinePool whose Machine isn't known yet.
 pub(super) fn is_of_machines(id: &GroupId) -> ScaleError {
     ScaleError::Aborted(format!(

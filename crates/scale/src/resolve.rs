@@ -57,7 +57,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
     let mut named = ResolvedNodes::default();
     let mut waiting = None;
     if id.kind == ScalableKind::MachinePool {
-        accepted_deletions.forget_gone(index, id);
+        accepted_deletions.forget_returned(index, id);
     }
     for node in nodes {
         let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
@@ -88,6 +88,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
             Resolved::PoolInstance(group) if group == *id => {
                 let seen = naming::Instance {
                     is_accepted: accepted_deletions.has(id, text),
+                    is_listed: index.lists(id, &node.provider_id),
                     is_of_machines: !index.members(id).is_empty(),
                     provider_may_choose: work.shared.options.machine_pool_deletes != MachinePoolDeletes::Refuse,
                 };
@@ -95,6 +96,9 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
                     InstanceNaming::Accepted => {}
                     InstanceNaming::Lower => {
                         named.instances.insert(text.to_owned());
+                    }
+                    InstanceNaming::NotListed => {
+                        return Err(answer::not_listed(id, &shortened(text, LONGEST_ID)));
                     }
                     InstanceNaming::AwaitMachine => return Err(answer::is_of_machines(id)),
                     InstanceNaming::Refuse => return Err(answer::provider_would_choose(id)),

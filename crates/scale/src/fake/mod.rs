@@ -218,6 +218,22 @@ pub fn nodes(names: &[&str]) -> Vec<NodeName> {
     names.iter().map(node).collect()
 }
 
+/// Returns Nodes of the pool of [`World::pool`] as Cluster Autoscaler names them: with Cluster API's annotations, which
+/// a Node keeps when its instance has gone.
+pub fn nodes_of_pool(names: &[&str]) -> Vec<NodeName> {
+    let mut nodes = nodes(names);
+    for node in &mut nodes {
+        node.annotations = [
+            ("cluster.x-k8s.io/cluster-namespace", NAMESPACE),
+            ("cluster.x-k8s.io/owner-kind", "MachinePool"),
+            ("cluster.x-k8s.io/owner-name", "pool"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+    }
+    nodes
+}
+
 /// Returns an instance without a Node, as Cluster Autoscaler names it.
 pub fn instance(id: &str) -> Vec<NodeName> {
     vec![NodeName { name: id.to_owned(), provider_id: id.to_owned(), ..NodeName::default() }]

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::{
     ABCD,
-    fake::{LONG, World, group, instance, nodes},
+    fake::{LONG, World, group, instance, nodes, nodes_of_pool},
 };
-use crate::ScaleError;
+use crate::{NodeName, ScaleError};
 
 #[tokio::test]
 async fn a_delete_logs_marks_and_lowers_without_a_read() {
@@ -194,20 +194,58 @@ async fn a_machine_that_goes_for_a_smaller_size_already_lowers_nothing_more() {
     assert!(world.api.marked().is_empty());
 }
 
+/// A Node stays for a while after its instance.
+#[rstest]
+#[case::with_the_owners_annotations(nodes_of_pool)]
+#[case::by_its_provider_id_alone(nodes)]
 #[tokio::test]
-async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while_it_is_listed() {
+async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing(
+    #[case] named: fn(&[&str]) -> Vec<NodeName>,
+) {
     let world = World::new(1, &[]);
-    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
+    let pool = world.pool(4, &["cloud:///a", "cloud:///b", "cloud:///c", "cloud:///d"]);
     for names in [["a"], ["a"], ["b"]] {
-        world.scale.delete(pool.clone(), nodes(&names)).await.unwrap();
+        world.scale.delete(pool.clone(), named(&names)).await.unwrap();
     }
-    assert_eq!(world.size_of_pool(), 1);
-    world.pool(3, &["cloud:///b", "cloud:///c", "cloud:///d"]);
-    let error = world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap_err();
-    assert_eq!(error.code(), "not_found", "it is gone: {error}");
+    assert_eq!(world.size_of_pool(), 2);
+    for listed in [["cloud:///b", "cloud:///c", "cloud:///d"].as_slice(), &["cloud:///c", "cloud:///d"]] {
+        world.pool(2, listed);
+        for name in ["a", "b", "a"] {
+            world.scale.delete(pool.clone(), named(&[name])).await.unwrap();
+            assert_eq!(world.size_of_pool(), 2, "{name} was named, and {listed:?} are there");
+        }
+    }
     world.pool(3, &["cloud:///a", "cloud:///c", "cloud:///d"]);
-    world.scale.delete(pool, nodes(&["a"])).await.unwrap();
+    world.scale.delete(pool, named(&["a"])).await.unwrap();
     assert_eq!(world.size_of_pool(), 2, "it came anew");
+}
+
+/// Its instance has been replaced, or another copy has deleted it. A smaller size would take a running one.
+#[tokio::test]
+async fn a_node_that_its_machine_pool_does_not_list_lowers_nothing() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///d"]);
+    let unlisted = nodes_of_pool(&["c"]);
+    let without_id = vec![NodeName { provider_id: String::new(), ..nodes_of_pool(&["c"]).remove(0) }];
+    let with_another = nodes_of_pool(&["a", "c"]);
+    for named in [unlisted, without_id, with_another] {
+        let error = world.scale.delete(pool.clone(), named).await.unwrap_err();
+        assert_eq!(error.code(), "not_found", "{error}");
+        assert!(error.to_string().contains("spec.providerIDList"), "{error}");
+    }
+    assert_eq!(world.size_of_pool(), 3);
+    assert!(world.api.calls().is_empty());
+}
+
+/// Some providers write the beginning of a providerID differently on the Node and in the list.
+#[tokio::test]
+async fn a_node_whose_pool_lists_the_end_of_its_provider_id_lowers_the_size() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["azure:///resourceGroups/A/0", "azure:///resourceGroups/A/1"]);
+    let mut named = nodes_of_pool(&["pool-0"]);
+    named[0].provider_id = "azure:///resourceGroups/a/0".into();
+    world.scale.delete(pool, named).await.unwrap();
+    assert_eq!(world.size_of_pool(), 2);
 }
 
 /// The infrastructure provider removed another instance. Cluster Autoscaler repeats the request in every loop.
@@ -216,7 +254,7 @@ async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_
     let world = World::new(1, &[]);
     let pool = world.pool(3, &["cloud:///a", "cloud:///b"]);
     for second in (0..=300).step_by(10) {
-        world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap();
+        world.scale.delete(pool.clone(), nodes_of_pool(&["a"])).await.unwrap();
         assert_eq!(world.size_of_pool(), if second < 300 { 2 } else { 1 }, "after {second} s");
         tokio::time::advance(std::time::Duration::from_secs(10)).await;
     }
@@ -226,7 +264,7 @@ async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_
 async fn an_instance_that_no_one_can_delete_by_name_is_refused_where_the_operator_says_so() {
     let world = World::with_instance_deletes_refused(1);
     let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
-    let error = world.scale.delete(pool, nodes(&["a"])).await.unwrap_err();
+    let error = world.scale.delete(pool, nodes_of_pool(&["a"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition", "{error}");
     assert!(error.to_string().contains("--machine-pool-deletes"), "{error}");
     assert_eq!(world.size_of_pool(), 3);
