@@ -184,7 +184,9 @@ impl<T: Calls, P: Policy> Carry<T, P> {
                 Some(NotMarked::Joined) => NotLowered::Spared(NotDone::Refused(Refusal::HasJoined(entry.name.clone()))),
                 Some(NotMarked::DeletedElsewhere) => NotLowered::Spared(NotDone::DeletedElsewhere(entry.name.clone())),
                 Some(NotMarked::Failed(error)) if error.failure() == Failure::Final => {
-                    self.effects.push(Effect::Undeletable(vec![machine_of(entry)]));
+                    if error.was_sent() {
+                        self.effects.push(Effect::Undeletable(vec![machine_of(entry)]));
+                    }
                     NotLowered::Refused(NotDone::Failed(error.clone()))
                 }
                 Some(NotMarked::Failed(_)) | None => continue,
@@ -271,7 +273,9 @@ impl<T: Calls, P: Policy> Carry<T, P> {
 
     /// Handles a size that the API server refuses for good.
     fn refuse(&mut self, round: &Round<T>, why: NotDone<T>) -> Vec<Call<T>> {
-        self.effects.push(Effect::Undeletable(round.machines()));
+        if !matches!(&why, NotDone::Failed(error) if !error.was_sent()) {
+            self.effects.push(Effect::Undeletable(round.machines()));
+        }
         self.give_back(round, round.all(&NotLowered::Refused(why)))
     }
 

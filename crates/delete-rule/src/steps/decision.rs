@@ -332,11 +332,11 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     fn failed(&mut self, version: T::Group, error: T::Failed) -> Vec<Call<T>> {
         // The Machines are reported now, because their callers may have left by the next attempt.
         if !error.failure().is_of_the_object() {
-            self.note_undeletable();
+            self.note_undeletable(&error);
         }
         let is_rejected = error.failure() == Failure::Rejected;
         if is_rejected && self.rejected_at.as_ref() == Some(&version) && !self.maybe_logged {
-            self.note_undeletable();
+            self.note_undeletable(&error);
             return self.refuse_all(&NotDone::Rejected { size: version.spec().replicas, error });
         }
         self.rejected_at = is_rejected.then_some(version);
@@ -344,7 +344,10 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         vec![Call::Pause(RetryBudget::Log, error)]
     }
 
-    fn note_undeletable(&mut self) {
+    fn note_undeletable(&mut self, error: &T::Failed) {
+        if !error.was_sent() {
+            return;
+        }
         let machines = self.pending.iter().flat_map(|one| &one.request.machines);
         self.effects.push(Effect::Undeletable(machines.cloned().collect()));
     }
@@ -386,7 +389,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             }
             (Stage::Pause(_), Outcome::Paused(_, true)) => Stage::Read,
             (Stage::Pause(error), Outcome::Paused(_, false)) | (Stage::Read, Outcome::Group(Err(error))) => {
-                self.note_undeletable();
+                self.note_undeletable(&error);
                 self.refuse_all(&NotDone::Failed(error));
                 Stage::End(None)
             }

@@ -80,6 +80,11 @@ pub trait Group<T: Calls>: Clone + Debug + PartialEq {
 pub trait FailedCall: Clone + Debug {
     /// Returns the kind of the failure.
     fn failure(&self) -> Failure;
+
+    /// Returns true if the call was made. One that was not sent says nothing of the server.
+    fn was_sent(&self) -> bool {
+        true
+    }
 }
 
 /// The kind of a failure, by its consequence.

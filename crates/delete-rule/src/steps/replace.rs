@@ -163,8 +163,10 @@ impl<T: Calls> Replace<T> {
 
     /// Handles a Machine that the API server has refused to replace, or for which it has sent no response.
     fn couldnt(&mut self, chosen: Chosen<T>, failure: T::Failed) -> Stage<T> {
-        let machine = Named { never_joined: true, ..chosen.candidate.machine };
-        self.effects.push(Effect::Undeletable(vec![machine]));
+        if failure.was_sent() {
+            let machine = Named { never_joined: true, ..chosen.candidate.machine };
+            self.effects.push(Effect::Undeletable(vec![machine]));
+        }
         failed(failure)
     }
 }

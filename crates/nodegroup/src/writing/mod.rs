@@ -112,6 +112,10 @@ impl FailedCall for CallError {
             }
         }
     }
+
+    fn was_sent(&self) -> bool {
+        !matches!(self, Self::NotServed(_) | Self::Abandoned)
+    }
 }
 
 impl Member<Types> for Arc<Machine> {
