@@ -71,12 +71,21 @@ pub fn waits_for_rollout<T: Types, P: Policy>(
 pub struct Instance {
     /// True if its deletion has been accepted already.
     pub is_accepted: bool,
-    /// True if the pool lists it.
-    pub is_listed: bool,
-    /// True if Machines of the pool are known.
-    pub is_of_machines: bool,
+    /// Its place in the pool.
+    pub place: Place,
     /// True if the operator lets the infrastructure provider choose which instance goes.
     pub provider_may_choose: bool,
+}
+
+/// The place of an instance in its MachinePool.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// Machines of the pool are known, and none of them is its own.
+    OfMachines,
+    /// No Machine of the pool is known, and the pool lists it.
+    Listed,
+    /// No Machine of the pool is known, and the pool doesn't list it.
+    NotListed,
 }
 
 /// The decision on an instance.
@@ -100,8 +109,8 @@ impl Instance {
     pub fn decide(self) -> InstanceNaming {
         match self {
             Self { is_accepted: true, .. } => InstanceNaming::Accepted,
-            Self { is_of_machines: true, .. } => InstanceNaming::AwaitMachine,
-            Self { is_listed: false, .. } => InstanceNaming::NotListed,
+            Self { place: Place::OfMachines, .. } => InstanceNaming::AwaitMachine,
+            Self { place: Place::NotListed, .. } => InstanceNaming::NotListed,
             Self { provider_may_choose: false, .. } => InstanceNaming::Refuse,
             Self { .. } => InstanceNaming::Lower,
         }
@@ -154,23 +163,18 @@ mod tests {
         assert_eq!(named.decide(|| has_lowered, || waits), expected);
     }
 
-    /// One that is listed, of a pool without Machines, whose provider may choose.
-    const INSTANCE: Instance =
-        Instance { is_accepted: false, is_listed: true, is_of_machines: false, provider_may_choose: true };
+    const INSTANCE: Instance = Instance { is_accepted: false, place: Place::Listed, provider_may_choose: true };
+    /// Nothing speaks for it.
+    const LEAST: Instance = Instance { is_accepted: false, place: Place::NotListed, provider_may_choose: false };
 
     #[rstest]
     #[case::any_may_go(INSTANCE, InstanceNaming::Lower)]
     #[case::no_other_may_go(Instance { provider_may_choose: false, ..INSTANCE }, InstanceNaming::Refuse)]
-    #[case::it_has_gone(Instance { is_listed: false, ..INSTANCE }, InstanceNaming::NotListed)]
-    #[case::its_machine_comes(Instance { is_of_machines: true, ..INSTANCE }, InstanceNaming::AwaitMachine)]
-    #[case::its_machine_comes_first(
-        Instance { is_of_machines: true, is_listed: false, provider_may_choose: false, ..INSTANCE },
-        InstanceNaming::AwaitMachine
-    )]
-    #[case::it_is_named_again(
-        Instance { is_accepted: true, is_listed: false, is_of_machines: true, provider_may_choose: false },
-        InstanceNaming::Accepted
-    )]
+    #[case::it_has_gone(Instance { place: Place::NotListed, ..INSTANCE }, InstanceNaming::NotListed)]
+    #[case::it_has_gone_first(LEAST, InstanceNaming::NotListed)]
+    #[case::its_machine_comes(Instance { place: Place::OfMachines, ..INSTANCE }, InstanceNaming::AwaitMachine)]
+    #[case::its_machine_comes_first(Instance { place: Place::OfMachines, ..LEAST }, InstanceNaming::AwaitMachine)]
+    #[case::it_is_named_again(Instance { is_accepted: true, ..LEAST }, InstanceNaming::Accepted)]
     fn an_instance_of_a_pool(#[case] instance: Instance, #[case] expected: InstanceNaming) {
         assert_eq!(instance.decide(), expected);
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use capi::{ObjectKey, ScalableKind, Uid};
-use delete_rule::naming::{self, InstanceNaming, Naming, NodeSeen};
+use delete_rule::naming::{self, InstanceNaming, Naming, NodeSeen, Place};
 use nodegroup::{Phase, PlaceholderRef};
 
 use super::{
@@ -88,8 +88,11 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<ResolvedNodes, Sca
             Resolved::PoolInstance(group) if group == *id => {
                 let seen = naming::Instance {
                     is_accepted: accepted_deletions.has(id, text),
-                    is_listed: index.lists(id, &node.provider_id),
-                    is_of_machines: !index.members(id).is_empty(),
+                    place: match index.lists(id, &node.provider_id) {
+                        _ if !index.members(id).is_empty() => Place::OfMachines,
+                        true => Place::Listed,
+                        false => Place::NotListed,
+                    },
                     provider_may_choose: work.shared.options.machine_pool_deletes != MachinePoolDeletes::Refuse,
                 };
                 match seen.decide() {
