@@ -7,7 +7,12 @@ use e2e::images::Images;
 #[tokio::main]
 async fn main() -> Result<()> {
     let images = Images::make().await?;
-    println!("node     {}", images.node);
-    println!("project  {} {}", images.project.name, images.project.digest);
+    let load_balancer = images.load_balancer().await?;
+    println!("node           {}", images.node);
+    println!("project        {} {}", images.project.name, images.project.digest);
+    match load_balancer {
+        Some(image) => println!("load balancer  {}", image.name()),
+        None => println!("load balancer  CAPD pulls its own"),
+    }
     Ok(())
 }

@@ -1,11 +1,18 @@
 //! Docker by its command-line client, as the environment configures it.
 
-use std::process::Command;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::{command::pipe, output};
+
+/// The bytes that are kept of a command's output.
+const KEPT: usize = 2_000_000;
 
 /// A Docker that answers.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +53,23 @@ impl Docker {
     pub fn exported_files(self, container: &str) -> Result<Vec<String>> {
         let list = pipe(self.command().args(["export", container]), Command::new("tar").args(["--list", "--file=-"]))?;
         Ok(list.lines().filter(|path| !path.ends_with('/')).map(str::to_owned).collect())
+    }
+
+    /// Returns the bytes of an image in gzip, as a pull transfers them.
+    pub fn packed_size(self, image: &str) -> Result<u64> {
+        let directory = tempfile::tempdir()?;
+        let archive = directory.path().join("image.tar");
+        output(self.command().args(["save", "--output"]).arg(&archive).arg(image))?;
+        output(Command::new("gzip").arg(&archive))?;
+        Ok(fs::metadata(archive.with_extension("tar.gz"))?.len())
+    }
+
+    /// Runs a command, which may fail, and keeps the end of its output in a file.
+    pub(crate) fn keep_output(self, arguments: &[&str], file: &Path) -> Result<()> {
+        let output = self.command().args(arguments).stdin(Stdio::null()).output()?;
+        let text = [output.stdout, output.stderr].concat();
+        let from = text.len().saturating_sub(KEPT);
+        fs::write(file, &text[from..]).with_context(|| format!("writing {}", file.display()))
     }
 
     /// Pulls an image unless it is there.

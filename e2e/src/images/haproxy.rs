@@ -19,6 +19,14 @@ pub struct LoadBalancer {
     pub tag: &'static str,
 }
 
+impl LoadBalancer {
+    /// Returns its name in Docker's store.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/haproxy:{}", self.repository, self.tag)
+    }
+}
+
 /// The directory of its files.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/capd/load-balancer");
 
@@ -37,7 +45,7 @@ const SYSTEM: Rootfs = Rootfs {
 
 /// Builds the image, unless Docker has it of the same inputs.
 pub(super) async fn make(docker: Docker, directory: &Path) -> Result<LoadBalancer> {
-    let name = format!("{}/haproxy:{}", IMAGE.repository, IMAGE.tag);
+    let name = IMAGE.name();
     let sources = Path::new(SOURCES);
     let [dockerfile, settings] = ["Dockerfile", "haproxy.cfg"].map(|file| fs::read(sources.join(file)));
     let inputs = key((SYSTEM, dockerfile?, settings?));

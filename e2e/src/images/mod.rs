@@ -21,7 +21,11 @@ use anyhow::{Context as _, Result, bail};
 
 pub(crate) use self::command::output;
 use self::node::Node;
-pub use self::{docker::Docker, haproxy::LoadBalancer, project::Image};
+pub use self::{
+    docker::Docker,
+    haproxy::LoadBalancer,
+    project::{Image, REVISION, SOURCE},
+};
 use crate::go;
 
 /// The environment variable that chooses the source of images: `published` or `built`. Without it they are built if
@@ -81,8 +85,14 @@ impl Images {
         version.with_context(|| format!("the node image {} has no tag", self.node))
     }
 
+    /// Returns true if the bases of the project's image were built, not pulled.
+    #[must_use]
+    pub fn has_built_bases(&self) -> bool {
+        self.source == Source::Built
+    }
+
     /// Builds the load balancer of CAPD's control planes, or returns `None` where CAPD pulls its own.
-    pub(crate) async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
+    pub async fn load_balancer(&self) -> Result<Option<LoadBalancer>> {
         match self.source {
             Source::Published => Ok(None),
             Source::Built => haproxy::make(Docker::running()?, &self.directory).await.map(Some),

@@ -21,6 +21,12 @@ const NAME: &str = "capi-autoscaler-provider:e2e";
 /// The version in the label of the image.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The source in the label of the image. It names no place, since the image is of this clone.
+pub const SOURCE: &str = "https://example.com/capi-autoscaler-provider";
+
+/// The revision in the label of the image. It is no commit, so that one that changes no input gives the same image.
+pub const REVISION: &str = "local";
+
 /// Debian for both bases: a C compiler, beside the installed Rust, and the libraries that the program links to.
 const DEBIAN: Rootfs = Rootfs {
     name: "trixie",
@@ -69,7 +75,9 @@ pub(super) async fn make(docker: Docker, directory: &Path, source: Source, goal:
         context: repository,
         directories: Vec::new(),
         bases: Vec::new(),
-        arguments: vec![("VERSION", VERSION.to_owned())],
+        arguments: [("VERSION", VERSION), ("SOURCE", SOURCE), ("REVISION", REVISION)]
+            .map(|(name, value)| (name, value.to_owned()))
+            .into(),
     };
     if let Some((compiler, runtime)) = &bases {
         build.bases = vec![("builder", compiler), ("runtime", runtime)];

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::{
     capd::{self, Managers},
     cluster_api::manager::Site,
-    go,
+    go::{self, Components},
     images::output,
     nodes::{Cluster, Purpose},
 };
@@ -31,20 +31,30 @@ impl Management {
         let directory = tempfile::Builder::new().prefix("capi-e2e-").tempdir()?;
         fs::write(directory.path().join("management.kubeconfig"), cluster.kubeconfig().to_string())?;
         let mut management = Self { managers: None, cluster, directory };
+        let made = management.add_managers(&components).await;
+        if made.is_err() {
+            // The logs have the reason, and would be removed with the cluster.
+            let _ = management.keep_logs(logs);
+        }
+        made?;
+        Ok(management)
+    }
+
+    async fn add_managers(&mut self, components: &Components) -> Result<()> {
         if let Some(capd) = env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
             let site = Site {
-                directory: management.directory().to_owned(),
-                kubeconfig: management.cluster.kubeconfig().clone(),
-                objects: management.cluster.objects("default"),
-                address: management.cluster.gateway()?,
+                directory: self.directory().to_owned(),
+                kubeconfig: self.cluster.kubeconfig().clone(),
+                objects: self.cluster.objects("default"),
+                address: self.cluster.gateway()?,
             };
-            let built = management.directory().join("managers");
+            let built = self.directory().join("managers");
             fs::create_dir(&built)?;
-            management.managers = Some(Managers::start(&site, &components, Path::new(&capd), &built).await?);
+            self.managers = Some(Managers::start(&site, components, Path::new(&capd), &built).await?);
         } else {
-            management.install()?;
+            self.install()?;
         }
-        Ok(management)
+        Ok(())
     }
 
     /// Installs Cluster API and CAPD by clusterctl, and waits until they are ready.

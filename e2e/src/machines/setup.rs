@@ -58,7 +58,7 @@ impl Shared for Machines {
     async fn start(logs: &Path) -> Result<Self> {
         let program = program::build()?;
         let management = Management::start(logs).await?;
-        let made = Box::pin(prepare(&management)).await;
+        let made = Box::pin(prepare(&management, logs)).await;
         if made.is_err() {
             // The logs have the reason, and would be removed with the cluster.
             let _ = management.keep_logs(logs);
@@ -74,6 +74,8 @@ impl Shared for Machines {
         let setup = Setup { management: &self.management, workload: &self.workload, testbed, logs: logs.to_owned() };
         let outcome = body(&setup).await;
         let kept = self.management.keep_logs(logs);
+        // They are megabytes, which only a failure needs.
+        let kept = if outcome.is_err() { kept.and(self.workload.keep_logs(logs)) } else { kept };
         let left = setup.testbed.leave().await;
         outcome.and(kept).and(left)
     }
@@ -90,8 +92,12 @@ impl Shared for Machines {
     }
 }
 
-async fn prepare(management: &Management) -> Result<Workload> {
-    let workload = Workload::create(management).await?;
-    autoscaler::install(management).await?;
+async fn prepare(management: &Management, logs: &Path) -> Result<Workload> {
+    let workload = Workload::create(management, logs).await?;
+    let installed = autoscaler::install(management).await;
+    if installed.is_err() {
+        let _ = workload.keep_logs(logs);
+    }
+    installed?;
     Ok(workload)
 }

@@ -1,6 +1,11 @@
 //! The workload cluster of `capd/cluster.yaml`: a load balancer, a control plane and workers, all of them containers.
 
-use std::{fs, io::Write as _, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -45,8 +50,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Creates it, and waits until its first Node is ready.
-    pub(super) async fn create(management: &Management) -> Result<Self> {
+    /// Creates it, and waits until its first Node is ready. If that fails, the logs of its containers are kept.
+    pub(super) async fn create(management: &Management, logs: &Path) -> Result<Self> {
         let docker = Docker::running()?;
         let found = docker.lines(&["ps", "--all", "--filter", &format!("label={LABEL}"), "--format", "{{.Names}}"])?;
         ensure!(found.is_empty(), "containers {found:?} are of another Cluster {CLUSTER}: remove them first");
@@ -77,14 +82,22 @@ impl Workload {
         let client = match client {
             Ok(client) => client,
             Err(error) => {
+                let _ = keep_logs(docker, logs);
                 // Its containers would outlive the clusters that know of them.
                 remove_containers(docker)?;
                 return Err(error);
             }
         };
         let workload = Self { clusters, client, objects, docker };
-        workload.install_network()?;
-        workload.works().await?;
+        let ready = async {
+            workload.install_network()?;
+            workload.works().await
+        };
+        let ready = ready.await;
+        if ready.is_err() {
+            let _ = workload.keep_logs(logs);
+        }
+        ready?;
         Ok(workload)
     }
 
@@ -126,6 +139,11 @@ impl Workload {
         self.docker.lines(&["ps", "--filter", &format!("label={LABEL}"), "--filter", &role, "--format", "{{.Names}}"])
     }
 
+    /// Keeps the logs of its containers in a directory.
+    pub(super) fn keep_logs(&self, logs: &Path) -> Result<()> {
+        keep_logs(self.docker, logs)
+    }
+
     /// Deletes the Cluster, and waits until its containers are gone.
     pub(super) async fn remove(self) -> Result<()> {
         self.objects.remove("Cluster", CLUSTER).await?;
@@ -143,6 +161,21 @@ impl Drop for Workload {
         // The containers of a Cluster that `remove` has deleted aren't there any more.
         let _ = remove_containers(self.docker);
     }
+}
+
+/// Keeps the end of the output and of the journal of each container. The load balancer has no journal, nor does a
+/// container that was stopped show its own: the file has Docker's message then.
+fn keep_logs(docker: Docker, logs: &Path) -> Result<()> {
+    let directory = logs.join("workload");
+    fs::create_dir_all(&directory)?;
+    for container in docker.lines(&["ps", "--all", "--filter", &format!("label={LABEL}"), "--format", "{{.Names}}"])? {
+        let file = |kind: &str| directory.join(format!("{container}-{kind}.log"));
+        docker.keep_output(&["logs", "--tail=5000", &container], &file("output"))?;
+        // The kubelet's and containerd's, and that of what Cluster API has run at the first start.
+        let journal = ["timeout", "60", "journalctl", "--no-pager", "--lines=10000"];
+        docker.keep_output(&[&["exec", container.as_str()][..], &journal].concat(), &file("journal"))?;
+    }
+    Ok(())
 }
 
 fn remove_containers(docker: Docker) -> Result<()> {

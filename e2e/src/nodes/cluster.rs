@@ -86,7 +86,7 @@ struct Place {
 }
 
 impl Cluster {
-    /// Makes the images and the cluster. kind's log is kept in `logs`.
+    /// Makes the images and the cluster. If that fails, the logs of what there is are kept in `logs`.
     pub async fn start(purpose: Purpose, logs: &Path) -> Result<Self> {
         let images = Images::make().await?;
         let (docker, kind) = (Docker::running()?, go::kind()?);
@@ -99,32 +99,37 @@ impl Cluster {
         let mut create = command(&kind, &place);
         create.args(["create", "cluster", "--name", &name, "--image", &images.node, "--retain", "--wait=180s"]);
         create.arg("--config").arg(&settings);
-        let created = output(create.arg("--kubeconfig").arg(&kubeconfig));
-        if created.is_err() {
-            // The cluster exists in part, and its logs have the reason.
-            let _ = output(command(&kind, &place).args(["export", "logs", "--name", &name]).arg(logs.join("kind")));
-            let _ = remove(docker, &kind, &place);
-        }
-        created.with_context(|| format!("creating a cluster; its logs are in {}", logs.join("kind").display()))?;
-        let text = fs::read_to_string(&kubeconfig)?;
-        let cluster = Self {
-            helm: Helm::on(&serde_yaml::from_str(&text)?)?,
-            client: client(&text).await?,
-            kubeconfig: serde_yaml::from_str(&text)?,
-            images,
-            docker,
-            kind,
-            place,
+        let created = output(create.arg("--kubeconfig").arg(&kubeconfig)).context("creating a cluster");
+        let connected = match created {
+            Ok(_) => connect(&kubeconfig).await,
+            Err(error) => Err(error),
         };
-        cluster.load(&cluster.images.project.name)?;
+        let (helm, client, kubeconfig) = match connected {
+            Ok(connected) => connected,
+            Err(error) => {
+                // The cluster exists at least in part, and its logs have the reason.
+                let kept = export_logs(&kind, &place, logs);
+                let _ = remove(docker, &kind, &place);
+                return Err(with_logs(error, kept, logs));
+            }
+        };
+        let cluster = Self { helm, images, client, kubeconfig, docker, kind, place };
+        match cluster.prepare(purpose).await {
+            Ok(()) => Ok(cluster),
+            Err(error) => Err(with_logs(error, cluster.keep_logs(logs), logs)),
+        }
+    }
+
+    /// Brings the project's image and Cluster API's kinds, and waits until all works.
+    async fn prepare(&self, purpose: Purpose) -> Result<()> {
+        self.load(&self.images.project.name)?;
         let mut kinds = Vec::new();
         if purpose == Purpose::Chart {
             let bases = go::components()?.crds();
-            crds::install(&cluster.objects("default"), &bases, Contract::V1Beta2, Installed::All).await?;
+            crds::install(&self.objects("default"), &bases, Contract::V1Beta2, Installed::All).await?;
             kinds.extend(CAPI_KINDS);
         }
-        cluster.works(&kinds).await?;
-        Ok(cluster)
+        self.works(&kinds).await
     }
 
     /// Waits until the Node is ready, all Pods of the system run, and these kinds can be listed: for some seconds after
@@ -217,9 +222,7 @@ impl Cluster {
 
     /// Keeps the logs of the Node and of all its containers in a directory.
     pub fn keep_logs(&self, logs: &Path) -> Result<()> {
-        let name = &self.place.cluster;
-        output(command(&self.kind, &self.place).args(["export", "logs", "--name", name]).arg(logs.join("kind")))?;
-        Ok(())
+        export_logs(&self.kind, &self.place, logs)
     }
 
     /// Removes the cluster and its network.
@@ -263,6 +266,19 @@ fn command(kind: &Kind, place: &Place) -> Command {
     command
 }
 
+fn export_logs(kind: &Kind, place: &Place, logs: &Path) -> Result<()> {
+    output(command(kind, place).args(["export", "logs", "--name", &place.cluster]).arg(logs.join("kind")))?;
+    Ok(())
+}
+
+/// Adds the place of a cluster's logs to an error, or the reason why there are none.
+fn with_logs(error: anyhow::Error, kept: Result<()>, logs: &Path) -> anyhow::Error {
+    error.context(match kept {
+        Ok(()) => format!("the cluster's logs are in {}", logs.join("kind").display()),
+        Err(error) => format!("the cluster's logs can't be kept ({error:#})"),
+    })
+}
+
 fn remove(docker: Docker, kind: &Kind, place: &Place) -> Result<()> {
     let name = &place.cluster;
     let file = env::temp_dir().join(format!("{name}.kubeconfig"));
@@ -276,6 +292,13 @@ fn remove(docker: Docker, kind: &Kind, place: &Place) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns helm, a client and the kubeconfig of an administrator.
+async fn connect(kubeconfig: &Path) -> Result<(Helm, Client, Value)> {
+    let text = fs::read_to_string(kubeconfig)?;
+    let value: Value = serde_yaml::from_str(&text)?;
+    Ok((Helm::on(&value)?, client(&text).await?, value))
 }
 
 async fn client(kubeconfig: &str) -> Result<Client> {

@@ -2,6 +2,7 @@
 //! network, and must leave nothing behind.
 
 mod cluster;
+mod firewall;
 mod groups;
 mod leftovers;
 mod release;
@@ -11,6 +12,7 @@ mod testbed;
 pub(crate) use self::groups::fake_nodes;
 pub use self::{
     cluster::{Cluster, POLL_INTERVAL, Purpose, TIMEOUT},
+    firewall::remove_kube_router,
     groups::Group,
     leftovers::Leftovers,
     release::{Connection, Outside, Release},

@@ -1,5 +1,5 @@
 //! Runs scenarios one after the other on clusters that they share, which are made when the first needs them. Without
-//! the variable nothing runs, and each is listed as ignored.
+//! the variable each is listed as ignored, and fails before it touches Docker if it is run nevertheless.
 
 use std::{
     env, fs,
@@ -68,12 +68,12 @@ struct Suite<S> {
 }
 
 /// Runs the scenarios that the command line selects, like libtest, and then looks for what is left on the machine.
-/// Without the environment variables all are ignored.
-pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, variables: &[&str]) -> ExitCode {
+/// Without the environment variables all are ignored, and those that `--ignored` selects fail.
+pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, variables: &[&'static str]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let named = variables.iter().all(|name| env::var_os(name).is_some_and(|value| !value.is_empty()));
-    let enabled = named && !arguments.list;
+    let missing = variables.iter().copied().find(|name| env::var_os(name).is_none_or(|value| value.is_empty()));
+    let enabled = missing.is_none() && !arguments.list;
     let before = if enabled { Docker::running().and_then(Leftovers::now).map(Some) } else { Ok(None) };
     let (before, runtime) = match (before, Runtime::new()) {
         (Ok(before), Ok(runtime)) => (before, runtime),
@@ -88,10 +88,7 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, varia
     };
     let suite =
         Arc::new(Suite::<S> { runtime, logs: logs.to_owned(), shared: Mutex::new(None), number: AtomicUsize::new(0) });
-    let trials = scenarios.iter().map(|&Scenario { name, body }| {
-        let suite = Arc::clone(&suite);
-        Trial::test(name, move || suite.try_scenario(name, body)).with_ignored_flag(!named)
-    });
+    let trials = scenarios.iter().map(|&scenario| trial(&suite, scenario, missing));
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     match suite.end(before.as_ref()) {
         Ok(()) => conclusion.exit_code(),
@@ -100,6 +97,17 @@ pub(crate) fn run<S: Shared>(scenarios: &[Scenario<S::Body>], logs: &Path, varia
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns the trial of a scenario. While a variable is missing, it is ignored, and fails at once if it is run.
+fn trial<S: Shared>(suite: &Arc<Suite<S>>, scenario: Scenario<S::Body>, missing: Option<&'static str>) -> Trial {
+    let Scenario { name, body } = scenario;
+    let suite = Arc::clone(suite);
+    let run = move || match missing {
+        Some(variable) => Err(format!("it needs root, Docker and a network: set {variable}=1 to let it run").into()),
+        None => suite.try_scenario(name, body),
+    };
+    Trial::test(name, run).with_ignored_flag(missing.is_some())
 }
 
 impl<S: Shared> Suite<S> {
@@ -138,5 +146,67 @@ impl<S: Shared> Suite<S> {
         self.runtime.block_on(every(POLL_INTERVAL, "nothing left behind", SOON, async || {
             Leftovers::now(Docker::running()?)?.assert_none_since(before)
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use libtest_mimic::Conclusion;
+
+    use super::*;
+
+    /// Stands for clusters, which need no Docker here.
+    struct Nothing;
+
+    impl Shared for Nothing {
+        type Body = ();
+
+        async fn start(_: &Path) -> Result<Self> {
+            Ok(Self)
+        }
+
+        async fn run_scenario(&self, _: usize, (): (), _: &Path) -> Result<()> {
+            Ok(())
+        }
+
+        async fn remove(self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Runs one scenario, and returns the outcome, the output, and whether anything was started.
+    fn conclude(missing: Option<&'static str>, arguments: &Arguments) -> (Conclusion, String, bool) {
+        let logs = tempfile::tempdir().unwrap();
+        let output = logs.path().join("output");
+        let arguments = Arguments { logfile: Some(output.display().to_string()), ..arguments.clone() };
+        let suite = Arc::new(Suite::<Nothing> {
+            runtime: Runtime::new().unwrap(),
+            logs: logs.path().to_owned(),
+            shared: Mutex::new(None),
+            number: AtomicUsize::new(0),
+        });
+        let trial = trial(&suite, Scenario { name: "module::scenario", body: () }, missing);
+        let conclusion = libtest_mimic::run(&arguments, vec![trial]);
+        let started = suite.shared.blocking_lock().is_some();
+        (conclusion, fs::read_to_string(output).unwrap(), started)
+    }
+
+    #[test]
+    fn without_the_variable_a_scenario_is_ignored_and_fails_before_anything_is_started_if_it_is_run() {
+        let plain = Arguments { test_threads: Some(1), ..Arguments::default() };
+        let included = Arguments { include_ignored: true, ..plain.clone() };
+        let only_ignored = Arguments { ignored: true, ..plain.clone() };
+        let outcomes = [
+            (None, &plain, (1, 0, 0, true)),
+            (Some(VARIABLE), &plain, (0, 0, 1, false)),
+            (Some(VARIABLE), &included, (0, 1, 0, false)),
+            (Some(VARIABLE), &only_ignored, (0, 1, 0, false)),
+        ];
+        for (missing, arguments, expected) in outcomes {
+            let (conclusion, output, started) = conclude(missing, arguments);
+            let outcome = (conclusion.num_passed, conclusion.num_failed, conclusion.num_ignored, started);
+            assert_eq!(outcome, expected, "{missing:?} {arguments:?}");
+            assert_eq!(output.contains("set E2E_DOCKER=1"), conclusion.num_failed == 1, "{output}");
+        }
     }
 }

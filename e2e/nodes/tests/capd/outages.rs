@@ -65,7 +65,12 @@ pub(crate) async fn the_providers_pods_may_be_evicted(setup: &Setup<'_>) -> Resu
             let pods = names(&release.settled().await?);
             load.want(count).await?;
             for name in &pods {
-                release.pod_api().evict(name, &EvictParams::default()).await?;
+                // The budget is counted a moment after Pods are ready; until then an eviction is answered 429.
+                every(POLL_INTERVAL, "the eviction", TIMEOUT, async || {
+                    release.pod_api().evict(name, &EvictParams::default()).await?;
+                    Ok(())
+                })
+                .await?;
                 every(POLL_INTERVAL, "another Pod", TIMEOUT, async || {
                     let now = names(&release.settled().await?);
                     ensure!(!now.contains(name), "{name} is still there in round {round}");

@@ -16,6 +16,7 @@ use e2e::{
     nodes::{Connection, Group, TIMEOUT, Testbed},
     wait::every,
 };
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -164,10 +165,15 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed:
     let pods = release.apply("install", &release.values()).await?;
     let all = release.connection(&release.outside_of_all().await?).await?;
     all.caller().shows(&[&group.id]).await?;
-    let victim = pods.first().context("no Pod")?;
-    testbed.objects.patch("Pod", name(victim)?, json!({ "metadata": { "labels": { "victim": "yes" } } })).await?;
-    let only = release.connection(&release.outside("only", &json!({ "victim": "yes" })).await?).await?.caller();
-    every(INTERVAL, "the Service of the one Pod", VISIBLE_WITHIN, async || Ok(only.refresh().await?)).await?;
+    let [victim, follower] = pods.as_slice() else { anyhow::bail!("{} Pods", pods.len()) };
+    let alone = async |pod: &Pod, service: &str| {
+        let label = json!({ "reached-by": service });
+        testbed.objects.patch("Pod", name(pod)?, json!({ "metadata": { "labels": label } })).await?;
+        let caller = release.connection(&release.outside(service, &label).await?).await?.caller();
+        every(INTERVAL, "the Service of one Pod", VISIBLE_WITHIN, async || Ok(caller.refresh().await?)).await?;
+        anyhow::Ok(caller)
+    };
+    let (only, other) = (alone(victim, "only").await?, alone(follower, "other").await?);
 
     // The kernel accepts connections to this listener, but nothing reads from them.
     let silent = TcpListener::bind((testbed.cluster.gateway()?, 0))?;
@@ -200,11 +206,9 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed:
     .await?;
     drop(silent);
 
-    // Cluster Autoscaler asks again; either Pod answers.
-    every(INTERVAL, "the delete", TIMEOUT, async || {
-        Ok(all.caller().delete(&group.id, std::slice::from_ref(&node)).await?)
-    })
-    .await?;
+    // Cluster Autoscaler asks again. The kubelet restarts the killed container, so the other Pod is named.
+    every(INTERVAL, "the delete", TIMEOUT, async || Ok(other.delete(&group.id, std::slice::from_ref(&node)).await?))
+        .await?;
     every(INTERVAL, "the size", VISIBLE_WITHIN, async || {
         let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
         ensure!(size == 3, "the size is {size}");
@@ -213,7 +217,9 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed:
     .await?;
     testbed.objects.assert_marked(&[machine]).await?;
     let settled = release.settled().await?;
-    ensure!(settled.len() == 2, "{} Pods", settled.len());
+    ensure!(uids(&settled) == uids(&pods), "Pods were replaced");
+    let restarts = settled.iter().find(|pod| pod.metadata.uid == follower.metadata.uid).map(restarts);
+    ensure!(restarts == Some(0), "the other Pod's containers were restarted: {restarts:?}");
     // A repeated delete, now that both Pods serve, must not lower the size again.
     all.caller().delete(&group.id, &[node]).await?;
     let size = testbed.objects.scale("MachineDeployment", &group.name).await?;
@@ -223,6 +229,12 @@ pub(crate) async fn a_pod_killed_in_mid_delete_is_followed_by_the_other(testbed:
         "status"
     );
     Ok(())
+}
+
+/// Returns the restarts of a Pod's containers.
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    statuses.into_iter().flatten().map(|status| status.restart_count).sum()
 }
 
 /// Returns a webhook at an address for smaller sizes in one namespace.

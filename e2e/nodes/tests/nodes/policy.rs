@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
     go,
-    nodes::{TIMEOUT, Testbed},
+    nodes::{TIMEOUT, Testbed, remove_kube_router},
     wait::every,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -80,7 +80,8 @@ pub(crate) async fn an_autoscaler_alone_reaches_grpc_and_a_pod_only_what_it_need
     // The scenarios that follow run without it, whatever was found.
     let outcome = outcome.await;
     let removed = testbed.objects.remove("Namespace", &elsewhere).await;
-    outcome.and(firewall.stop()).and(removed)
+    let stopped = firewall.stop().await;
+    outcome.and(stopped).and(removed)
 }
 
 /// kube-router's firewall, as a process of the Node with an administrator's rights.
@@ -106,16 +107,10 @@ impl<'a> Firewall<'a> {
     }
 
     /// Takes its rules away again, for the scenarios that follow.
-    fn stop(self) -> Result<()> {
+    async fn stop(self) -> Result<()> {
         self.0.cluster.on_node(&["systemctl", "stop", UNIT])?;
         // Its own clean-up crashes where the kernel has no IPVS.
-        let own = "KUBE-ROUTER|KUBE-POD-FW|KUBE-NWPLCY";
-        let clear = format!("iptables-save | grep -vE '{own}' | iptables-restore");
-        self.0.cluster.on_node(&["bash", "-o", "pipefail", "-c", &clear])?;
-        let rules = self.0.cluster.on_node(&["iptables-save"])?;
-        let left: Vec<_> = rules.lines().filter(|rule| rule.contains("KUBE-ROUTER")).collect();
-        ensure!(left.is_empty(), "rules of kube-router are left: {left:?}");
-        Ok(())
+        remove_kube_router(self.0.cluster).await
     }
 }
 
