@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -16,7 +17,10 @@ const SCRIPT: &str = ".ci/release";
 const CHART: &str = "charts/capi-autoscaler-provider/Chart.yaml";
 const CLUSTER_CHART: &str = "charts/capi-autoscaler-cluster/Chart.yaml";
 const SNAPSHOT: &str = "e2e/tests/chart/snapshots/chart__topologies__self-managed.snap";
-const PLACES: [&str; 8] = [
+const LABELS: &str = "e2e/tests/chart/snapshots/chart__labels__label.snap";
+const INSTALLATION: &str = "docs/how-to/installation.md";
+const TUTORIAL: &str = "docs/tutorial/scale-from-zero.md";
+const PLACES: [&str; 11] = [
     "Cargo.toml",
     "Cargo.lock",
     CHART,
@@ -25,6 +29,9 @@ const PLACES: [&str; 8] = [
     "CHANGELOG.md",
     SNAPSHOT,
     CLUSTER_CHART,
+    INSTALLATION,
+    TUTORIAL,
+    LABELS,
 ];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -112,6 +119,10 @@ fn a_version_that_disagrees_is_refused_by_file_value_and_remedy() {
         (CLUSTER_CHART, format!("\nversion: {VERSION}\n"), "version"),
         (CLUSTER_CHART, format!("appVersion: {VERSION}"), "appVersion"),
         (PLACES[3], format!("capi-autoscaler-provider:{VERSION}"), "tag of the image"),
+        (INSTALLATION, format!("-t registry.example.com/capi-autoscaler-provider:{VERSION} "), "tag of the image"),
+        (INSTALLATION, format!("push registry.example.com/capi-autoscaler-provider:{VERSION}\n"), "tag of the image"),
+        (TUTORIAL, format!("build --tag capi-autoscaler-provider:{VERSION} "), "tag of the image"),
+        (TUTORIAL, format!("load docker-image capi-autoscaler-provider:{VERSION} "), "tag of the image"),
         ("README.md", format!("\nVersion {VERSION},"), "version under Status"),
         ("CHANGELOG.md", format!("\n## [{VERSION}]"), "first version"),
     ];
@@ -133,6 +144,11 @@ fn a_place_that_has_lost_its_version_is_named() {
     copy.replace(CHART, &format!("appVersion: {VERSION}\n"), "");
     let message = copy.fail(&["check"]);
     assert!(message.contains(&format!("{CHART}: appVersion is missing")), "{message}");
+
+    let tag = format!("capi-autoscaler-provider:{VERSION}");
+    fs::write(copy.path(TUTORIAL), copy.read(TUTORIAL).replace(&tag, "capi-autoscaler-provider")).unwrap();
+    let message = copy.fail(&["check"]);
+    assert!(message.contains(&format!("{TUTORIAL}: tag of the image is missing")), "{message}");
 }
 
 #[test]
@@ -195,7 +211,13 @@ fn one_command_prepares_this_version_and_a_later_one() {
     for path in PLACES {
         assert!(copy.read(path).contains("9.8.7-rc.1"), "{path} has another version");
     }
-    assert!(!copy.read(CHART).contains(VERSION) && !copy.read(SNAPSHOT).contains(VERSION));
+    for path in [CHART, SNAPSHOT, LABELS] {
+        assert!(!copy.read(path).contains(VERSION), "{path} has both versions");
+    }
+    for path in [INSTALLATION, TUTORIAL] {
+        let old = format!("capi-autoscaler-provider:{VERSION}");
+        assert_eq!(copy.read(path), read(path).replace(&old, "capi-autoscaler-provider:9.8.7-rc.1"));
+    }
     let lock = copy.read("Cargo.lock");
     let before = read("Cargo.lock");
     let is_ours = |package: &&str| package.starts_with("[[package]]") && !package.contains("\nsource = ");
@@ -205,6 +227,22 @@ fn one_command_prepares_this_version_and_a_later_one() {
     assert_eq!(lock.matches("9.8.7-rc.1").count(), others.len());
     assert!(own.len() == 1 && lock.contains(own[0]), "{own:?}");
     assert_eq!(copy.succeed(&["notes", "9.8.7-rc.1"]), "### Fixed\n\n- A mistake of [docs](docs/x.md).\n");
+}
+
+#[test]
+fn sentences_that_a_release_makes_untrue_are_named_in_documents_and_examples() {
+    let Some(copy) = Copy::new() else { return };
+    let values = "examples/topologies/management-cluster/provider-values.yaml";
+    fs::create_dir_all(copy.path(values).parent().unwrap()).unwrap();
+    fs::write(copy.path(values), "image:\n  # There is no published image yet: name one.\n").unwrap();
+    fs::write(copy.path("SECURITY.md"), "**Not run yet:** no workflow has run.\n").unwrap();
+    copy.commit();
+    let output = copy.run(&["prepare", VERSION]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{message}");
+    for place in [format!("{values}:2"), "SECURITY.md:1".to_owned()] {
+        assert!(message.contains(&format!("change in the same commit: {place}:")), "{place}: {message}");
+    }
 }
 
 #[test]
@@ -296,6 +334,67 @@ fn jobs_that_build_cannot_sign_and_the_one_that_signs_builds_nothing_and_is_prot
     }
     for needed in ["image", "chart", "inspect"] {
         assert!(needs(signer).iter().any(|name| name == needed), "it signs before {needed} is done");
+    }
+}
+
+#[test]
+fn files_of_other_jobs_come_beside_the_checkout_of_a_job_that_may_write() {
+    let Some(jobs) = jobs() else { return };
+    let mut found = 0;
+    for (name, job) in &jobs {
+        let mut rights = job["permissions"].as_object().into_iter().flatten();
+        if !rights.any(|(_, right)| right == "write") {
+            continue;
+        }
+        let steps = job["steps"].as_array().into_iter().flatten();
+        for step in steps.filter(|step| step["uses"].as_str().is_some_and(|uses| uses.contains("/download-artifact@")))
+        {
+            let path = step["with"]["path"].as_str().unwrap_or_default();
+            let below = path.strip_prefix("${{ runner.temp }}/");
+            assert!(
+                below.is_some_and(|below| !below.is_empty() && !below.contains("..")),
+                "{name}: what another job has made lands in {path:?}, and could replace a script of the checkout"
+            );
+            found += 1;
+        }
+    }
+    assert_eq!(found, 2, "jobs that sign and publish read the SBOMs");
+}
+
+#[test]
+fn a_version_before_a_release_is_published_as_one_and_never_as_the_latest() {
+    let Some(jobs) = jobs() else { return };
+    let (_, publish) = jobs.iter().find(|(name, _)| name == "publish").unwrap();
+    let script = steps(publish).pop().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let program = |path: &str, text: &str| {
+        let path = directory.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program(SCRIPT, "echo notes");
+    program("bin/gh", "printf '%s\\n' \"$@\"");
+    let path = format!("{}/bin:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    for (version, expected) in [("1.2.3", false), ("1.2.3-rc.1", true)] {
+        let mut command = Command::new("bash");
+        command.args(["-e", "-o", "pipefail", "-c", &script]).current_dir(directory.path()).env("PATH", &path);
+        for name in ["IMAGE", "CHARTS", "IMAGE_DIGEST", "CHART_DIGEST", "CLUSTER_CHART_DIGEST"] {
+            command.env(name, name.to_lowercase());
+        }
+        command.env("VERSION", version).env("GITHUB_REF_NAME", format!("v{version}")).env("RUNNER_TEMP", "/temp");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let arguments: Vec<_> = printed.lines().collect();
+        assert_eq!(arguments[..3], ["release", "create", &format!("v{version}")], "{printed}");
+        for option in ["--prerelease", "--latest=false"] {
+            assert_eq!(arguments.contains(&option), expected, "{version}: {printed}");
+        }
+        for architecture in ["amd64", "arm64"] {
+            let file = format!("/temp/sbom/capi-autoscaler-provider-{version}-linux-{architecture}.spdx.json");
+            assert!(arguments.contains(&file.as_str()), "{printed}");
+        }
     }
 }
 
