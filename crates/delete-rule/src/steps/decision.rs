@@ -212,7 +212,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         let replicas = version.spec().replicas;
         let came_down = self.first_size.get_or_insert(replicas).saturating_sub(replicas);
         let named = self.pending.iter().flat_map(|one| &one.request.machines);
-        let counts = self.pending.iter().any(|one| one.request.replicas + one.request.instances > 0);
+        let counts = self.pending.iter().any(|one| !one.request.is_of_machines());
         let (lookup, calls) = Lookup::begin((&version, &log), named, counts, now);
         let round = Round { view, version, log, came_down };
         self.stage = Stage::Lookup(Box::new(lookup), Box::new(round));
@@ -230,13 +230,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     /// Accepts the requests that can be accepted. Callers are checked again, because the reads may have taken as long
     /// as a caller waits.
     fn decide(&mut self, lookup: Lookup<T>, round: Round<T>, now: &impl Now<T>) {
-        let known = match lookup.end() {
-            Ok(known) => known,
-            Err(error) => {
-                self.stage = Stage::Failed(round.version, error);
-                return;
-            }
-        };
+        let known = lookup.end();
         self.abandon(now);
         if let Err(error) = self.keep_read(&known) {
             self.stage = Stage::Failed(round.version, error);
@@ -283,10 +277,10 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         self.stage = Stage::Replace(replaced, decided, log);
     }
 
-    /// Keeps the requests whose Machines could all be read, so that a failed read doesn't hold up other requests. The
-    /// rest is refused, or deferred if a retry may help. If no other request is left, it is kept instead of deferred. A
-    /// request that may have been logged is neither refused for good nor decided again, because the write of the log
-    /// may still be applied.
+    /// Keeps the requests whose Machines could all be read, and counted where that matters, so that a failed read holds
+    /// up no other request. The rest is refused, or deferred if a retry may help. If no other request is left, it is kept
+    /// instead of deferred. A request that may have been logged is neither refused for good nor decided again, because
+    /// the write of the log may still be applied.
     ///
     /// # Errors
     /// Returns the failure if no other request is left.
@@ -295,7 +289,11 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         for one in mem::take(&mut self.pending) {
             let unread = one.request.machines.iter().filter(|named| known.unread.contains_key(&named.uid));
             let unread: Vec<_> = unread.cloned().collect();
-            let failure = unread.first().and_then(|named| known.unread.get(&named.uid)).cloned();
+            let failure = match unread.first() {
+                Some(named) => known.unread.get(&named.uid).cloned(),
+                None if one.request.is_of_machines() => None,
+                None => known.uncounted.clone(),
+            };
             if !unread.is_empty() {
                 self.effects.push(Effect::Undeletable(unread));
             }

@@ -211,10 +211,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
 
     /// Logs the Machines that are alive and haven't joined.
     fn log(&mut self, lookup: Lookup<T>, giving: Giving<T>, log: Log<T>, now: &impl Now<T>) -> Vec<Call<T>> {
-        let known = match lookup.end() {
-            Ok(known) => known,
-            Err(error) => return self.failed(giving, error),
-        };
+        let known = lookup.end();
         for named in &giving.machines {
             match known.unread.get(&named.uid) {
                 // Cluster Autoscaler would end its loop for all groups on an error.

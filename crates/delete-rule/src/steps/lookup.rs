@@ -14,6 +14,8 @@ pub(super) struct Known<T: Calls> {
     pub(super) versions: Map<T, T::Version>,
     /// The Machines that couldn't be read, with the failure.
     pub(super) unread: Map<T, T::Failed>,
+    /// The failure to count the group's Machines, if they had to be counted.
+    pub(super) uncounted: Option<T::Failed>,
     /// All Machines of the group; empty if no request names a placeholder or a Machine that is being deleted.
     pub(super) listed: GroupMachines<T>,
 }
@@ -26,14 +28,14 @@ pub(super) struct Lookup<T: Calls> {
     counts: bool,
     /// The number of calls in progress.
     open: usize,
-    stage: Stage<T>,
+    stage: Stage,
 }
 
 #[derive(Clone, Debug)]
-enum Stage<T: Calls> {
+enum Stage {
     Read,
     List,
-    End(Option<T::Failed>),
+    End,
 }
 
 impl<T: Calls> Lookup<T> {
@@ -52,6 +54,7 @@ impl<T: Calls> Lookup<T> {
             joined: Set::<T>::default(),
             versions: Map::<T, _>::default(),
             unread: Map::<T, _>::default(),
+            uncounted: None,
             listed: GroupMachines::default(),
         };
         let mut lookup = Self { known, counts, open: 0, stage: Stage::Read };
@@ -79,7 +82,7 @@ impl<T: Calls> Lookup<T> {
             (self.stage, self.open) = (Stage::List, 1);
             return Some(Call::List(RetryPolicy::Once));
         }
-        self.stage = Stage::End(None);
+        self.stage = Stage::End;
         None
     }
 
@@ -108,7 +111,7 @@ impl<T: Calls> Lookup<T> {
 
     /// Takes a list of the group's Machines, and updates the known ones to that same moment.
     fn took_list(&mut self, listed: Result<GroupMachines<T>, T::Failed>) {
-        self.stage = Stage::End(None);
+        self.stage = Stage::End;
         match listed {
             Ok(listed) => {
                 for (uid, life) in &mut self.known.lives {
@@ -120,8 +123,7 @@ impl<T: Calls> Lookup<T> {
                 }
                 self.known.listed = listed;
             }
-            Err(error) if self.counts => self.stage = Stage::End(Some(error)),
-            // Only Machines that are being deleted needed the list.
+            // Placeholders, instances and Machines that are being deleted needed the list, others didn't.
             Err(error) => {
                 let lives = &mut self.known.lives;
                 let deleting = |(uid, life): (&T::Uid, &Life)| (*life == Life::Deleting).then(|| uid.clone());
@@ -130,23 +132,18 @@ impl<T: Calls> Lookup<T> {
                     lives.remove(&uid);
                     self.known.unread.insert(uid, error.clone());
                 }
+                self.known.uncounted = Some(error);
             }
         }
     }
 
     /// Returns true once the lookup has ended.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.stage, Stage::End(_))
+        matches!(self.stage, Stage::End)
     }
 
     /// Returns the states.
-    ///
-    /// # Errors
-    /// Fails if the group's Machines couldn't be counted.
-    pub(super) fn end(self) -> Result<Known<T>, T::Failed> {
-        match self.stage {
-            Stage::End(Some(error)) => Err(error),
-            Stage::End(None) | Stage::Read | Stage::List => Ok(self.known),
-        }
+    pub(super) fn end(self) -> Known<T> {
+        self.known
     }
 }

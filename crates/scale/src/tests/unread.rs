@@ -4,6 +4,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
+use crate::NodeName;
 
 #[rstest]
 #[case::forbidden(403, "permission_denied")]
@@ -87,16 +88,37 @@ async fn a_machine_that_cannot_be_read_after_a_log_write_without_an_answer_is_no
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec!["a".to_owned()]));
 }
 
+#[rstest]
+#[case::a_machine_that_is_being_deleted(4, nodes(&["b"]))]
+#[case::a_replica_without_a_machine(5, instance("replica-MachineDeployment-team-a_workers-0"))]
+#[case::both(5, [nodes(&["b"]), instance("replica-MachineDeployment-team-a_workers-0")].concat())]
 #[tokio::test]
-async fn a_list_that_fails_fails_no_request_that_needs_none() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+async fn a_list_that_fails_fails_no_request_that_needs_none(#[case] size: i32, #[case] counted: Vec<NodeName>) {
+    let world = World::new(size, &["a", "b", "c", "d"]);
     world.api.begin_to_delete("b");
     world.watch();
     world.api.fault("LIST machines", Fault::Answer(403, status(403, "forbidden")));
     let scale = &world.scale;
-    let (a, b) = tokio::join!(scale.delete(group(), nodes(&["a"])), scale.delete(group(), nodes(&["b"])));
+    let (a, b) = tokio::join!(scale.delete(group(), nodes(&["a"])), scale.delete(group(), counted));
     assert_eq!((a, b.unwrap_err().code()), (Ok(()), "permission_denied"));
-    assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["a lowered".to_owned()]));
+    assert_eq!((world.api.replicas(), world.api.log()), (size - 1, vec!["a lowered".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_cannot_be_counted_at_first_is_given_up_after_the_others_of_its_batch() {
+    let world = World::new(5, &["a", "b", "c", "d"]);
+    for _ in 0..3 {
+        world.api.fault("LIST machines", Fault::Answer(500, status(500, "made up")));
+    }
+    let scale = &world.scale;
+    let replica = instance("replica-MachineDeployment-team-a_workers-0");
+    let (replica, a) = tokio::join!(scale.delete(group(), replica), scale.delete(group(), nodes(&["a"])));
+    assert_eq!((replica, a), (Ok(()), Ok(())));
+    assert_eq!((world.api.replicas(), world.api.marked()), (3, vec!["a".to_owned()]));
+    let calls = world.api.calls();
+    let first = calls.iter().position(|call| call == "PATCH machine a");
+    let lists: Vec<_> = (0..calls.len()).filter(|at| calls[*at] == "LIST machines").collect();
+    assert!(lists.len() >= 4 && first < Some(lists[1]), "the second list comes after the other's mark: {calls:?}");
 }
 
 /// A list without end would occupy the command, and with it all others of its group, for ever.
