@@ -130,6 +130,10 @@ fleet
 {{- $namespaces = .Values.fleet.namespaces -}}
 {{- else if eq $choice "specs" -}}
 {{- range .Values.autoDiscovery.specs -}}
+{{- $all := regexFindAll "[:,]namespace=[^,]*" . -1 -}}
+{{- if gt (len $all) 1 -}}
+{{- fail (printf "autoDiscovery.specs: %s names several namespaces, of which the program takes the last: leave out the others, or make each an item of its own" .) -}}
+{{- end -}}
 {{- $named := regexFind "[:,]namespace=[^,]+" . -}}
 {{- if not $named -}}
 {{- fail (printf "autoDiscovery.specs: %s names no namespace, so all are read: add namespace=…, or set rbac.clusterScoped" .) -}}
@@ -151,5 +155,27 @@ grants that by a Role of its own. */}}
 {{- fail (printf "clusterAPIMode %s: without clusterAPIKubeconfigSecret (or clusterAPIWorkloadKubeconfigPath) the workload cluster's kubeconfig is read from the Secret of one Cluster: set autoDiscovery.clusterName and autoDiscovery.namespace, and no labels" .Values.clusterAPIMode) -}}
 {{- end -}}
 true
+{{- end -}}
+{{- end -}}
+
+{{/* What extraArgs have for workload-nodes. */}}
+{{- define "capi-autoscaler-provider.workloadNodes" -}}
+{{- range $key, $value := .Values.extraArgs -}}
+{{- if and (eq (regexFind "^[^_]+" $key) "workload-nodes") (not (kindIs "invalid" $value)) -}}{{- $value -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret that the program reads for the Nodes of its one Cluster; empty where it reads none. */}}
+{{- define "capi-autoscaler-provider.nodesSecret" -}}
+{{- $nodes := include "capi-autoscaler-provider.workloadNodes" . -}}
+{{- if include "capi-autoscaler-provider.readsSecret" . -}}
+{{- if and $nodes (ne $nodes "none") (not (contains "{cluster}" $nodes)) -}}
+{{- fail (printf "extraArgs: workload-nodes: %q names no Secret of a Cluster: put {cluster} into it, such as {cluster}-nodes, or set none" $nodes) -}}
+{{- end -}}
+{{- if ne $nodes "none" -}}
+{{- $nodes | default "{cluster}-kubeconfig" | replace "{cluster}" .Values.autoDiscovery.clusterName -}}
+{{- end -}}
+{{- else if and $nodes (not (include "capi-autoscaler-provider.fleet" .)) -}}
+{{- fail (printf "extraArgs: workload-nodes is about a Secret in the management cluster, and by clusterAPIMode %s and clusterAPIKubeconfigSecret (or clusterAPIWorkloadKubeconfigPath) the workload cluster is reached otherwise: leave out workload-nodes, or set kubeconfig-incluster or kubeconfig-kubeconfig without them" .Values.clusterAPIMode) -}}
 {{- end -}}
 {{- end -}}

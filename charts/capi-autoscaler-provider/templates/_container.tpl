@@ -52,6 +52,11 @@
 {{- end -}}
 
 {{- define "capi-autoscaler-provider.environment" -}}
+{{- range $variables := list .Values.extraEnv .Values.extraEnvConfigMaps .Values.extraEnvSecrets -}}
+{{- if and (hasKey $variables "CAPI_GROUP") (not (index $.Values.extraArgs "capi-group")) -}}
+{{- fail "extraEnv: rights and policies don't follow CAPI_GROUP: set extraArgs.capi-group, and leave this out" -}}
+{{- end -}}
+{{- end -}}
 {{- if or .Values.extraEnv .Values.extraEnvConfigMaps .Values.extraEnvSecrets }}
 env:
   {{- range $name, $value := .Values.extraEnv }}

@@ -109,6 +109,118 @@ fn alerts_have_the_labels_and_links_that_are_asked_for_and_may_be_left_out() {
     assert!(error.contains("there is no alert Absent; there are CapiAutoscalerProviderAbsent, "), "{error}");
 }
 
+/// Writes the rules of a release, whose alerts have its name as the label `release`; returns them and the file's name.
+fn rules_of(directory: &Path, release: &str, values: &Values) -> (Value, String) {
+    let values = values.clone().set("metrics.prometheusRule.enabled", json!(true));
+    let values = values.set("metrics.prometheusRule.alertLabels", json!({ "release": release }));
+    let groups = object(&values, "PrometheusRule")["spec"]["groups"].clone();
+    let name = format!("{release}.json");
+    fs::write(directory.join(&name), json!({ "groups": groups }).to_string()).unwrap();
+    (groups, name)
+}
+
+#[test]
+fn rules_of_a_release_are_about_its_own_series() {
+    let directory = tempfile::tempdir().unwrap();
+    let monitored = base().set("metrics.serviceMonitor.enabled", json!(true));
+    let second = monitored.clone().set("fullnameOverride", json!("second"));
+    let elsewhere = Values::new("team-b", json!({ "autoDiscovery": { "clusterName": "prod" } }));
+    let releases = [
+        ("first", monitored, json!({ "namespace": "team-a", "job": "capi-autoscaler-provider-metrics" })),
+        ("second", second, json!({ "namespace": "team-a", "job": "second-metrics" })),
+        // Without a ServiceMonitor its job isn't known.
+        ("elsewhere", elsewhere, json!({ "namespace": "team-b" })),
+        (
+            "relabelled",
+            base().set("metrics.prometheusRule.selector", json!({ "cluster": "a\"$1" })),
+            json!({ "cluster": "a\"$1" }),
+        ),
+    ];
+    let mut files = Vec::new();
+    for (release, values, labels) in &releases {
+        let (groups, name) = rules_of(directory.path(), release, values);
+        files.push(name);
+        let matchers = labels.as_object().unwrap().iter().map(|(label, value)| format!("{label}={value}"));
+        let mut matchers: Vec<_> = matchers.collect();
+        matchers.sort_unstable();
+        let scope = format!("{{{}", matchers.join(", "));
+        for rule in groups[0]["rules"].as_array().unwrap() {
+            let query = rule["expr"].as_str().unwrap();
+            let metrics = query.match_indices("capi_autoscaler_provider_").map(|(at, _)| &query[at..]);
+            for metric in metrics {
+                let end = metric.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap();
+                assert!(metric[end..].starts_with(&scope), "{scope} isn't in {query}");
+            }
+        }
+    }
+
+    // Only the second release of team-a and the one of team-b have Pods; both are out of sync.
+    let series = |metric: &str, labels: &str, values: &str| {
+        let series = format!("capi_autoscaler_provider_{metric}{{{labels}}}");
+        json!({ "series": series, "values": values })
+    };
+    let pods = [r#"namespace="team-a", job="second-metrics""#, r#"namespace="team-b", job="j""#];
+    let input: Vec<_> =
+        pods.iter().flat_map(|pod| [series("build_info", pod, "1x30"), series("ready", pod, "0x30")]).collect();
+    let firing = |name: &str, severity: &str, labels: &str| {
+        json!({
+            "labels": format!(
+                "ALERTS{{alertname=\"{name}\", alertstate=\"firing\", severity=\"{severity}\", {labels}}}"
+            ),
+            "value": 1,
+        })
+    };
+    let absent = "CapiAutoscalerProviderAbsent";
+    let out_of_sync = "CapiAutoscalerProviderOutOfSync";
+    let tests = json!({
+        "rule_files": files,
+        "evaluation_interval": "1m",
+        "tests": [{
+            "interval": "1m",
+            "input_series": input,
+            "promql_expr_test": [{
+                "expr": format!("ALERTS{{alertname=~\"{absent}|{out_of_sync}\"}}"),
+                "eval_time": "20m",
+                "exp_samples": [
+                    firing(
+                        absent,
+                        "critical",
+                        r#"release="first", namespace="team-a", job="capi-autoscaler-provider-metrics""#,
+                    ),
+                    firing(absent, "critical", r#"release="relabelled", cluster="a\"$1""#),
+                    firing(out_of_sync, "critical", &format!(r#"release="second", {}"#, pods[0])),
+                    firing(out_of_sync, "critical", &format!(r#"release="elsewhere", {}"#, pods[1])),
+                ],
+            }],
+        }],
+    });
+    let path = directory.path().join("tests.json");
+    fs::write(&path, tests.to_string()).unwrap();
+    Promtool::new().unwrap().test_rules(&path).unwrap();
+}
+
+#[test]
+fn an_alert_without_a_time_has_none_when_rendered() {
+    let rule = object(&base().set("metrics.prometheusRule.enabled", json!(true)), "PrometheusRule");
+    for rule in rule["spec"]["groups"][0]["rules"].as_array().unwrap() {
+        assert!(rule.get("for").is_none_or(Value::is_string), "{rule}");
+    }
+}
+
+#[test]
+fn without_calls_to_expect_there_is_no_alert_that_nobody_calls() {
+    let values = base().set("metrics.prometheusRule.enabled", json!(true)).set("readOnly", json!(true));
+    let left = names_of_alerts(&object(&values, "PrometheusRule")["spec"]["groups"]);
+    let not_called = |name: &String| name.ends_with("NotCalled");
+    assert_eq!(alerts().iter().filter(|name| not_called(name)).count(), 2);
+    assert_eq!(left, alerts().into_iter().filter(|name| !not_called(name)).collect::<Vec<_>>());
+    // One that isn't there may still be left out.
+    object(
+        &values.set("metrics.prometheusRule.disabled", json!(["CapiAutoscalerProviderNotCalled"])),
+        "PrometheusRule",
+    );
+}
+
 #[test]
 fn the_service_monitor_finds_the_service_of_metrics() {
     let values = base().set("metrics.serviceMonitor", json!({ "enabled": true, "interval": "30s" }));

@@ -223,6 +223,32 @@ fn the_network_policy_lets_cluster_autoscaler_in_and_can_be_left_out() {
 }
 
 #[test]
+fn the_secret_for_nodes_of_one_cluster_is_the_one_that_the_role_grants() {
+    for (nodes, granted) in
+        [(None, Some("prod-kubeconfig")), (Some("{cluster}-nodes"), Some("prod-nodes")), (Some("none"), None)]
+    {
+        let mut values = by_secret();
+        if let Some(nodes) = nodes {
+            values = values.set("extraArgs.workload-nodes", json!(nodes));
+        }
+        let objects = render(&values);
+        let roles = of_kind(&objects, "Role");
+        let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+        let secrets: Vec<_> = rules.filter(|rule| rule["resources"] == json!(["secrets"])).collect();
+        let names: Vec<_> = secrets.iter().map(|rule| &rule["resourceNames"]).collect();
+        assert_eq!(json!(names), granted.map_or(json!([]), |name| json!([[name]])), "{nodes:?}");
+        assert!(!arguments(&objects).iter().any(|argument| argument.starts_with("--workload-kubeconfig")));
+        let bound = bindings_to_kubeconfigs(&objects);
+        assert_eq!(bound, usize::from(granted.is_some()), "{nodes:?}");
+    }
+}
+
+/// Returns the number of bindings of the Role for the kubeconfig's Secret.
+fn bindings_to_kubeconfigs(objects: &[Value]) -> usize {
+    names(objects, "RoleBinding").iter().filter(|name| name.ends_with("-kubeconfig")).count()
+}
+
+#[test]
 fn a_lack_of_capacity_has_a_grace_period() {
     let flag = |values: &Values| {
         let arguments = arguments(&render(values));
@@ -344,6 +370,20 @@ fn chart_values_that_cannot_work_are_refused_with_the_remedy() {
             Values::new("team-a", json!({ "autoDiscovery": { "specs": ["clusterapi:clusterName=a"] } })),
             "add namespace=",
         ),
+        (
+            Values::new("team-a", json!({ "autoDiscovery": { "specs": ["clusterapi:namespace=a,namespace=b"] } })),
+            "takes the last: leave out the others",
+        ),
+        (
+            by_secret()
+                .set("clusterAPIKubeconfigSecret", json!("a"))
+                .set("extraArgs.workload-nodes", json!("{cluster}-nodes")),
+            "leave out workload-nodes",
+        ),
+        (base().set("extraArgs.workload-nodes_1", json!("none")), "leave out workload-nodes"),
+        (by_secret().set("extraArgs.workload-nodes", json!("nodes")), "put {cluster} into it"),
+        (base().set("extraEnv.CAPI_GROUP", json!("machine.openshift.io")), "set extraArgs.capi-group"),
+        (base().set("extraEnvConfigMaps.CAPI_GROUP", json!({ "name": "a", "key": "b" })), "set extraArgs.capi-group"),
         (by_secret().set("autoDiscovery.labels", json!([{ "color": "green" }])), "and no labels"),
         (
             by_secret().set("rbac.clusterScoped", json!(true)),

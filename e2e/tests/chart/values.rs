@@ -1,6 +1,6 @@
 //! Tests of each chart's values.yaml as the reference, and of the schema that refuses other values.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use e2e::helm::{CHART, CLUSTER_CHART, Values};
 use serde_json::{Value, json};
@@ -185,6 +185,8 @@ fn a_wrong_value_is_refused_with_its_path() {
         ("tls.ipAddresses", json!(["here"])),
         ("image.digest", json!("latest")),
         ("autoDiscovery.specs", json!(["namespace=a"])),
+        ("autoDiscovery.specs", json!(["clusterapi:namespace=a;clusterapi:namespace=b"])),
+        ("autoDiscovery.specs", json!(["clusterapi:namespace=a clusterapi:namespace=b"])),
         ("clusterAutoscaler.address", json!("https://provider.example.com:8086")),
         ("rbac.infrastructureGroups", json!(["infrastructure.cluster.x-k8s.io"])),
         ("extraVolumeSecrets", json!({ "a": { "secretName": "b", "mountPath": "/c" } })),
@@ -217,18 +219,20 @@ fn a_wrong_value_is_refused_with_its_path() {
 #[test]
 fn flags_that_the_chart_sets_itself_are_refused_among_further_ones() {
     let helm = helm();
-    let flags = [
-        "listen",
-        "tls-cert-file",
-        "management-kubeconfig",
-        "cluster",
-        "node-group-auto-discovery_2",
-        "fleet-selector",
-        "fleet-namespaces_2",
-        "fleet-trust-domain",
-    ];
-    for flag in flags {
-        let said = helm.refuse(&one_cluster().set(&format!("extraArgs.{flag}"), json!("x"))).unwrap();
+    // Those of fleets that have values of their own are refused by the templates, with the values' names.
+    let of_fleets = ["workload-nodes", "fleet-group-metrics"];
+    let [provider, _] = CHARTS;
+    let mut flags: BTreeSet<String> = BTreeSet::new();
+    for template in ["_container.tpl", "_clusters.tpl"] {
+        let text = provider.read(&format!("templates/{template}"));
+        let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+        flags.extend(text.split("--").skip(1).map(name));
+    }
+    assert!(flags.len() > 18, "{flags:?}");
+    flags.extend(["node-group-auto-discovery_2", "fleet-namespaces_2", "listen-socket-mode"].map(str::to_owned));
+    for flag in flags.iter().filter(|flag| !flag.is_empty() && !of_fleets.contains(&flag.as_str())) {
+        let said = helm.refuse(&one_cluster().set(&format!("extraArgs.{flag}"), json!("x")));
+        let said = said.unwrap_or_else(|error| panic!("{flag}: {error}"));
         assert!(said.contains(&format!("invalid propertyName '{flag}'")), "{said}");
     }
 }
