@@ -278,9 +278,9 @@ impl<T: Calls, P: Policy> Decision<T, P> {
     }
 
     /// Keeps the requests whose Machines could all be read, and counted where that matters, so that a failed read holds
-    /// up no other request. The rest is refused, or deferred if a retry may help. If no other request is left, it is kept
-    /// instead of deferred. A request that may have been logged is neither refused for good nor decided again, because
-    /// the write of the log may still be applied.
+    /// up no other request. The rest is refused, or deferred if a retry may help. If no other request is left, it is
+    /// kept instead of deferred. A request that may have been logged is neither refused for good nor decided again,
+    /// because the write of the log may still be applied.
     ///
     /// # Errors
     /// Returns the failure if no other request is left.
