@@ -232,10 +232,10 @@ fn the_secret_for_nodes_of_one_cluster_is_the_one_that_the_role_grants() {
             values = values.set("extraArgs.workload-nodes", json!(nodes));
         }
         let objects = render(&values);
-        let roles = of_kind(&objects, "Role");
-        let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
-        let secrets: Vec<_> = rules.filter(|rule| rule["resources"] == json!(["secrets"])).collect();
-        let names: Vec<_> = secrets.iter().map(|rule| &rule["resourceNames"]).collect();
+        let namespaced = of_kind(&objects, "Role");
+        let rules = namespaced.iter().flat_map(|role| role["rules"].as_array().unwrap());
+        let secrets = rules.filter(|rule| rule["resources"] == json!(["secrets"]));
+        let names: Vec<_> = secrets.map(|rule| &rule["resourceNames"]).collect();
         assert_eq!(json!(names), granted.map_or(json!([]), |name| json!([[name]])), "{nodes:?}");
         assert!(!arguments(&objects).iter().any(|argument| argument.starts_with("--workload-kubeconfig")));
         let bound = bindings_to_kubeconfigs(&objects);
