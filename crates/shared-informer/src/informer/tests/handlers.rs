@@ -127,7 +127,7 @@ async fn a_handler_lets_others_run_after_each_slow_event() {
     assert!((10..=20).contains(&turns), "others had {turns} turns");
 }
 
-/// What is counted under a paused clock is the same however busy the machine is.
+/// Counts under a paused clock are the same however busy the machine is.
 #[tokio::test(start_paused = true)]
 async fn a_handlers_turn_lasts_while_the_clock_is_paused() {
     assert_eq!(turns_during_slow_events().await, 0);
