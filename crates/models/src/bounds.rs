@@ -55,11 +55,20 @@ pub struct Bounds {
     /// True if the copies are interchangeable, so that one order of them stands for both. Traces then number them in
     /// order of appearance.
     pub merges_copies: bool,
+    /// True if no Machine is gone while a size is on its way that may be meant for it: controllers are faster.
+    pub is_prompt: bool,
+    /// True to keep what happens to Machines and sizes, by which rules are compared.
+    pub tallies: bool,
     /// The number of times that each event may happen.
     pub budget: Budget,
 }
 
 impl Bounds {
+    /// Returns true if a Machine has been created since the beginning.
+    pub(crate) fn is_new(&self, machine: usize) -> bool {
+        machine >= self.nodes + self.pending + self.old
+    }
+
     /// Returns the bounds of a small search: two copies and three Machines with Nodes.
     #[must_use]
     pub fn small(budget: Budget) -> Self {
@@ -87,6 +96,8 @@ impl Bounds {
             may_be_named: None,
             joins_batches: false,
             merges_copies: true,
+            is_prompt: false,
+            tallies: false,
             budget,
         }
     }

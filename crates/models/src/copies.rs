@@ -249,7 +249,9 @@ impl Program<'_> {
         for effect in effects {
             if let Effect::Answer(caller, Ok(())) = effect {
                 let Memory { named, joined, .. } = world.copies[copy];
-                world.ledger.accepted = world.ledger.accepted | if caller == 0 { named } else { joined };
+                let machines = if caller == 0 { named } else { joined };
+                world.ledger.accepted = world.ledger.accepted | machines;
+                world.tally.answer(machines);
             }
         }
     }

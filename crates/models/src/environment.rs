@@ -38,6 +38,7 @@ impl DeleteModel {
             if world.budget.foreign_deletes > 0 {
                 let mut then = *world;
                 then.budget.foreign_deletes -= 1;
+                then.tally.end(self.bounds.is_new(machine));
                 then.touch(machine);
                 then.machines[machine].life = Life::Deleting;
                 then.ledger.foreign = then.ledger.foreign | Set::one(machine);
@@ -51,6 +52,7 @@ impl DeleteModel {
                 let mut then = *world;
                 then.budget.joins -= 1;
                 then.machines[machine].has_node = true;
+                then.tally.join(self.bounds.is_new(machine));
                 if !self.bounds.lags_node_refs {
                     then.touch(machine);
                     then.machines[machine].has_ref = true;
@@ -72,6 +74,7 @@ impl DeleteModel {
                 then.budget.foreign_sizes -= 1;
                 (then.replicas, then.sized_by) = (world.replicas + delta, 0);
                 then.ledger.size += delta;
+                then.tally.resize(delta);
                 then.ledger.others += i8::from(delta < 0);
                 then.deployment_changed(self.bounds.lag);
                 found(Step::ForeignSize(then.replicas), then);
@@ -81,7 +84,8 @@ impl DeleteModel {
 
     pub(crate) fn vanishing(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         for machine in 0..SLOTS {
-            if world.machines[machine].life == Life::Deleting {
+            let is_early = self.bounds.is_prompt && world.is_awaited(machine);
+            if world.machines[machine].life == Life::Deleting && !is_early {
                 let mut then = *world;
                 // A provider doesn't report which size it has seen.
                 let is_pool = self.bounds.is_pool;

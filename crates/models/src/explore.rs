@@ -9,7 +9,7 @@ use std::{
 
 use foldhash::fast::FixedState;
 
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 
 /// A model that can be searched.
 pub trait Model {
@@ -47,6 +47,8 @@ pub struct Found {
     pub at_rest: usize,
     /// The number of steps that led beyond the bounds and weren't followed.
     pub cut: usize,
+    /// The number of states that are on an infinite path, or only reached through one.
+    pub endless: usize,
     /// True if all states were visited.
     pub is_complete: bool,
     /// The violated rule, with the trace to it.
@@ -94,6 +96,44 @@ pub fn explore<M: Model>(model: &M, most_states: usize) -> Found {
     search.found
 }
 
+/// The states at rest of a search, by what tells them apart.
+pub struct Ends<M: Model, K> {
+    /// The result of the search. An infinite path is the only violation in it.
+    pub found: Found,
+    /// The distinct ends, each with the number of the state in which it was found first.
+    pub ends: IndexMap<K, usize>,
+    search: Search<M::State>,
+}
+
+impl<M: Model, K> Ends<M, K> {
+    /// Returns the steps of a shortest path to a state.
+    pub fn trace(&self, model: &M, position: usize) -> Vec<String> {
+        self.search.trace(model, position)
+    }
+}
+
+/// Searches all states, or as many as `most_states`, and collects those at rest, whether they are violations or not.
+pub fn collect<M: Model, K: Eq + Hash>(model: &M, most_states: usize, end: impl Fn(&M::State) -> K) -> Ends<M, K> {
+    let mut search = Search::new(model);
+    let mut ends = IndexMap::new();
+    let mut position = 0;
+    while let Some(state) = search.waiting.pop_front() {
+        if search.prints.len() > most_states {
+            search.found.is_complete = false;
+            break;
+        }
+        if search.expand(model, position, &state) {
+            ends.entry(end(&state)).or_insert(position);
+        }
+        position += 1;
+    }
+    if search.found.is_complete {
+        search.look_for_cycles(model);
+    }
+    search.found.states = search.prints.len();
+    Ends { found: search.found.clone(), ends, search }
+}
+
 struct Search<S> {
     /// A 64-bit fingerprint of each state seen. The probability that two of a hundred million states share one, so that
     /// one of them is skipped, is below one in a thousand.
@@ -117,11 +157,19 @@ impl<S: Copy + Eq + Hash> Search<S> {
         let mut prints = IndexSet::with_hasher(FixedState::with_seed(2));
         prints.insert(fingerprint(&model.initial()));
         let waiting = VecDeque::from([model.initial()]);
-        let found = Found { states: 1, steps: 0, at_rest: 0, cut: 0, is_complete: true, broken: None };
+        let found = Found { states: 1, steps: 0, at_rest: 0, cut: 0, endless: 0, is_complete: true, broken: None };
         Self { prints, waiting, parents: vec![0], begins: vec![0], leads_to: Vec::new(), found }
     }
 
     fn visit<M: Model<State = S>>(&mut self, model: &M, position: usize, state: &S) {
+        let at_rest = self.expand(model, position, state);
+        if let Err(what) = model.check(state, at_rest) {
+            self.found.broken = Some(Broken { what, trace: self.trace(model, position) });
+        }
+    }
+
+    /// Finds all steps from a state. Returns true if it is at rest.
+    fn expand<M: Model<State = S>>(&mut self, model: &M, position: usize, state: &S) -> bool {
         let mut at_rest = true;
         model.steps(state, &mut |next: Next<M>| {
             at_rest &= !next.is_certain;
@@ -141,9 +189,7 @@ impl<S: Copy + Eq + Hash> Search<S> {
         });
         self.begins.push(u32::try_from(self.leads_to.len()).unwrap_or(u32::MAX));
         self.found.at_rest += usize::from(at_rest);
-        if let Err(what) = model.check(state, at_rest) {
-            self.found.broken = Some(Broken { what, trace: self.trace(model, position) });
-        }
+        at_rest
     }
 
     /// Looks for cycles: it repeatedly removes the states that no certain step leads to, and any state that remains is
@@ -165,6 +211,7 @@ impl<S: Copy + Eq + Hash> Search<S> {
                 }
             }
         }
+        self.found.endless = count - taken;
         if taken < count {
             let first = arrivals.iter().position(|count| *count > 0).unwrap_or_default();
             let what = "from here it may go on for ever without coming to rest".to_owned();

@@ -4,8 +4,10 @@
 //! the program.
 
 pub mod bounds;
+pub mod compare;
 pub mod explore;
 pub mod model;
+pub mod simple;
 pub mod variant;
 pub mod world;
 

@@ -3,7 +3,15 @@
 use std::{process::ExitCode, time::Instant};
 
 use clap::Parser;
-use models::{bounds::Bounds, explore::explore, model::DeleteModel, variant::Variant, world::Budget};
+use models::{
+    bounds::Bounds,
+    compare::{KINDS, count},
+    explore::explore,
+    model::DeleteModel,
+    simple::{Simple, Unanswered},
+    variant::Variant,
+    world::Budget,
+};
 
 /// A search through all that the rule of deletion can meet.
 #[allow(clippy::struct_excessive_bools, reason = "each widens or narrows the search by itself")]
@@ -114,6 +122,33 @@ struct Args {
     /// Distinguish the copies in traces, which takes up to twice the states.
     #[arg(long)]
     apart: bool,
+    /// Let no Machine be gone while a size is on its way to the MachineSet controller.
+    #[arg(long)]
+    prompt: bool,
+    /// Count the end states of this rule and of the simple one (delete first, then lower), by what a user would notice.
+    #[arg(long)]
+    compare: bool,
+    /// Count the end states of the simple rule alone.
+    #[arg(long)]
+    simple: bool,
+    /// Let the simple rule mark each Machine before it deletes it.
+    #[arg(long)]
+    marks: bool,
+    /// What the simple rule makes of a Machine that is being deleted after a DELETE without an answer.
+    #[arg(long, value_enum, default_value_t = Unanswered::Drop)]
+    unanswered: Unanswered,
+    /// Let the simple rule keep the min by the Machines that stay.
+    #[arg(long)]
+    counts_leaving: bool,
+    /// Let the simple rule take a Machine that hangs in deletion for a placeholder only after the longest command.
+    #[arg(long)]
+    waits: bool,
+    /// Let the simple rule take one other size write, by its generation, for a sign that its own wasn't done.
+    #[arg(long)]
+    counts_writes: bool,
+    /// Print what each kind of end state takes at least, with a shortest trace.
+    #[arg(long)]
+    traces: bool,
     /// Stop after so many states.
     #[arg(long, default_value_t = 30_000_000)]
     most_states: usize,
@@ -145,6 +180,8 @@ fn main() -> ExitCode {
         may_be_named: None,
         joins_batches: args.join,
         merges_copies: !args.apart,
+        is_prompt: args.prompt,
+        tallies: false,
         budget: Budget {
             deletes: args.deletes,
             increases: args.increases,
@@ -163,6 +200,10 @@ fn main() -> ExitCode {
             leaves: args.leaves,
         },
     };
+    if args.compare || args.simple {
+        compare(&args, bounds);
+        return ExitCode::SUCCESS;
+    }
     println!("{bounds:?}");
     let started = Instant::now();
     let rule = Variant { ..Variant::default() };
@@ -182,4 +223,18 @@ fn main() -> ExitCode {
     }
     println!("it holds");
     ExitCode::SUCCESS
+}
+
+fn compare(args: &Args, bounds: Bounds) {
+    let Args { marks, unanswered, counts_leaving, waits, counts_writes, .. } = *args;
+    let simple = Some(Simple { marks, unanswered, counts_leaving, waits, counts_writes });
+    println!("| rule | states | ends | {} |", KINDS.join(" | "));
+    println!("|{}", "---|".repeat(3 + KINDS.len()));
+    for rule in if args.compare { vec![None, simple] } else { vec![simple] } {
+        let counted = count(bounds, rule, args.most_states);
+        println!("{}", counted.rows);
+        if args.traces {
+            println!("{}", counted.causes);
+        }
+    }
 }

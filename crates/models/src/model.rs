@@ -7,7 +7,7 @@ use crate::{
     program::Program,
     step::Step,
     variant::{Counts, Existence, Variant},
-    world::{Fault, Life, Memory, Past, Set, World, name},
+    world::{Fault, Life, Memory, Past, Set, Tally, World, name},
 };
 
 /// The model of a rule within bounds.
@@ -56,7 +56,7 @@ impl DeleteModel {
             for named in self.nameable(world) {
                 let mut then = *world;
                 then.budget.deletes -= 1;
-                then.ledger.named = then.ledger.named | named;
+                self.name(&mut then, named);
                 (0..self.bounds.copies).for_each(|copy| program.join(&then, copy, named, found));
             }
         }
@@ -66,7 +66,7 @@ impl DeleteModel {
             for named in self.nameable(world) {
                 let mut then = *world;
                 then.budget.deletes -= 1;
-                then.ledger.named = then.ledger.named | named;
+                self.name(&mut then, named);
                 program.ask(&then, copy, named, found);
             }
         }
@@ -83,7 +83,7 @@ impl DeleteModel {
             for named in self.nameable(world) {
                 let mut then = *world;
                 then.budget.mixed -= 1;
-                then.ledger.named = then.ledger.named | named;
+                self.name(&mut then, named);
                 (1..=self.bounds.batch).for_each(|count| program.ask_both(&then, copy, (named, count), found));
             }
         }
@@ -92,13 +92,19 @@ impl DeleteModel {
         }
     }
 
-    fn idle(&self, world: &World) -> Option<usize> {
+    /// Notes that a command names Machines.
+    pub(crate) fn name(&self, world: &mut World, named: Set) {
+        named.iter().for_each(|machine| world.tally.end(self.bounds.is_new(machine)));
+        world.name(named);
+    }
+
+    pub(crate) fn idle(&self, world: &World) -> Option<usize> {
         world.copies.iter().take(self.bounds.copies).position(Memory::is_idle)
     }
 
     /// Returns the sets of Machines that Cluster Autoscaler may name together: those that it knows, and those it named
     /// before even if they are gone.
-    fn nameable(&self, world: &World) -> Vec<Set> {
+    pub(crate) fn nameable(&self, world: &World) -> Vec<Set> {
         let known = Set::of(|machine| {
             let is_known = world.machines[machine].exists()
                 || world.pasts.all().iter().any(|past| (past.alive | past.deleting).has(machine))
@@ -106,6 +112,19 @@ impl DeleteModel {
             is_known && self.bounds.may_be_named.is_none_or(|allowed| allowed.has(machine))
         });
         (1..=known.0).map(Set).filter(|set| set.without(known).is_empty() && set.len() <= self.bounds.batch).collect()
+    }
+
+    /// Finds the steps of Cluster API's controllers, and of Machines that go.
+    pub(crate) fn world_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        let program = self.program();
+        if self.bounds.old == 0 {
+            program.deployment_steps(world, found);
+        } else {
+            program.rollout_steps(world, found);
+        }
+        program.set_steps(world, found);
+        self.vanishing(world, found);
+        self.lagging_refs(world, found);
     }
 
     fn check_at_rest(world: &World) -> Result<(), String> {
@@ -138,7 +157,11 @@ impl Model for DeleteModel {
 
     fn initial(&self) -> World {
         let Bounds { nodes, pending, missing, old, budget, .. } = self.bounds;
-        World::of((nodes, pending, missing, old), budget)
+        let mut world = World::of((nodes, pending, missing, old), budget);
+        if self.bounds.tallies {
+            world.tally = Tally { is_kept: true, due: world.replicas, ..Tally::default() };
+        }
+        world
     }
 
     fn steps(&self, state: &World, found: &mut dyn FnMut(Next<Self>)) {
@@ -150,14 +173,7 @@ impl Model for DeleteModel {
         {
             program.carry_on(state, copy, &mut certain);
         }
-        if self.bounds.old == 0 {
-            program.deployment_steps(state, &mut certain);
-        } else {
-            program.rollout_steps(state, &mut certain);
-        }
-        program.set_steps(state, &mut certain);
-        self.vanishing(state, &mut certain);
-        self.lagging_refs(state, &mut certain);
+        self.world_steps(state, &mut certain);
         let mut free = |step, world| found(self.next(state, step, world, false));
         self.commands(state, &mut free);
         self.environment(state, &mut free);

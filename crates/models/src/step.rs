@@ -77,6 +77,10 @@ pub enum Step {
     SendUnmark(usize),
     /// A finisher acts on a Machine.
     Finish(Finish, usize),
+    /// A copy of the simple rule makes a call for a Machine.
+    Calls(usize, &'static str, usize),
+    /// A copy of the simple rule writes this size.
+    Sizes(usize, i8),
     /// A copy is killed and starts again.
     Crash(usize),
     /// The MachineDeployment controller writes the MachineSet.
@@ -172,6 +176,8 @@ impl Display for Step {
                     Finish::Unmark => write!(f, "a finisher takes the mark off {machine}"),
                 }
             }
+            Self::Calls(copy, what, machine) => write!(f, "{} {what} {}", who(copy), one(machine)),
+            Self::Sizes(copy, size) => write!(f, "{} sets the size to {size}", who(copy)),
             Self::Crash(copy) => write!(f, "{} is killed and starts again", who(copy)),
             Self::Sync(size) => write!(f, "the MachineDeployment controller sets the MachineSet to {size}"),
             Self::Copy(set, size) => {

@@ -124,6 +124,7 @@ impl Program<'_> {
         (world.replicas, world.sized_by) = (to, writer);
         world.ledger.size -= fewer;
         if fewer < 0 {
+            world.tally.resize(-fewer);
             return Step::Increase(copy);
         }
         world.ledger.places += fewer;

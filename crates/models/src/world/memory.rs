@@ -2,6 +2,7 @@
 
 use super::{
     ring::Ring,
+    running::{Running, Stage},
     set::{SLOTS, Set},
 };
 
@@ -12,6 +13,10 @@ use super::{
 pub struct Memory {
     /// The number of the command and the calls that it waits for, among all distinct ones; 0 for none.
     pub held: u32,
+    /// The command of the simple rule, if that is searched.
+    pub running: Running,
+    /// The Machines that carry the mark of this command.
+    pub marked: Set,
     /// The Machines that its caller names.
     pub named: Set,
     /// The Machines that the caller of a joined DeleteNodes names.
@@ -65,11 +70,12 @@ impl Memory {
     /// Returns true if it has no command.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.held == 0
+        self.held == 0 && self.running.stage == Stage::Idle
     }
 
     /// Notes that a Machine has changed, so that a version that was read is outdated.
     pub(super) fn machine_changed(&mut self, machine: usize) {
+        self.running.current = self.running.current.without(Set::one(machine));
         if self.is_read.has(machine) {
             self.is_read = self.is_read.without(Set::one(machine));
             self.versions[machine] += 1;

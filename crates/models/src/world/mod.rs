@@ -5,7 +5,9 @@ mod ledger;
 mod memory;
 mod objects;
 mod ring;
+mod running;
 mod set;
+mod tally;
 
 use std::hash::BuildHasher;
 
@@ -16,7 +18,9 @@ pub use self::{
     memory::{Listing, Memory},
     objects::{CacheView, Deployment, Entry, Life, Machine, MachineSet, Past, Phase},
     ring::Ring,
+    running::{Running, Stage},
     set::{SLOTS, Set, name},
+    tally::Tally,
 };
 
 /// The number of times that each event may still happen.
@@ -101,6 +105,8 @@ pub struct World {
     pub budget: Budget,
     /// The memory of the checker.
     pub ledger: Ledger,
+    /// What has happened so far, if rules are compared.
+    pub tally: Tally,
 }
 
 impl World {
@@ -144,6 +150,7 @@ impl World {
             shown_nodes: [Set(0); 2],
             budget,
             ledger: Ledger { size: replicas, ..Ledger::default() },
+            tally: Tally::default(),
         }
     }
 
@@ -172,6 +179,13 @@ impl World {
         let are_seen = self.sets.iter().all(|set| set.all().len() <= 1);
         let is_seen = self.deployments.all().len() == 1 && are_seen && self.deciding.is_none();
         is_seen && self.seen.last().existing.len() <= self.replicas && self.in_phase(Phase::Wanted).is_empty()
+    }
+
+    /// Returns true if a size is on its way that may be meant for a Machine.
+    pub(crate) fn is_awaited(&self, machine: usize) -> bool {
+        self.deployments.all().len() > 1
+            || self.sets.iter().any(|set| set.all().len() > 1)
+            || self.copies.iter().any(|memory| memory.running.ours.has(machine))
     }
 
     /// Returns the Machines that exist and aren't being deleted.
@@ -294,6 +308,7 @@ impl World {
     /// Begins to delete a Machine, for its entry if it has one.
     pub(crate) fn begin_deleting(&mut self, machine: usize) {
         self.touch(machine);
+        self.note_deletion(machine);
         self.machines[machine].life = Life::Deleting;
         if self.ledger.joined_before.has(machine) {
             self.ledger.fault = Some(Fault::TookJoined(u8::try_from(machine).unwrap_or_default()));
@@ -331,7 +346,7 @@ impl World {
 
     /// Sorts the copies, so that one order of them stands for both.
     pub(crate) fn sort_copies(&mut self) {
-        let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.shown_nodes[copy].0);
+        let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.copies[copy].running, self.shown_nodes[copy].0);
         if key(0) > key(1) {
             self.copies.swap(0, 1);
             self.shown_nodes.swap(0, 1);

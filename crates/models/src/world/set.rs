@@ -4,7 +4,7 @@
 pub const SLOTS: usize = 7;
 
 /// A set of Machines, one bit each.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq, PartialOrd)]
 pub struct Set(pub u8);
 
 impl Set {
