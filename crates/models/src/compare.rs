@@ -1,8 +1,8 @@
 //! The end states of two rules within the same bounds, by what a user would notice.
 
 use std::{
-    fmt::Write as _,
-    hash::{BuildHasher as _, Hash},
+    fmt::{self, Display, Write as _},
+    hash::BuildHasher as _,
 };
 
 use foldhash::fast::FixedState;
@@ -16,12 +16,45 @@ use crate::{
     world::{Life, Set, World},
 };
 
+/// The bounds of the table, a line each.
+pub const TABLE: [&str; 29] = [
+    "--nodes 3 --deletes 2",
+    "--nodes 3 --deletes 2 --crashes 2",
+    "--nodes 3 --deletes 2 --lost-answers 1",
+    "--nodes 3 --deletes 2 --refusals 1",
+    "--nodes 3 --deletes 2 --foreign-deletes 1",
+    "--nodes 3 --deletes 2 --foreign-sizes 1",
+    "--nodes 3 --deletes 2 --increases 1",
+    "--nodes 3 --deletes 2 --errors 1",
+    "--nodes 3 --deletes 2 --joins 1",
+    "--nodes 3 --min 1 --deletes 2 --crashes 1 --refusals 1 --foreign-sizes 1",
+    "--nodes 3 --min 2 --deletes 2",
+    "--nodes 3 --deletes 2 --crashes 1 --errors 1 --foreign-deletes 1",
+    "--nodes 3 --deletes 2 --batch 2 --lost-answers 1",
+    "--nodes 3 --deletes 3 --crashes 1",
+    "--nodes 3 --deletes 2 --join --refusals 1 --lost-answers 1",
+    "--nodes 3 --deletes 2 --join --leaves 2",
+    "--nodes 4 --deletes 2 --batch 2",
+    "--nodes 3 --deletes 2 --one-by-one --crashes 1",
+    "--nodes 3 --deletes 2 --misses-marks",
+    "--bare --nodes 3 --deletes 2 --errors 1 --foreign-deletes 1",
+    "--nodes 2 --pending 1 --deletes 2 --joins 1 --crashes 1",
+    "--nodes 2 --pending 1 --deletes 1 --decreases 1 --joins 1",
+    "--lagging-refs --nodes 2 --pending 1 --deletes 2 --joins 1",
+    "--nodes 2 --missing 1 --deletes 1 --placeholders 1 --joins 1 --crashes 1",
+    "--nodes 2 --missing 1 --deletes 1 --placeholders 1 --foreign-deletes 1",
+    "--nodes 2 --missing 1 --deletes 1 --mixed 1 --joins 1",
+    "--old 1 --nodes 2 --deletes 2 --joins 1",
+    "--old 1 --nodes 2 --deletes 2 --joins 1 --copies-to-old",
+    "--old 1 --nodes 2 --deletes 1 --foreign-deletes 1 --foreign-sizes 1",
+];
+
 /// What a user would notice, in the order of the table's columns.
 pub const KINDS: [&str; 7] = [
     "unnamed Node went",
-    "Node of a Machine named as never joined went",
+    "joined Node went",
     "replaced after OK",
-    "replaced, not OK",
+    "replaced, no OK",
     "named Node stays",
     "two for one",
     "blocked",
@@ -79,7 +112,8 @@ fn kinds(bounds: &Bounds, world: &World, there: i8) -> u8 {
     let lowered = tally.due - world.replicas;
     let spent = |all: u8, left: u8| i8::try_from(all - left).unwrap_or(i8::MAX);
     let asked = spent(begin.placeholders, world.budget.placeholders) + spent(begin.mixed, world.budget.mixed);
-    let most = (tally.named & (gone | tally.ok)).len() + asked * bounds.batch + spent(begin.decreases, world.budget.decreases);
+    let most =
+        (tally.named & (gone | tally.ok)).len() + asked * bounds.batch + spent(begin.decreases, world.budget.decreases);
     let is_replaced_after_ok = lowered + fewer < (went & tally.ok).len();
     [
         tally.unnamed > tally.fewer,
@@ -117,42 +151,51 @@ fn events(bounds: &Bounds, world: &World) -> [u8; EVENTS.len()] {
     ]
 }
 
-/// The comparison of rules within bounds.
+/// The end states of a rule within bounds.
 #[derive(Clone, Debug)]
-pub struct Comparison {
-    /// The lines of the table.
-    pub rows: String,
-    /// What it takes at least for each kind of the simple rule, with a shortest trace.
+pub struct Counted {
+    /// The number of states that were searched.
+    pub states: usize,
+    /// True if all states were visited.
+    pub is_complete: bool,
+    /// The number of end states.
+    pub ends: usize,
+    /// How many of these are of each kind, in the order of [`KINDS`].
+    pub kinds: [usize; KINDS.len()],
+    /// What it takes at least for each kind, with a shortest trace.
     pub causes: String,
 }
 
 /// Counts the end states of a rule within bounds: of the rule with a log, or of the simple one.
 #[must_use]
-pub fn count(bounds: Bounds, simple: Option<Simple>, most_states: usize) -> Comparison {
+pub fn count(bounds: Bounds, simple: Option<Simple>, most_states: usize) -> Counted {
     let bounds = Bounds { tallies: true, ..bounds };
     let rest = DeleteModel { rule: Variant::default(), bounds };
     match simple {
-        None => report(&rest, &bounds, "log", most_states),
-        Some(simple) => report(&SimpleModel { simple, rest }, &bounds, "simple", most_states),
+        None => count_ends(&rest, &bounds, most_states),
+        Some(simple) => count_ends(&SimpleModel { simple, rest }, &bounds, most_states),
     }
 }
 
-fn report<M: Model<State = World>>(model: &M, bounds: &Bounds, rule: &str, most_states: usize) -> Comparison {
+fn count_ends<M: Model<State = World>>(model: &M, bounds: &Bounds, most_states: usize) -> Counted {
     let all = collect(model, most_states, |world| End::of(bounds, world));
-    let count = |kind: usize| all.ends.keys().filter(|end| end.has(kind)).count();
-    let mut counts: Vec<_> = (0..KINDS.len()).map(count).collect();
-    if let Some(blocked) = counts.last_mut() {
-        *blocked += all.found.endless;
+    let mut kinds = std::array::from_fn(|kind| all.ends.keys().filter(|end| end.has(kind)).count());
+    // What goes on for ever is blocked.
+    kinds[KINDS.len() - 1] += all.found.endless;
+    let (states, is_complete, ends) = (all.found.states, all.found.is_complete, all.ends.len());
+    Counted { states, is_complete, ends, kinds, causes: causes(model, &all) }
+}
+
+impl Display for Counted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = if self.is_complete { "" } else { " and more" };
+        write!(formatter, "{}{rest} | {} |", self.states, self.ends)?;
+        self.kinds.iter().try_for_each(|count| write!(formatter, " {count} |"))
     }
-    let counts: Vec<_> = counts.iter().map(ToString::to_string).collect();
-    let incomplete = if all.found.is_complete { "" } else { " (incomplete)" };
-    let (states, ends) = (all.found.states, all.ends.len());
-    let rows = format!("| {rule} | {states}{incomplete} | {ends} | {} |", counts.join(" | "));
-    Comparison { rows, causes: causes(model, rule, &all) }
 }
 
 /// Describes the least that has to happen for each kind.
-fn causes<M: Model<State = World>>(model: &M, rule: &str, all: &Ends<M, End>) -> String {
+fn causes<M: Model<State = World>>(model: &M, all: &Ends<M, End>) -> String {
     let mut text = String::new();
     for (kind, name) in KINDS.iter().enumerate() {
         let of_kind: Vec<_> = all.ends.iter().filter(|(end, _)| end.has(kind)).collect();
@@ -166,14 +209,14 @@ fn causes<M: Model<State = World>>(model: &M, rule: &str, all: &Ends<M, End>) ->
             let happened = end.events.iter().zip(EVENTS).filter(|(count, _)| **count > 0);
             let happened: Vec<_> = happened.map(|(count, event)| format!("{count} {event}")).collect();
             // Writing to a String never fails.
-            let _ = writeln!(text, "\n[{rule}] {name}, with {}:", happened.join(", "));
+            let _ = writeln!(text, "\n{name}, with {}:", happened.join(", "));
             for (number, step) in all.trace(model, **position).iter().enumerate() {
                 let _ = writeln!(text, "{:>3}. {step}", number + 1);
             }
         }
     }
     if let Some(broken) = &all.found.broken {
-        let _ = writeln!(text, "\n[{rule}] without end:\n{broken}");
+        let _ = writeln!(text, "\nwithout end:\n{broken}");
     }
     text
 }

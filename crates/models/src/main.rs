@@ -1,11 +1,11 @@
 //! The command that runs the search with given bounds, and prints the bounds, the result and the time taken.
 
-use std::{process::ExitCode, time::Instant};
+use std::{iter, process::ExitCode, time::Instant};
 
 use clap::Parser;
 use models::{
     bounds::Bounds,
-    compare::{KINDS, count},
+    compare::{KINDS, TABLE, count},
     explore::explore,
     model::DeleteModel,
     simple::{Simple, Unanswered},
@@ -128,18 +128,15 @@ struct Args {
     /// Count the end states of this rule and of the simple one (delete first, then lower), by what a user would notice.
     #[arg(long)]
     compare: bool,
-    /// Count the end states of the simple rule alone.
+    /// Do so for a list of bounds, and print a table.
     #[arg(long)]
-    simple: bool,
+    table: bool,
     /// Let the simple rule mark each Machine before it deletes it.
     #[arg(long)]
     marks: bool,
     /// What the simple rule makes of a Machine that is being deleted after a DELETE without an answer.
     #[arg(long, value_enum, default_value_t = Unanswered::Drop)]
     unanswered: Unanswered,
-    /// Let the simple rule keep the min by the Machines that stay.
-    #[arg(long)]
-    counts_leaving: bool,
     /// Let the simple rule take a Machine that hangs in deletion for a placeholder only after the longest command.
     #[arg(long)]
     waits: bool,
@@ -154,54 +151,64 @@ struct Args {
     most_states: usize,
 }
 
+impl Args {
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            copies: self.copies,
+            nodes: self.nodes,
+            pending: self.pending,
+            missing: self.missing,
+            min: self.min,
+            batch: self.batch,
+            lag: self.lag,
+            sees_marks: !self.misses_marks,
+            deletes_one_by_one: self.one_by_one,
+            admits_known: !self.strict,
+            is_bare: self.bare,
+            is_pool: self.pool,
+            is_slow: self.slow_provider,
+            old: self.old,
+            copies_to_old: self.copies_to_old,
+            loses_nodes: self.placeholders + self.mixed > 0,
+            always_errs: self.always_errs,
+            forgets_own_writes: self.forgets_own_writes,
+            splits_unmarks: self.late_marks > 0,
+            lags_node_refs: self.lagging_refs,
+            may_be_named: None,
+            joins_batches: self.join,
+            merges_copies: !self.apart,
+            is_prompt: self.prompt,
+            tallies: false,
+            budget: Budget {
+                deletes: self.deletes,
+                increases: self.increases,
+                decreases: self.decreases,
+                crashes: self.crashes,
+                foreign_deletes: self.foreign_deletes,
+                foreign_sizes: self.foreign_sizes,
+                refusals: self.refusals,
+                joins: self.joins,
+                errors: self.errors,
+                late_marks: self.late_marks,
+                placeholders: self.placeholders,
+                lost_answers: self.lost_answers,
+                strays: self.strays,
+                mixed: self.mixed,
+                leaves: self.leaves,
+            },
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
-    let bounds = Bounds {
-        copies: args.copies,
-        nodes: args.nodes,
-        pending: args.pending,
-        missing: args.missing,
-        min: args.min,
-        batch: args.batch,
-        lag: args.lag,
-        sees_marks: !args.misses_marks,
-        deletes_one_by_one: args.one_by_one,
-        admits_known: !args.strict,
-        is_bare: args.bare,
-        is_pool: args.pool,
-        is_slow: args.slow_provider,
-        old: args.old,
-        copies_to_old: args.copies_to_old,
-        loses_nodes: args.placeholders + args.mixed > 0,
-        always_errs: args.always_errs,
-        forgets_own_writes: args.forgets_own_writes,
-        splits_unmarks: args.late_marks > 0,
-        lags_node_refs: args.lagging_refs,
-        may_be_named: None,
-        joins_batches: args.join,
-        merges_copies: !args.apart,
-        is_prompt: args.prompt,
-        tallies: false,
-        budget: Budget {
-            deletes: args.deletes,
-            increases: args.increases,
-            decreases: args.decreases,
-            crashes: args.crashes,
-            foreign_deletes: args.foreign_deletes,
-            foreign_sizes: args.foreign_sizes,
-            refusals: args.refusals,
-            joins: args.joins,
-            errors: args.errors,
-            late_marks: args.late_marks,
-            placeholders: args.placeholders,
-            lost_answers: args.lost_answers,
-            strays: args.strays,
-            mixed: args.mixed,
-            leaves: args.leaves,
-        },
-    };
-    if args.compare || args.simple {
-        compare(&args, bounds);
+    let bounds = args.bounds();
+    if args.table {
+        compare_all();
+        return ExitCode::SUCCESS;
+    }
+    if args.compare {
+        compare(&args, "");
         return ExitCode::SUCCESS;
     }
     println!("{bounds:?}");
@@ -225,16 +232,33 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn compare(args: &Args, bounds: Bounds) {
-    let Args { marks, unanswered, counts_leaving, waits, counts_writes, .. } = *args;
-    let simple = Some(Simple { marks, unanswered, counts_leaving, waits, counts_writes });
-    println!("| rule | states | ends | {} |", KINDS.join(" | "));
-    println!("|{}", "---|".repeat(3 + KINDS.len()));
-    for rule in if args.compare { vec![None, simple] } else { vec![simple] } {
-        let counted = count(bounds, rule, args.most_states);
-        println!("{}", counted.rows);
+/// Prints the end states of both rules: of the one with a log, and of the simple one as it was designed, as it is
+/// mended, and as it is mended where controllers are faster than Machines are deleted.
+fn compare(args: &Args, name: &str) {
+    let bounds = args.bounds();
+    let Args { marks, unanswered, waits, counts_writes, .. } = *args;
+    let simple = Simple { marks, unanswered, waits, counts_writes };
+    let mended = Simple { waits: true, counts_writes: true, ..simple };
+    let prompt = Bounds { is_prompt: true, ..bounds };
+    let rules = [
+        ("log", bounds, None),
+        ("simple", bounds, Some(simple)),
+        ("mended", bounds, Some(mended)),
+        ("mended, prompt", prompt, Some(mended)),
+    ];
+    for (rule, bounds, simple) in rules {
+        let counted = count(bounds, simple, args.most_states);
+        println!("| {} | {rule} | {}", if rule == "log" { name } else { "" }, counted);
         if args.traces {
             println!("{}", counted.causes);
         }
+    }
+}
+
+fn compare_all() {
+    println!("| bounds | rule | states | ends | {} |", KINDS.join(" | "));
+    println!("|{}", "---|".repeat(4 + KINDS.len()));
+    for line in TABLE {
+        compare(&Args::parse_from(iter::once("models").chain(line.split(' '))), line);
     }
 }

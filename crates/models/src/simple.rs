@@ -32,8 +32,6 @@ pub struct Simple {
     pub marks: bool,
     /// What is made of a DELETE without an answer.
     pub unanswered: Unanswered,
-    /// True if the min size is kept by the Machines that stay, too, and not by the size alone.
-    pub counts_leaving: bool,
     /// True if a Machine that hangs in deletion is a placeholder only after the longest command: its deleter has ended.
     pub waits: bool,
     /// True if a size that one other write has changed since shows that a write without an answer wasn't done.
@@ -140,11 +138,7 @@ impl SimpleModel {
             let running = &mut then.copies[copy].running;
             let going = (running.left | running.ours | running.unsure).len();
             let new = alive.without(running.left | running.ours | running.unsure);
-            // More Machines than the size says are there where the size is lowered already for some of these.
-            let surplus = (world.leaving() | world.living()).len() - world.replicas;
-            let leaving = (world.leaving().without(running.ours).len() - surplus.max(0)).max(0);
-            let leaving = if self.simple.counts_leaving { leaving } else { 0 };
-            if world.replicas - leaving - going - new.len() - places < self.rest.bounds.min {
+            if world.replicas - going - new.len() - places < self.rest.bounds.min {
                 // It is refused. One that joins lets the command go on.
                 if running.stage == Stage::Idle {
                     then.copies[copy] = Memory::default();
@@ -161,7 +155,7 @@ impl SimpleModel {
             (running.places, running.size) = (running.places + places, world.replicas);
             then.copies[copy].behind = 0;
             then.copies[copy].writer = then.new_writer(copy);
-            self.go_on(&mut then, copy);
+            Self::go_on(&mut then, copy);
             let is_last = index + 1 == world.pasts.all().len();
             found(if is_last { step } else { step.of_old_cache() }, then);
         }
@@ -190,13 +184,13 @@ impl SimpleModel {
             then.copies[copy].running =
                 Running { stage, left, bare: left, current, unmarked, places, size, ..Running::default() };
             then.copies[copy].writer = then.new_writer(copy);
-            self.go_on(&mut then, copy);
+            Self::go_on(&mut then, copy);
             found(Step::AskLess(copy), then);
         }
     }
 
     /// Chooses the next call of a command that has no Machines to delete any more.
-    fn go_on(&self, world: &mut World, copy: usize) {
+    fn go_on(world: &mut World, copy: usize) {
         let running = &mut world.copies[copy].running;
         if running.stage == Stage::Idle || !(running.left | running.unsure).is_empty() {
             return;
@@ -269,14 +263,15 @@ impl SimpleModel {
             let mut lost = *world;
             let running = &mut lost.copies[copy].running;
             (running.left, running.unsure) = (running.left.without(one), running.unsure | one);
-            for (mut then, what) in [(done, "has no answer, and deletes"), (lost, "has no answer, and doesn't delete")] {
+            for (mut then, what) in [(done, "has no answer, and deletes"), (lost, "has no answer, and doesn't delete")]
+            {
                 then.budget.lost_answers -= 1;
                 found(Step::Calls(copy, what, machine), then);
             }
         }
         let running = &mut then.copies[copy].running;
         running.ours = running.ours | one;
-        self.go_on(&mut then, copy);
+        Self::go_on(&mut then, copy);
         found(Step::Calls(copy, "deletes", machine), then);
     }
 
@@ -308,7 +303,7 @@ impl SimpleModel {
             };
             running.ours = running.ours | if counts { one } else { Set(0) };
         }
-        self.go_on(world, copy);
+        Self::go_on(world, copy);
     }
 
     /// Lists the Machines, to count placeholders: replicas without a Machine, and Machines that hang in deletion

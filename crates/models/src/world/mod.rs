@@ -346,7 +346,9 @@ impl World {
 
     /// Sorts the copies, so that one order of them stands for both.
     pub(crate) fn sort_copies(&mut self) {
-        let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.copies[copy].running, self.shown_nodes[copy].0);
+        let key = |copy: usize| {
+            (self.copies[copy].is_idle(), self.copies[copy].held, self.copies[copy].running, self.shown_nodes[copy].0)
+        };
         if key(0) > key(1) {
             self.copies.swap(0, 1);
             self.shown_nodes.swap(0, 1);

@@ -3,6 +3,7 @@
 mod bounds;
 mod dimensions;
 mod mutants;
+mod simple;
 
 use delete_rule::Forgets;
 use models::{
